@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# The front door. Every target does all its own set-up: system packages (apt), a private virtual environment (.venv),
-# the build (build/).
+# The front door. `make` and `make install` use what is installed and install no packages: a C compiler, meson, ninja and
+# the libraries; what is missing is named. The other targets do all their own set-up: system packages (apt), a private
+# virtual environment (.venv), the build (build/).
 
 PYTHON := .venv/bin/python
 MESON := .venv/bin/meson
@@ -11,8 +12,9 @@ SHELL := /bin/sh
 comma := ,
 .NOTPARALLEL:
 .DEFAULT_GOAL := all
-.PHONY: all demo demo-tune test test-all test-rest bench proof proof-stores proof-searches model fuzz lint tidy format check-san check-asan check-core check-tsan coverage install clean help \
-	deps-build deps-test deps-demo deps-peers deps-bench venv build package
+PREFIX ?= /usr/local
+.PHONY: all demo demo-tune test test-all test-rest bench proof proof-stores proof-searches model fuzz lint tidy format check-san check-asan check-core check-tsan coverage install wheel sdist deb clean help \
+	demo-venv deps-build deps-test deps-demo deps-peers deps-bench venv build package
 
 # Everything that the wheel is made from: when one of these is newer, it is installed anew.
 WHEEL_SOURCES := $(shell find include src tune cli python meson.build meson_options.txt pyproject.toml -type f 2>/dev/null)
@@ -20,7 +22,15 @@ WHEEL_SOURCES := $(shell find include src tune cli python meson.build meson_opti
 SETUP = [ -f $(1)/build.ninja ] || { rm -rf $(1); out=$$($(MESON) setup $(1) $(2) 2>&1) || { echo "$$out"; exit 1; }; }
 COMPILE = out=$$($(NINJA) -C $(1) 2>&1) || { echo "$$out" | grep -v '^\[[0-9]*/[0-9]*\] [A-Z][a-z]* '; exit 1; }
 
-all: build ## build the library, the command and the tests into build/
+# meson of the system, unless .venv has one.
+BUILD_MESON = NINJA=$(wildcard $(CURDIR)/.venv/bin/ninja) meson
+all: ## build the library and the command into build-install/, with what is installed
+	@command -v meson >/dev/null || { echo "make: meson is missing; install it: apt-get install -y gcc pkg-config meson ninja-build" >&2; exit 1; }
+	@[ -f build-install/build.ninja ] || { rm -rf build-install; $(BUILD_MESON) setup build-install -Dbuildtype=release --prefix $(PREFIX) >build-install.log 2>&1; } \
+		|| { tail -n 12 build-install.log >&2; exit 1; }
+	@rm -f build-install.log
+	@$(BUILD_MESON) configure build-install -Dprefix=$(PREFIX)
+	@$(BUILD_MESON) compile -C build-install >build-install/log 2>&1 || { cat build-install/log; exit 1; }
 
 deps-build:
 	@tools/install-deps.sh build
@@ -30,7 +40,7 @@ deps-demo:
 	@tools/install-deps.sh build
 	@tools/install-deps.sh demo || echo "the demo falls back to texts that every Debian system has"
 deps-peers: venv package
-	@tools/install-deps.sh ssh rgw swift slurm azurite
+	@tools/install-deps.sh wheel packages ssh rgw swift slurm azurite
 	@$(PYTHON) tests/py/install_peers.py
 deps-bench:
 	@tools/install-deps.sh build bench
@@ -44,18 +54,21 @@ build: deps-test venv
 	@$(call COMPILE,build)
 
 # The Python package and the pawl command, in .venv.
-.venv/.pawl: $(WHEEL_SOURCES) | venv
+.venv/.pawl: $(WHEEL_SOURCES) | deps-build
+	@tools/venv.sh packaging/requirements.txt
 	@echo "installing the Python package into .venv"
 	@$(PYTHON) -m pip install --quiet --quiet --disable-pip-version-check --no-input --no-deps --no-build-isolation \
 		--config-settings=build-dir=build-wheel . </dev/null
 	@touch $@
-package: venv
+package:
 	@$(MAKE) .venv/.pawl
 
-demo: deps-demo package ## train real models, kill them in the middle of a save, resume, compare bit for bit
+demo-venv:
+	@tools/venv.sh packaging/requirements.txt examples/demo/requirements.txt
+demo: deps-demo demo-venv package ## train real models, kill them in the middle of a save, resume, compare bit for bit
 	@$(PYTHON) examples/demo/demo.py
 
-demo-tune: package ## a real search (16 trials; ASHA and PBT) that is killed twice and goes on
+demo-tune: demo-venv package ## a real search (16 trials; ASHA and PBT) that is killed twice and goes on
 	@$(PYTHON) examples/demo/search.py
 
 test: build package ## what needs no server, no other framework, no launcher and no root (minutes)
@@ -65,7 +78,7 @@ test-all: test test-rest ## every test: also real servers, frameworks, launchers
 test-rest: deps-peers build package
 	@$(PYTHON) tools/run-tests.py --build build --set rest
 
-bench: deps-bench package ## measure beside torch.save, safetensors and others; writes docs/benchmarks.md
+bench: deps-bench venv package ## measure beside torch.save, safetensors and others; writes docs/benchmarks.md
 	@tools/venv.sh bench/requirements-optional.txt
 	@$(PYTHON) bench/bench.py $(BENCH)
 
@@ -109,8 +122,10 @@ format: venv ## format the C and Python sources
 
 check-san: check-asan check-tsan ## the C tests under ASan+UBSan and under TSan
 
-check-core: deps-test venv ## the core alone, without stores on other machines, jobs and the trial runner, and its C tests
-	@$(call SETUP,build-core,-Dtests=true -Dstores=disabled -Djobs=disabled -Dtune=disabled)
+# What may be left out of a build.
+LESS = -Dstores=disabled -Djobs=disabled -Dtune=disabled -Dlz4=disabled -Dxz=disabled -Dbz2=disabled
+check-core: deps-test venv ## the core alone, without stores on other machines, jobs, the trial runner and three formats, and its C tests
+	@$(call SETUP,build-core,-Dtests=true $(LESS))
 	@$(call COMPILE,build-core)
 	@$(PYTHON) tools/run-tests.py --build build-core --only unit
 
@@ -133,15 +148,28 @@ coverage: deps-test venv ## line and branch coverage of the C tests, into build-
 	@.venv/bin/gcovr --root . --object-directory build-coverage --filter src/ --exclude-throw-branches \
 		--html-details build-coverage/coverage.html --print-summary
 
-PREFIX ?= /usr/local
-install: deps-build venv ## install the library, the header, the command and its manual page (PREFIX, DESTDIR)
-	@$(call SETUP,build-install,-Dbuildtype=release --prefix $(PREFIX))
-	@$(MESON) configure build-install -Dprefix=$(PREFIX)
-	@$(call COMPILE,build-install)
-	@$(MESON) install -C build-install --no-rebuild
+install: all ## install the library, the header, the command and its manual page (PREFIX, DESTDIR)
+	@$(BUILD_MESON) install -C build-install --no-rebuild
+
+wheel: ## the manylinux wheel, into dist/
+	@tools/install-deps.sh build wheel
+	@tools/venv.sh packaging/requirements.txt
+	@packaging/static-libs.sh build-static
+	@$(PYTHON) packaging/wheel.py
+
+deb: ## the Debian packages, into dist/ (of what is committed)
+	@tools/install-deps.sh build packages
+	@tools/venv.sh packaging/requirements.txt
+	@packaging/deb.sh
+
+sdist: ## the source archive, into dist/ (of what is committed)
+	@tools/venv.sh packaging/requirements.txt
+	@$(PYTHON) -c 'import os, mesonpy; os.makedirs("dist", exist_ok=True); mesonpy.build_sdist("dist")' >build-sdist.log 2>&1 \
+		|| { cat build-sdist.log; exit 1; }
+	@rm build-sdist.log; ls dist/*.tar.gz
 
 clean: ## remove what was built (not .venv)
-	@rm -rf build build-* runs .venv/.pawl
+	@rm -rf build build-* dist runs .venv/.pawl
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20

@@ -74,7 +74,9 @@ def run(*command: str) -> int:
 
 def save_then_copy(server: Any, state: workloads.State, folder: pathlib.Path) -> dict[str, float]:
     begin = time.perf_counter()
-    with peers.pawl.CheckpointManager(folder / "run", bandwidth=int(RATE_BYTES)) as manager:
+    with peers.pawl.CheckpointManager(
+        folder / "run", io=peers.pawl.IO(write_bytes_per_second=int(RATE_BYTES))
+    ) as manager:
         manager.save(1, state).wait_durable()
         saved = time.perf_counter() - begin
     target = f"{server.url}/copied-{time.monotonic_ns()}"
@@ -96,7 +98,10 @@ def case(setting: Any, result: Any, server: Any, state: workloads.State, rounds:
     with tempfile.TemporaryDirectory(dir=setting.folder) as memory:
         folder = pathlib.Path(memory)
         manager = peers.pawl.CheckpointManager(
-            f"{server.url}/linked", num_to_keep=1, reuse=False, bandwidth=int(RATE_BYTES)
+            f"{server.url}/linked",
+            num_to_keep=1,
+            packs=peers.pawl.Packs(reuse=False),
+            io=peers.pawl.IO(write_bytes_per_second=int(RATE_BYTES)),
         )
         steps = iter(range(1, 1000))
 

@@ -52,7 +52,7 @@ def say(text: str) -> None:
 def pawl_peers(setting: Setting, prefix: str) -> list[peers.Peer]:
     return [
         peers.Pawl(setting.folder, f"pawl {prefix}".strip()),
-        peers.Pawl(setting.folder, f"pawl {prefix} recycle".replace("  ", " "), recycle=2),
+        peers.Pawl(setting.folder, f"pawl {prefix} recycle".replace("  ", " "), packs=peers.pawl.Packs(recycle=2)),
     ]
 
 
@@ -86,9 +86,9 @@ def phase_saves(setting: Setting, result: Result) -> None:
     kinds = [peers.TorchSave, peers.Safetensors, peers.Buffered, peers.Dcp, peers.DcpAsync, peers.DcpCached]
     found, result.missing = peers.available([*kinds, peers.Orbax, peers.Torchsnapshot])
     found += [peers.Pawl(setting.folder), peers.PawlLazy(setting.folder, "pawl lazy")]
-    found += [peers.Pawl(setting.folder, "pawl direct", mode="direct")]
-    found += [peers.Pawl(setting.folder, "pawl ring", mode="ring")]
-    found += [peers.Pawl(setting.folder, "pawl recycle", recycle=2)]
+    found += [peers.Pawl(setting.folder, "pawl direct", staging=peers.pawl.Staging(mode="direct"))]
+    found += [peers.Pawl(setting.folder, "pawl ring", staging=peers.pawl.Staging(mode="ring"))]
+    found += [peers.Pawl(setting.folder, "pawl recycle", packs=peers.pawl.Packs(recycle=2))]
     memcpy = limits.Memcpy(size)
     turns = {peer.name: save_turn(peer, setting, state) for peer in found}
     turns["memcpy"] = memcpy.run
@@ -190,8 +190,8 @@ def phase_many(setting: Setting, result: Result) -> None:
 
 MEMORY_CASES: dict[str, tuple[str, Callable[[Setting], peers.Peer]]] = {
     "pawl snapshot": ("save", lambda s: peers.Pawl(s.folder, "pawl memory")),
-    "pawl ring": ("save", lambda s: peers.Pawl(s.folder, "pawl memory", mode="ring")),
-    "pawl direct": ("save", lambda s: peers.Pawl(s.folder, "pawl memory", mode="direct")),
+    "pawl ring": ("save", lambda s: peers.Pawl(s.folder, "pawl memory", staging=peers.pawl.Staging(mode="ring"))),
+    "pawl direct": ("save", lambda s: peers.Pawl(s.folder, "pawl memory", staging=peers.pawl.Staging(mode="direct"))),
     "torch.save": ("save", lambda s: peers.TorchSave()),
     "DCP async_save": ("save", lambda s: peers.DcpAsync()),
     "pawl restore": ("restore", lambda s: peers.Pawl(s.folder, "pawl memory")),

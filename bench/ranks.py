@@ -68,7 +68,7 @@ class Bench:
         self.state = pieces(scale, 0, True)
         self.same = pieces(scale, 0, False)
         self.other = pieces(scale, 1, False)
-        self.manager = pawl.CheckpointManager(folder / "pawl", commit_timeout=300)
+        self.manager = pawl.CheckpointManager(folder / "pawl", timeouts=pawl.Timeouts(commit=300))
         self.step = 0
         self.group = dist.new_group(backend="gloo")  # DCP's background thread must not meet our own calls
 

@@ -166,7 +166,9 @@ class Pawl:
         for key in [key for key in os.environ if key.startswith("AWS_")]:
             del os.environ[key]
         os.environ.update({key: value for key, value in server.env.items() if key.startswith("AWS_")})
-        self.manager = peers.pawl.CheckpointManager(f"{server.url}/{name}", num_to_keep=1, reuse=False)
+        self.manager = peers.pawl.CheckpointManager(
+            f"{server.url}/{name}", num_to_keep=1, packs=peers.pawl.Packs(reuse=False)
+        )
         self.step = 0
 
     def put(self, state: workloads.State) -> dict[str, float]:

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/err.h"
 #include "base/mem.h"
@@ -33,6 +34,7 @@ struct cli {
 	struct keep keep;  /* memory of this invocation, freed at its end */
 	struct work *work; /* signals and the progress line */
 	bool wrote_json;
+	pid_t pager; /* 0 = none (ask.h) */
 };
 
 /* Prints a failure on stderr. With --json, also prints it on stdout as a document, if none was
@@ -52,8 +54,8 @@ void cli_close(struct pawl **run);
 const struct command *const *cli_commands(void);
 const struct command *cli_find_command(const char *name);
 
-extern const struct command cmd_ls, cmd_show, cmd_diff, cmd_verify, cmd_restore, cmd_cp, cmd_sync, cmd_convert, cmd_export,
-	cmd_reshard, cmd_prune, cmd_pin, cmd_unpin, cmd_rm, cmd_gc, cmd_repair, cmd_doctor, cmd_bench,
+extern const struct command cmd_ls, cmd_du, cmd_show, cmd_diff, cmd_verify, cmd_restore, cmd_cp, cmd_sync, cmd_convert, cmd_export,
+	cmd_reshard, cmd_prune, cmd_pin, cmd_unpin, cmd_score, cmd_rm, cmd_gc, cmd_repair, cmd_doctor, cmd_bench,
 	cmd_tune, cmd_report, cmd_version, cmd_help, cmd_completion, cmd_man;
 
 PAWL_DEFINE_CLEAN(struct pawl_list, pawl_list_free);

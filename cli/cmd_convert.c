@@ -13,9 +13,9 @@
 struct convert_args {
 	struct score score;
 	struct texts include, exclude, rename;
-	const char *to, *dtype, *step;
+	const char *to, *dtype, *step, *strip_prefix;
 	uint64_t shard_bytes;
-	bool dots, overwrite;
+	bool model, dots, overwrite;
 };
 
 static const struct operand operands[] = {
@@ -31,6 +31,10 @@ static const struct option options[] = {
 	{"include", 'i', OPT_TEXTS, offsetof(struct convert_args, include), "GLOB",
          "write only these paths, such as 'model/*'"},
 	{"exclude", 'x', OPT_TEXTS, offsetof(struct convert_args, exclude), "GLOB", "leave out these paths"},
+	{"model", 'm', OPT_FLAG, offsetof(struct convert_args, model), NULL,
+         "write only the model, for its load_state_dict"},
+	{"strip-prefix", 0, OPT_TEXT, offsetof(struct convert_args, strip_prefix), "TEXT",
+         "remove TEXT from the start of names (model/)"},
 	{"rename", 'r', OPT_TEXTS, offsetof(struct convert_args, rename), "GLOB=TEMPLATE",
          "rename tensors; {1} is what the first '*' matched"},
 	{"dots", 0, OPT_FLAG, offsetof(struct convert_args, dots), NULL, "replace '/' by '.' in names"},
@@ -45,7 +49,8 @@ static const struct option options[] = {
 
 static const struct example examples[] = {
 	{"pawl convert model.pt model.safetensors", "without running what is in the file"},
-	{"pawl convert runs/demo@best hub/ --to hf -i 'model/*' --dtype bf16", "a model for the Hugging Face hub"},
+	{"pawl convert runs/demo@best m.pt --model", "for model.load_state_dict(torch.load(\"m.pt\"))"},
+	{"pawl convert runs/demo hub/ --model --dtype bf16 --max-shard-size 5GB", "a model for the Hugging Face hub"},
 	EXAMPLE_END,
 };
 
@@ -57,7 +62,7 @@ print_json(struct cli *cli, const struct pawl_info *info, const struct pawl_conv
 	jsonout_init(&j, stdout);
 	cli->wrote_json = true;
 	jsonout_begin_object(&j, NULL);
-	jsonout_text(&j, "command", "convert");
+	jsonout_text(&j, "command", cli->command->name);
 	info_json(&j, "checkpoint", info);
 	jsonout_text(&j, "to", cli->operands[1]);
 	jsonout_uint(&j, "tensors", report->n_tensors);
@@ -98,11 +103,13 @@ run_convert(struct cli *cli, const void *ptr)
 	opts.n_rename = args->rename.n;
 	opts.dtype = args->dtype;
 	opts.max_shard_bytes = args->shard_bytes;
+	opts.strip_prefix = args->strip_prefix;
+	opts.model = args->model;
 	opts.dots = args->dots;
 	opts.overwrite = args->overwrite;
 	if (target_is_url(dest))
-		return cli_usage(cli, "%s: convert writes to a local path, not to a URL; copy the files from there",
-		                 dest);
+		return cli_usage(cli, "%s: '%s' writes to a local path, not to a URL; copy the files from there", dest,
+		                 cli->command->name);
 	if (copy_check_place(cli, dest, &err) < 0 ||
 	    target_take(cli, source_of(cli, args), &args->score, &from, &err) < 0)
 		return cli_fail(cli, &err);
@@ -129,16 +136,32 @@ const struct command cmd_convert = {
 	.name = "convert",
 	.group = GROUP_USE,
 	.summary = "write tensors as safetensors, torch, numpy, Hugging Face",
-	.about = "Reads SRC and writes its tensors to DST. SRC is a run, a checkpoint, or what another program wrote: "
-		 ".safetensors, .pt, .npz, .npy, a folder of Hugging Face or of torch.distributed.checkpoint. The "
-		 "suffix of DST or --to selects the format. No code in a file is run, and memory does not grow with "
-		 "the size. DST appears only when it is complete. Values that are not tensors are left out, except "
-		 "with dcp and pawl; a .pt gets one flat dict.\n\n"
-		 "In GLOBs, '*' stands for any characters, '/' included, and '?' for one. In the TEMPLATE of --rename, "
-		 "{1}, {2}, .. stand for what they matched, {0} for the complete name, {{ and }} for braces. The first "
-		 "rule that matches the complete name is used. Names that no rule matches stay.\n\n"
-		 "--dtype casts only tensors of 16, 32 and 64 bit floats. It rounds to the nearest value, of two "
-		 "equally near ones to the even one. NaN stays NaN, and a value that is too large becomes infinite.",
+	.about =
+		"Reads SRC and writes its tensors to DST. SRC is a run, a checkpoint, or what another program wrote: "
+		".safetensors, .pt, .npz, .npy, a folder of Hugging Face or of torch.distributed.checkpoint. The "
+		"suffix of DST or --to selects the format; without a suffix it is safetensors, and for a folder "
+		"(or with --max-shard-size) hf. No code in a file is run, and memory does not grow with "
+		"the size. DST appears only when it is complete. Values that are not tensors are left out, except "
+		"with dcp and pawl; a .pt gets one flat dict.\n\n"
+		"--model writes only the model's state dict: the state itself or its 'model', 'state/model' (Composer), "
+		"'state_dict', 'model_state_dict' or 'module'.\n\n"
+		"In GLOBs, '*' stands for any characters, '/' included, and '?' for one. In the TEMPLATE of --rename, "
+		"{1}, {2}, .. stand for what they matched, {0} for the complete name, {{ and }} for braces. The first "
+		"rule that matches the complete name is used. Names that no rule matches stay.\n\n"
+		"--dtype casts only tensors of 16, 32 and 64 bit floats. It rounds to the nearest value, of two "
+		"equally near ones to the even one. NaN stays NaN, and a value that is too large becomes infinite.",
+	.operands = operands,
+	.options = options,
+	.examples = examples,
+	.args_size = sizeof(struct convert_args),
+	.run = run_convert,
+};
+
+const struct command cmd_export = {
+	.name = "export",
+	.group = GROUP_USE,
+	.summary = "the same as convert",
+	.about = "Another name of 'pawl convert'.",
 	.operands = operands,
 	.options = options,
 	.examples = examples,

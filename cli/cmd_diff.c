@@ -3,8 +3,10 @@
  * time. */
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "ask.h"
 #include "cli.h"
 #include "grid.h"
 #include "human.h"
@@ -13,6 +15,7 @@
 
 struct diff_args {
 	struct score score;
+	const char *sort;
 	bool names;
 };
 
@@ -20,12 +23,15 @@ static const struct operand operands[] = {{"A", OPERAND_TARGET, 1, 1}, {"B", OPE
 
 static const struct option options[] = {
 	{"names", 0, OPT_FLAG, offsetof(struct diff_args, names), NULL, "print only the paths that differ"},
+	{"sort", 0, OPT_TEXT, offsetof(struct diff_args, sort), "path|change",
+         "order of the rows (default: path); change: the largest relative difference first"},
 	SCORE_OPTIONS(diff_args),
 	OPTION_END,
 };
 
 static const struct example examples[] = {
 	{"pawl diff runs/demo@500 @700", "from step 500 to step 700 of the same run"},
+	{"pawl diff runs/demo@500 @700 --sort change", "what moved most?"},
 	{"pawl diff runs/a runs/b && echo the same", "are the latest checkpoints of two runs equal?"},
 	EXAMPLE_END,
 };
@@ -52,8 +58,97 @@ number_cell(struct keep *keep, double value)
 	return (struct cell){keep_printf(keep, "%.3g", value), STYLE_PLAIN, NULL};
 }
 
+/* What changed below one key of the state. */
+struct branch {
+	const char *name;
+	size_t counts[4]; /* by enum pawl_change */
+	double max_abs;   /* NaN = no tensor */
+};
+
+/* The rows of a branch follow each other. */
+static size_t
+count_branches(struct cli *cli, const struct pawl_diff *diff, struct branch *ret)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < pawl_diff_count(diff); i++) {
+		const struct pawl_diff_row *row = pawl_diff_get(diff, i);
+		const size_t len = strcspn(row->path, "/");
+
+		if (n == 0 || strlen(ret[n - 1].name) != len || strncmp(ret[n - 1].name, row->path, len) != 0)
+			ret[n++] = (struct branch){.name = keep_strndup(&cli->keep, row->path, len), .max_abs = NAN};
+		struct branch *b = &ret[n - 1];
+
+		if (row->change >= 0 && row->change < 4)
+			b->counts[row->change]++;
+		if (!isnan(row->max_abs) && !(b->max_abs >= row->max_abs))
+			b->max_abs = row->max_abs;
+	}
+	return n;
+}
+
+static struct cell
+count_cell(struct keep *keep, size_t n)
+{
+	return (struct cell){n > 0 ? keep_printf(keep, "%zu", n) : NULL, STYLE_PLAIN, NULL};
+}
+
 static void
-print_table(struct cli *cli, const struct pawl_diff *diff)
+print_branches(struct cli *cli, const struct pawl_diff *diff)
+{
+	static const struct column columns[] = {
+		{"branch", false, CUT_END, 0}, {"changed", true, RIGID, 0}, {"added", true, RIGID, 0},
+		{"removed", true, RIGID, 0},   {"max abs", true, RIGID, 0},
+	};
+	struct branch *branches = keep_alloc(&cli->keep, pawl_diff_count(diff), sizeof(*branches));
+	const size_t n = count_branches(cli, diff, branches);
+	struct grid *grid = grid_new(&cli->keep, columns, 5);
+
+	for (size_t i = 0; i < n; i++) {
+		struct cell *cells = grid_row(grid);
+
+		cells[0] = (struct cell){text_clean(&cli->keep, branches[i].name), STYLE_BOLD, NULL};
+		cells[1] = count_cell(&cli->keep, branches[i].counts[PAWL_CHANGED]);
+		cells[2] = count_cell(&cli->keep, branches[i].counts[PAWL_ADDED]);
+		cells[3] = count_cell(&cli->keep, branches[i].counts[PAWL_REMOVED]);
+		cells[4] = number_cell(&cli->keep, branches[i].max_abs);
+	}
+	grid_print(grid, &cli->out);
+	(void)fputc('\n', stdout);
+}
+
+/* Rows without a number, which are something else now, come first. */
+static double
+weight_of(const struct pawl_diff_row *row)
+{
+	return isnan(row->max_rel) ? INFINITY : row->max_rel;
+}
+
+static int
+compare_change(const void *a, const void *b)
+{
+	const double x = weight_of(*(const struct pawl_diff_row *const *)a),
+		     y = weight_of(*(const struct pawl_diff_row *const *)b);
+
+	return (x < y) - (x > y);
+}
+
+/* The rows in the order of --sort, borrowed. */
+static const struct pawl_diff_row **
+sort_rows(struct cli *cli, const struct diff_args *args, const struct pawl_diff *diff)
+{
+	const size_t n = pawl_diff_count(diff);
+	const struct pawl_diff_row **ret = keep_alloc(&cli->keep, n + 1, sizeof(struct pawl_diff_row *));
+
+	for (size_t i = 0; i < n; i++)
+		ret[i] = pawl_diff_get(diff, i);
+	if (args->sort != NULL && strcmp(args->sort, "change") == 0 && n > 0)
+		qsort(ret, n, sizeof(struct pawl_diff_row *), compare_change);
+	return ret;
+}
+
+static void
+print_table(struct cli *cli, const struct pawl_diff_row **rows, size_t n)
 {
 	static const struct column columns[] = {
 		{"", false, RIGID, 0},     {"path", false, CUT_START, 0}, {"from", false, CUT_END, 0},
@@ -62,8 +157,8 @@ print_table(struct cli *cli, const struct pawl_diff *diff)
 	struct grid *grid = grid_new(&cli->keep, columns, 6);
 	struct keep *keep = &cli->keep;
 
-	for (size_t i = 0; i < pawl_diff_count(diff); i++) {
-		const struct pawl_diff_row *row = pawl_diff_get(diff, i);
+	for (size_t i = 0; i < n; i++) {
+		const struct pawl_diff_row *row = rows[i];
 		const char *was = row->was != NULL ? text_clean(keep, row->was) : NULL;
 		const char *is = row->is != NULL ? text_clean(keep, row->is) : NULL;
 		struct cell *cells = grid_row(grid);
@@ -94,8 +189,10 @@ count_changes(const struct pawl_diff *diff, size_t counts[4])
 }
 
 static void
-print_json(struct cli *cli, const struct taken *a, const struct taken *b, const struct pawl_diff *diff)
+print_json(struct cli *cli, const struct diff_args *args, const struct taken *a, const struct taken *b,
+           const struct pawl_diff *diff)
 {
+	const struct pawl_diff_row **rows = sort_rows(cli, args, diff);
 	size_t counts[4] = {0};
 	struct jsonout j;
 
@@ -112,7 +209,7 @@ print_json(struct cli *cli, const struct taken *a, const struct taken *b, const 
 	jsonout_uint(&j, "changed", counts[PAWL_CHANGED]);
 	jsonout_begin_array(&j, "rows");
 	for (size_t i = 0; i < pawl_diff_count(diff); i++) {
-		const struct pawl_diff_row *row = pawl_diff_get(diff, i);
+		const struct pawl_diff_row *row = rows[i];
 
 		jsonout_begin_object(&j, NULL);
 		jsonout_text(&j, "path", row->path);
@@ -148,16 +245,20 @@ static void
 print_text(struct cli *cli, const struct diff_args *args, const struct taken *a, const struct taken *b,
            const struct pawl_diff *diff)
 {
+	const struct pawl_diff_row **rows = sort_rows(cli, args, diff);
 	size_t counts[4] = {0}, n = pawl_diff_count(diff);
 
 	if (args->names) {
 		for (size_t i = 0; i < n; i++)
-			(void)printf("%s\n", text_clean(&cli->keep, pawl_diff_get(diff, i)->path));
+			(void)printf("%s\n", text_clean(&cli->keep, rows[i]->path));
 		return;
 	}
 	cli_note(cli, "from %s to %s", side_text(cli, a), side_text(cli, b));
-	if (n > 0)
-		print_table(cli, diff);
+	if (n > 0) {
+		ask_page(cli);
+		print_branches(cli, diff);
+		print_table(cli, rows, n);
+	}
 	count_changes(diff, counts);
 	if (n == 0)
 		cli_note(cli, "equal, bit for bit");
@@ -191,7 +292,7 @@ run_diff(struct cli *cli, const void *ptr)
 	if (rc < 0)
 		return cli_fail(cli, &err);
 	if (cli->common.json)
-		print_json(cli, &a, &b, diff);
+		print_json(cli, args, &a, &b, diff);
 	else
 		print_text(cli, args, &a, &b, diff);
 	return pawl_diff_count(diff) > 0 ? 1 : 0;
@@ -201,11 +302,13 @@ const struct command cmd_diff = {
 	.name = "diff",
 	.group = GROUP_LOOK,
 	.summary = "compare two checkpoints",
-	.about = "Lists what was added (+), removed (-) and changed (~) from checkpoint A to checkpoint B. For "
-		 "tensors of equal dtype and shape, it prints the largest absolute and relative difference of an "
-		 "element. A and B may belong to different runs; '@SELECTOR' alone as B means the run of A.\n\n"
-		 "The exit status is 0 if they are equal bit for bit and 1 if they differ. Tensors are streamed and "
-		 "verified; memory does not grow with their size.",
+	.about =
+		"Counts what changed in each branch of the state, then lists what was added (+), removed (-) and changed "
+		"(~) from checkpoint A to checkpoint B. For "
+		"tensors of equal dtype and shape, it prints the largest absolute and relative difference of an "
+		"element. A and B may belong to different runs; '@SELECTOR' alone as B means the run of A.\n\n"
+		"The exit status is 0 if they are equal bit for bit and 1 if they differ. Tensors are streamed and "
+		"verified; memory does not grow with their size.",
 	.operands = operands,
 	.options = options,
 	.examples = examples,

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_gc: removes what crashes left behind. */
+#include "ask.h"
 #include "cli.h"
 #include "human.h"
 #include "info.h"
 #include "target.h"
 
 struct gc_args {
-	bool dry_run;
+	bool dry_run, yes;
 };
 
 static const struct operand operands[] = {{"RUN", OPERAND_RUN, 0, 1}, OPERAND_LIST_END};
@@ -14,6 +15,7 @@ static const struct operand operands[] = {{"RUN", OPERAND_RUN, 0, 1}, OPERAND_LI
 static const struct option options[] = {
 	{"dry-run", 'n', OPT_FLAG, offsetof(struct gc_args, dry_run), NULL,
          "print what would be removed; change nothing"},
+	YES_OPTION(gc_args),
 	OPTION_END,
 };
 
@@ -36,6 +38,10 @@ run_gc(struct cli *cli, const void *ptr)
 	if (target_parse_run(cli, cli->n_operands > 0 ? cli->operands[0] : ".", &target, &err) < 0 ||
 	    target_open(cli, &target, false, NULL, &run, &err) < 0 || pawl_gc(run, 1, &count, &bytes, &err) < 0)
 		return cli_fail(cli, &err);
+	if (!args->dry_run && count > 0 && ask_is_needed(cli, args->yes) &&
+	    !ask_confirm(cli, "remove %s, %s", human_count(&cli->keep, count, "left-over", "left-overs"),
+	                 human_bytes(&cli->keep, (double)bytes)))
+		return 1;
 	if (!args->dry_run) {
 		cli_close(&run);
 		if (target_open(cli, &target, true, NULL, &run, &err) < 0 || pawl_gc(run, 0, NULL, NULL, &err) < 0 ||

@@ -3,11 +3,13 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "ask.h"
 #include "cli.h"
 #include "folder.h"
 #include "grid.h"
 #include "human.h"
 #include "info.h"
+#include "search.h"
 #include "target.h"
 
 #define LS_METRICS 3 /* columns of metrics without -v */
@@ -294,6 +296,8 @@ run_ls(struct cli *cli, const void *ptr)
 	const struct folder_opts folder = {.recursive = args->recursive, .names = args->names, .last = args->last};
 	struct target target;
 
+	if (search_is(cli, place))
+		return search_ls_folder(cli, place);
 	if (folder_ls(cli, place, &folder))
 		return 0;
 	if (target_parse(cli, place, &target, &err) < 0 ||
@@ -310,6 +314,7 @@ run_ls(struct cli *cli, const void *ptr)
 		return 0;
 	}
 	pick_metrics(cli, args, &rows, &metrics);
+	ask_page(cli);
 	if (rows.n > 0)
 		print_table(cli, &rows, &metrics, pawl_mirror_count(run));
 	remark(cli, run, &rows, args);
@@ -322,7 +327,7 @@ const struct command cmd_ls = {
 	.summary = "list the checkpoints of a run, or the runs of a folder",
 	.about = "Lists the checkpoints of RUN (default: the current folder), oldest first. Only manifests are read, "
 		 "never tensors. In a folder that is not a run, it lists the runs by name (with -r at any depth) and "
-		 "the checkpoint files, such as those of Composer's CheckpointSaver.\n\n"
+		 "the checkpoint files, such as those of Composer's CheckpointSaver; of a search, its trials.\n\n"
 		 "'ratio' is the size of a compressed checkpoint relative to its uncompressed size. 'new' is what the "
 		 "checkpoint added to the disk: packs that did not change are shared with the one before. 'blocked' is "
 		 "how long the training waited for the save. 'state' is saved, nonfinite (it holds NaN or Inf), bad, "

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_man: prints the manual page pawl(1), in mdoc, made from the tables of commands and options.
- * The build runs it. */
+/* cmd_man: prints the manual pages pawl(1) and pawl-COMMAND(1), in mdoc, made from the tables of
+ * commands and options. The build runs it. */
 #include <stdio.h>
 #include <string.h>
 
@@ -117,27 +117,57 @@ put_command(struct keep *keep, const struct command *c)
 }
 
 static void
-put_examples(struct keep *keep)
+put_examples(struct keep *keep, const struct command *c)
 {
-	for (const struct command *const *c = cli_commands(); *c != NULL; c++) {
-		for (const struct example *e = (*c)->examples; e != NULL && e->line != NULL; e++) {
-			(void)printf("%c%s:\n",
-			             e->help[0] >= 'a' && e->help[0] <= 'z' ? e->help[0] - 'a' + 'A' : e->help[0],
-			             escape(keep, e->help + 1));
-			(void)printf(".Bd -literal -offset indent\n%s\n.Ed\n.Pp\n", escape(keep, e->line));
-		}
+	for (const struct example *e = c->examples; e != NULL && e->line != NULL; e++) {
+		(void)printf("%c%s:\n", e->help[0] >= 'a' && e->help[0] <= 'z' ? e->help[0] - 'a' + 'A' : e->help[0],
+		             escape(keep, e->help + 1));
+		(void)printf(".Bd -literal -offset indent\n%s\n.Ed\n", escape(keep, e->line));
+		if (e[1].line != NULL)
+			(void)puts(".Pp");
 	}
-	(void)puts("Every command takes\n.Fl \\-help .");
 }
 
-static int
-run_man(struct cli *cli, const void *args)
+static void
+put_head(const char *title)
 {
-	struct keep *keep = &cli->keep;
+	(void)printf(".\\\" SPDX-License-Identifier: Apache-2.0\n.\\\" Made by 'pawl man' from the table of options.\n"
+	             ".Dd November 23, 2026\n.Dt %s 1\n.Os\n.Sh NAME\n",
+	             title);
+}
 
-	(void)args;
-	(void)puts(".\\\" SPDX-License-Identifier: Apache-2.0\n.\\\" Made by 'pawl man' from the table of options.\n"
-	           ".Dd November 21, 2026\n.Dt PAWL 1\n.Os\n.Sh NAME\n.Nm pawl\n"
+static void
+put_page(struct keep *keep, const struct command *c)
+{
+	char title[64];
+	size_t n = (size_t)snprintf(title, sizeof(title), "PAWL-%s", c->name);
+
+	for (size_t i = 5; i < n; i++)
+		title[i] = (char)(title[i] >= 'a' && title[i] <= 'z' ? title[i] - 'a' + 'A' : title[i]);
+	put_head(title);
+	(void)printf(".Nm pawl\\-%s\n.Nd %s\n.Sh SYNOPSIS\n.Nm pawl Cm %s\n.Op Ar options\n", c->name,
+	             escape(keep, c->summary), c->name);
+	for (const struct operand *o = c->operands; o != NULL && o->kind != OPERAND_END; o++)
+		(void)printf(o->min == 0 ? ".Op Ar %s%s\n" : ".Ar %s%s\n", o->name, o->max > 1 ? " ..." : "");
+	(void)puts(".Sh DESCRIPTION");
+	put_paragraphs(keep, c->about);
+	if (c->options != NULL) {
+		(void)puts(".Sh OPTIONS");
+		put_options(keep, c->options);
+	}
+	if (c->examples != NULL) {
+		(void)puts(".Sh EXAMPLES");
+		put_examples(keep, c);
+	}
+	(void)puts(
+		".Sh SEE ALSO\npawl(1)\nfor the options of every command, what an argument may be, and the exit status.");
+}
+
+static void
+put_overview(struct keep *keep)
+{
+	put_head("PAWL");
+	(void)puts(".Nm pawl\n"
 	           ".Nd the checkpoints of a training, without loading a tensor\n"
 	           ".Sh SYNOPSIS\n.Nm\n.Ar command\n.Op Ar options\n.Op Ar argument ...\n.Sh DESCRIPTION\n.Nm\n"
 	           "lists, compares, verifies, extracts, prunes and repairs the checkpoints\n"
@@ -157,14 +187,36 @@ run_man(struct cli *cli, const void *args)
 	(void)puts(".Sh EXIT STATUS");
 	put_pairs(keep, "Li", help_exits());
 	(void)puts(".Sh EXAMPLES");
-	put_examples(keep);
+	for (const struct command *const *c = cli_commands(); *c != NULL; c++) {
+		put_examples(keep, *c);
+		if ((*c)->examples != NULL)
+			(void)puts(".Pp");
+	}
+	(void)puts("Every command takes\n.Fl \\-help ,\nand has a page of its own, such as pawl-ls(1).");
+}
+
+static int
+run_man(struct cli *cli, const void *args)
+{
+	const struct command *command = cli->n_operands > 0 ? cli_find_command(cli->operands[0]) : NULL;
+
+	(void)args;
+	if (cli->n_operands > 0 && command == NULL)
+		return cli_usage(cli, "no command is called '%s'", cli->operands[0]);
+	if (command != NULL)
+		put_page(&cli->keep, command);
+	else
+		put_overview(&cli->keep);
 	return 0;
 }
+
+static const struct operand operands[] = {{"COMMAND", OPERAND_COMMAND, 0, 1}, OPERAND_LIST_END};
 
 const struct command cmd_man = {
 	.name = "man",
 	.group = GROUP_HIDDEN,
 	.summary = "print the manual page",
-	.about = "Prints the manual page in mdoc.",
+	.about = "Prints the manual page, or that of one command, in mdoc.",
+	.operands = operands,
 	.run = run_man,
 };

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "ask.h"
 #include "cli.h"
 #include "grid.h"
 #include "human.h"
@@ -13,8 +14,8 @@
 struct prune_args {
 	struct score score;
 	uint64_t keep_last, keep_best, keep_every, max_bytes;
-	double younger_than;
-	bool dry_run, drop_latest;
+	double younger_than, keep_hourly, keep_daily, keep_weekly;
+	bool dry_run, drop_latest, yes;
 };
 
 static const struct operand operands[] = {{"RUN", OPERAND_RUN, 1, 1}, OPERAND_LIST_END};
@@ -24,15 +25,20 @@ static const struct option options[] = {
 	{"keep-best", 0, OPT_COUNT, offsetof(struct prune_args, keep_best), "N", "keep the best N (see --by)"},
 	SCORE_OPTIONS(prune_args),
 	{"keep-every", 0, OPT_COUNT, offsetof(struct prune_args, keep_every), "STEPS",
-         "keep those whose step is a multiple of this"},
+         "keep the first in every so many steps"},
 	{"younger-than", 0, OPT_SECONDS, offsetof(struct prune_args, younger_than), "TIME",
          "keep those younger than this: 90s, 30min, 12h, 7d"},
+	{"keep-hourly", 0, OPT_SECONDS, offsetof(struct prune_args, keep_hourly), "TIME",
+         "of those younger than this, keep one an hour"},
+	{"keep-daily", 0, OPT_SECONDS, offsetof(struct prune_args, keep_daily), "TIME", "the same, one a day: 30d"},
+	{"keep-weekly", 0, OPT_SECONDS, offsetof(struct prune_args, keep_weekly), "TIME", "the same, one a week: 52w"},
 	{"max-bytes", 0, OPT_BYTES, offsetof(struct prune_args, max_bytes), "SIZE",
          "delete the oldest until the rest fits into SIZE"},
 	{"drop-latest", 0, OPT_FLAG, offsetof(struct prune_args, drop_latest), NULL,
          "keep the latest only if a rule keeps it"},
 	{"dry-run", 'n', OPT_FLAG, offsetof(struct prune_args, dry_run), NULL,
          "print what would be deleted; change nothing"},
+	YES_OPTION(prune_args),
 	OPTION_END,
 };
 
@@ -52,13 +58,17 @@ make_policy(struct cli *cli, const struct prune_args *args, struct pawl_retentio
 	policy->keep_best = args->keep_best;
 	policy->keep_every = args->keep_every;
 	policy->keep_seconds = args->younger_than;
+	policy->keep_hourly = args->keep_hourly;
+	policy->keep_daily = args->keep_daily;
+	policy->keep_weekly = args->keep_weekly;
 	policy->max_bytes = args->max_bytes;
 	policy->drop_latest = args->drop_latest;
 	if (args->keep_last == 0 && args->keep_best == 0 && args->keep_every == 0 && args->max_bytes == 0 &&
-	    !(args->younger_than > 0))
+	    !(args->younger_than > 0) && !(args->keep_hourly > 0) && !(args->keep_daily > 0) &&
+	    !(args->keep_weekly > 0))
 		return err_set(err, PAWL_EUSAGE,
 		               "no rule was given (expected --keep-last, --keep-best, --keep-every, "
-		               "--younger-than or --max-bytes)");
+		               "--keep-hourly, --keep-daily, --keep-weekly, --younger-than or --max-bytes)");
 	return target_score(cli, &args->score, policy, err);
 }
 
@@ -170,6 +180,23 @@ print_json(struct cli *cli, struct pawl *run, bool dry_run, const struct pawl_li
 	jsonout_end(&j);
 }
 
+/* Shows what would be deleted, and asks. 1 = yes, or there is nothing to delete. */
+static int
+ask_prune(struct cli *cli, struct pawl *run, const struct pawl_retention *policy, const struct pawl_list *list,
+          struct pawl_error *err)
+{
+	PAWL_CLEAN(pawl_decisions_free_clean) struct pawl_decisions *decisions = NULL;
+
+	TRY(pawl_prune(run, policy, 1, &decisions, err));
+	const struct totals totals = add_up(list, decisions);
+
+	if (totals.deleted == 0)
+		return 1;
+	print_table(cli, true, list, decisions);
+	return ask_confirm(cli, "delete %s, %s", human_count(&cli->keep, totals.deleted, "checkpoint", "checkpoints"),
+	                   human_bytes(&cli->keep, (double)totals.bytes));
+}
+
 static int
 run_prune(struct cli *cli, const void *ptr)
 {
@@ -190,7 +217,11 @@ run_prune(struct cli *cli, const void *ptr)
 	    target_open(cli, &target, !args->dry_run, &args->score, &run, &err) < 0 ||
 	    pawl_list_open(run, 0, &list, &err) < 0)
 		return cli_fail(cli, &err);
-	rc = pawl_prune(run, &policy, args->dry_run, &decisions, &err);
+	rc = ask_is_needed(cli, args->yes || args->dry_run) ? ask_prune(cli, run, &policy, list, &err) : 1;
+	if (rc == 0)
+		return 1;
+	if (rc > 0)
+		rc = pawl_prune(run, &policy, args->dry_run, &decisions, &err);
 	if (rc == PAWL_EUSAGE && args->keep_best > 0 && policy.n_scores == 0)
 		return cli_usage(cli, "--keep-best needs --by METRIC, which decides what is best");
 	if (rc < 0)

@@ -5,6 +5,7 @@
  * requested and is damaged, an older one is used; otherwise damage is an error (R137).
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -15,6 +16,7 @@
 #include "human.h"
 #include "info.h"
 #include "target.h"
+#include "base/fileio.h"
 #include "base/hidden.h"
 
 struct restore_args {
@@ -115,6 +117,8 @@ restore_selected(struct cli *cli, struct pawl *run, const struct target *target,
 		const struct pawl_info *info;
 		int rc = target_hold(cli, run, target, &info, &hold, err);
 
+		if (rc == 0 && !target_is_url(dest))
+			rc = fd_mkdirs(AT_FDCWD, copy_parent(&cli->keep, dest), err);
 		if (rc < 0)
 			return rc;
 		rc = restore_newest(cli, run, info->id, fallback, dest, ret, err);
@@ -147,19 +151,16 @@ print_json(struct cli *cli, struct pawl *run, const char *dest, const struct res
 static int
 check_dest(struct cli *cli, const char *dest, struct pawl_error *err)
 {
-	const char *parent = copy_parent(&cli->keep, dest);
 	size_t len = strlen(dest);
 	struct stat st;
 
 	if (len > 12 && strcmp(dest + len - 12, ".safetensors") == 0)
 		return err_set(err, PAWL_EUSAGE,
-		               "%s: 'pawl restore' writes a folder; 'pawl export' writes safetensors files", dest);
+		               "%s: 'pawl restore' writes a folder; 'pawl convert' writes safetensors files", dest);
 	if (target_is_url(dest))
 		return 0;
 	if (lstat(dest, &st) == 0)
-		return err_set(err, PAWL_EEXISTS, "%s already exists", dest);
-	if (stat(parent, &st) != 0 || !S_ISDIR(st.st_mode))
-		return err_set(err, PAWL_ENOTFOUND, "%s: no such folder", parent);
+		return err_set(err, PAWL_EEXISTS, "%s already exists; name a new folder", dest);
 	return copy_check_place(cli, dest, err);
 }
 
@@ -184,7 +185,7 @@ run_restore(struct cli *cli, const void *ptr)
 	if (target.file)
 		return cli_usage(
 			cli,
-			"TARGET is a file or folder of another program; copy it, convert it with 'pawl export', or "
+			"TARGET is a file or folder of another program; copy it, convert it with 'pawl convert', or "
 			"make a checkpoint of it with 'pawl reshard'");
 	fallback =
 		!args->strict && !target.single && (target.selector == NULL || strcmp(target.selector, "latest") == 0);

@@ -2,6 +2,7 @@
 /* cmd_rm: deletes named checkpoints, manifest first (P7). */
 #include <inttypes.h>
 
+#include "ask.h"
 #include "cli.h"
 #include "human.h"
 #include "info.h"
@@ -9,7 +10,7 @@
 
 struct rm_args {
 	struct score score;
-	bool force, dry_run;
+	bool force, dry_run, yes;
 };
 
 static const struct operand operands[] = {{"TARGET", OPERAND_TARGET, 1, OPERAND_ANY}, OPERAND_LIST_END};
@@ -19,6 +20,7 @@ static const struct option options[] = {
          "also delete the latest, the best or a pinned one"},
 	{"dry-run", 'n', OPT_FLAG, offsetof(struct rm_args, dry_run), NULL,
          "print what would be deleted; change nothing"},
+	YES_OPTION(rm_args),
 	SCORE_OPTIONS(rm_args),
 	OPTION_END,
 };
@@ -45,6 +47,7 @@ check_marks(const struct pawl_info *info, const struct rm_args *args, struct paw
 	return err_set(err, PAWL_EBUSY, "%s is %s; --force deletes it anyway", info->name, why);
 }
 
+/* *ret stays NULL if the person says no. */
 static int
 remove_one(struct cli *cli, const char *text, const struct rm_args *args, const struct pawl_info **ret,
            struct pawl_error *err)
@@ -69,6 +72,10 @@ remove_one(struct cli *cli, const char *text, const struct rm_args *args, const 
 		rc = target_info(cli, run, id, &info, err);
 	if (rc == 0)
 		rc = check_marks(info, args, err);
+	if (rc == 0 && !args->dry_run && ask_is_needed(cli, args->yes) &&
+	    !ask_confirm(cli, "delete %s (step %" PRId64 "), %s", info->name, info->step,
+	                 human_bytes(&cli->keep, (double)info->new_bytes)))
+		return 0;
 	if (rc == 0 && !args->dry_run)
 		rc = pawl_remove(run, id, args->force, err);
 	if (rc == 0)
@@ -87,6 +94,8 @@ run_rm(struct cli *cli, const void *ptr)
 	for (size_t i = 0; i < cli->n_operands; i++) {
 		if (remove_one(cli, cli->operands[i], args, &infos[i], &err) < 0)
 			return cli_fail(cli, &err);
+		if (infos[i] == NULL)
+			return 1;
 		cli_note(cli, "%s %s (step %" PRId64 "), %s", args->dry_run ? "would delete" : "deleted",
 		         infos[i]->name, infos[i]->step, human_bytes(&cli->keep, (double)infos[i]->new_bytes));
 	}

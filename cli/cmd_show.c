@@ -6,10 +6,13 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "ask.h"
 #include "cli.h"
+#include "folder.h"
 #include "grid.h"
 #include "human.h"
 #include "info.h"
+#include "search.h"
 #include "target.h"
 #include "tree.h"
 
@@ -229,6 +232,7 @@ print_text(struct cli *cli, struct pawl *run, const struct show_args *args, cons
 	struct tree_opts tree = {"state", args->depth > 0 ? args->depth : args->all ? 0 : SHOW_DEPTH, args->all};
 	struct tree_opts extra = {"metadata", 0, true};
 
+	ask_page(cli);
 	if (!args->tensors && !args->files && info_is_foreign(shown->info))
 		print_foreign_head(cli, shown->info);
 	else if (!args->tensors && !args->files)
@@ -291,7 +295,13 @@ run_show(struct cli *cli, const void *ptr)
 
 	if (args->tensors && args->files)
 		return cli_usage(cli, "--tensors and --files cannot be combined; give one of them");
-	if (target_take(cli, cli->n_operands > 0 ? cli->operands[0] : ".", &args->score, &from, &err) < 0)
+	const char *place = cli->n_operands > 0 ? cli->operands[0] : ".";
+
+	if (search_is(cli, place))
+		return search_ls_folder(cli, place);
+	const char *newest = folder_newest_file(cli, place);
+
+	if (target_take(cli, newest != NULL ? newest : place, &args->score, &from, &err) < 0)
 		return cli_fail(cli, &err);
 	shown.info = from.info;
 	opts.selector = keep_printf(&cli->keep, "id:%" PRIu64, shown.info->id);
@@ -316,7 +326,8 @@ const struct command cmd_show = {
 	.summary = "show one checkpoint: summary, state tree, tensors, files",
 	.about = "Shows what TARGET (default: the latest checkpoint of the current folder) holds: its position in the "
 		 "training, its metrics, and the state tree with dtype, shape and bytes of every branch. Only the "
-		 "manifest is read, never a tensor.\n\n"
+		 "manifest is read, never a tensor. In a folder of checkpoint files, such as Composer's, it shows the "
+		 "newest; of a search, its trials.\n\n"
 		 "The tree is cut at three levels and long branches are shortened; --depth and --all show more. A "
 		 "tensor that shares the memory of an earlier one is shown as tied to it and counts no bytes.",
 	.operands = operands,

@@ -5,8 +5,10 @@
 #include <string.h>
 
 #include "cli.h"
+#include "folder.h"
 #include "human.h"
 #include "info.h"
+#include "search.h"
 #include "target.h"
 
 struct verify_args {
@@ -149,49 +151,43 @@ verify_all(struct cli *cli, struct pawl *run, const struct pawl_info **infos, si
 	return rc;
 }
 
+/* The members of a document: of the complete one, or of one of several places. */
 static void
-print_json(struct cli *cli, struct pawl *run, const struct verdicts *all, double seconds)
+put_json(struct jsonout *j, struct pawl *run, const struct verdicts *all, double seconds)
 {
-	struct jsonout j;
-
-	jsonout_init(&j, stdout);
-	cli->wrote_json = true;
-	jsonout_begin_object(&j, NULL);
-	jsonout_text(&j, "command", "verify");
-	jsonout_text(&j, "root", pawl_root(run));
-	jsonout_bool(&j, "ok", all->n_bad + all->n_unknown == 0);
-	jsonout_uint(&j, "bytes", all->bytes);
-	jsonout_real(&j, "seconds", seconds);
-	jsonout_begin_array(&j, "checkpoints");
+	jsonout_text(j, "root", pawl_root(run));
+	jsonout_bool(j, "ok", all->n_bad + all->n_unknown == 0);
+	jsonout_uint(j, "bytes", all->bytes);
+	jsonout_real(j, "seconds", seconds);
+	jsonout_begin_array(j, "checkpoints");
 	for (size_t i = 0; i < all->n; i++) {
 		const struct verdict *v = &all->items[i];
 		size_t n = v->findings != NULL ? pawl_findings_count(v->findings) : 0;
 
-		jsonout_begin_object(&j, NULL);
-		jsonout_uint(&j, "id", v->id);
-		jsonout_text(&j, "name", v->name);
-		jsonout_uint(&j, "bytes", v->bytes);
-		jsonout_bool(&j, "ok", v->code == 0);
-		jsonout_bool(&j, "sums", v->has_sums);
+		jsonout_begin_object(j, NULL);
+		jsonout_uint(j, "id", v->id);
+		jsonout_text(j, "name", v->name);
+		jsonout_uint(j, "bytes", v->bytes);
+		jsonout_bool(j, "ok", v->code == 0);
+		jsonout_bool(j, "sums", v->has_sums);
 		if (v->code != 0)
-			jsonout_text(&j, "problem", v->message);
-		jsonout_begin_array(&j, "findings");
+			jsonout_text(j, "problem", v->message);
+		jsonout_begin_array(j, "findings");
 		for (size_t k = 0; k < n; k++) {
 			const struct pawl_finding *f = pawl_findings_get(v->findings, k);
 
-			jsonout_begin_object(&j, NULL);
-			jsonout_text(&j, "file", f->file);
-			jsonout_uint(&j, "begin", f->begin);
-			jsonout_uint(&j, "end", f->end);
-			jsonout_text(&j, "tensor", *f->tensor != '\0' ? f->tensor : NULL);
-			jsonout_text(&j, "message", f->message);
-			jsonout_end(&j);
+			jsonout_begin_object(j, NULL);
+			jsonout_text(j, "file", f->file);
+			jsonout_uint(j, "begin", f->begin);
+			jsonout_uint(j, "end", f->end);
+			jsonout_text(j, "tensor", *f->tensor != '\0' ? f->tensor : NULL);
+			jsonout_text(j, "message", f->message);
+			jsonout_end(j);
 		}
-		jsonout_end(&j);
-		jsonout_end(&j);
+		jsonout_end(j);
+		jsonout_end(j);
 	}
-	jsonout_end(&j);
-	jsonout_end(&j);
+	jsonout_end(j);
 }
 
 static void
@@ -257,10 +253,10 @@ verify_listed(struct cli *cli, struct taken *from, struct verdicts *all, size_t 
 	return all->n == 0 && n > 0;
 }
 
+/* Verifies what one argument names; j: the open document, or NULL. Returns the exit status. */
 static int
-run_verify(struct cli *cli, const void *ptr)
+verify_place(struct cli *cli, const char *place, const struct verify_args *args, struct jsonout *j)
 {
-	const struct verify_args *args = ptr;
 	PAWL_CLEAN(target_release) struct taken from = {0};
 	PAWL_CLEAN(clear_verdicts) struct verdicts all = {0};
 	struct pawl_error err = {0};
@@ -268,7 +264,7 @@ run_verify(struct cli *cli, const void *ptr)
 	double began = info_now(), seconds;
 	int rc;
 
-	if (target_parse(cli, cli->n_operands > 0 ? cli->operands[0] : ".", &from.target, &err) < 0 ||
+	if (target_parse(cli, place, &from.target, &err) < 0 ||
 	    target_open(cli, &from.target, false, &args->score, &from.run, &err) < 0)
 		return cli_fail(cli, &err);
 	/* then newer ones were saved before the old ones were deleted */
@@ -278,8 +274,8 @@ run_verify(struct cli *cli, const void *ptr)
 	if (rc < 0)
 		return cli_fail(cli, &err);
 	seconds = info_now() - began;
-	if (cli->common.json)
-		print_json(cli, from.run, &all, seconds);
+	if (j != NULL)
+		put_json(j, from.run, &all, seconds);
 	else
 		remark(cli, from.run, &all, seconds);
 	if (n_unfinished > 0 && from.target.selector == NULL)
@@ -289,17 +285,66 @@ run_verify(struct cli *cli, const void *ptr)
 	return pawl_code_exit_status(all.code);
 }
 
+/* Damage is worse than what could not be verified. */
+static int
+worse(int a, int b)
+{
+	const int damaged = pawl_code_exit_status(PAWL_ECORRUPT);
+
+	return a == damaged || b == 0 ? a : b;
+}
+
+/* A folder of several places gets one document with an array of them. */
+static int
+run_verify(struct cli *cli, const void *args)
+{
+	const char *place = cli->n_operands > 0 ? cli->operands[0] : ".", **places = &place;
+	const size_t n = folder_find(cli, place, &places), n_places = n > 0 ? n : 1;
+	struct jsonout *doc = cli->common.json ? keep_alloc(&cli->keep, 1, sizeof(*doc)) : NULL;
+	int status = 0;
+
+	if (n == 0 && search_is(cli, place)) {
+		cli_note(cli, "%s: no trial has a checkpoint with checksums", place);
+		return 0;
+	}
+	if (n == 0 && doc == NULL)
+		return verify_place(cli, place, args, NULL);
+	if (doc != NULL) {
+		jsonout_init(doc, stdout);
+		jsonout_begin_object(doc, NULL);
+		jsonout_text(doc, "command", "verify");
+	}
+	if (doc != NULL && n > 0)
+		jsonout_begin_array(doc, "places");
+	for (size_t i = 0; i < n_places; i++) {
+		if (doc == NULL)
+			(void)printf("%s%s:\n", i > 0 ? "\n" : "", text_clean(&cli->keep, places[i]));
+		else if (n > 0)
+			jsonout_begin_object(doc, NULL);
+		status = worse(status, verify_place(cli, places[i], args, doc));
+		if (doc != NULL && n > 0)
+			jsonout_end(doc);
+	}
+	if (doc != NULL && n > 0)
+		jsonout_end(doc);
+	if (doc != NULL)
+		jsonout_end(doc);
+	return status;
+}
+
 const struct command cmd_verify = {
 	.name = "verify",
 	.group = GROUP_LOOK,
 	.summary = "read every byte and check it",
-	.about = "Reads all files of TARGET and compares them with the checksums taken when the training's memory was "
-		 "copied. For a run, all its checkpoints are verified; for RUN@SELECTOR, only that one. Damage is "
-		 "reported as file, range of bytes, and first tensor in it. A safetensors file of another program has "
-		 "no checksums: its header must fit the file, and every byte must be readable. Files of torch.save "
-		 "and torch.distributed.checkpoint have a CRC-32 of every storage, unless that was turned off.\n\n"
-		 "Exit status 4 means that some bytes are not as they were written; 'pawl repair' rebuilds a lost "
-		 "manifest.",
+	.about =
+		"Reads all files of TARGET and compares them with the checksums taken when the training's memory was "
+		"copied. For a run, all its checkpoints are verified; for RUN@SELECTOR, only that one; for a folder, all "
+		"runs and checkpoint files below it. Damage is "
+		"reported as file, range of bytes, and first tensor in it. A safetensors file of another program has "
+		"no checksums: its header must fit the file, and every byte must be readable. Files of torch.save "
+		"and torch.distributed.checkpoint have a CRC-32 of every storage, unless that was turned off.\n\n"
+		"Exit status 4 means that some bytes are not as they were written; 'pawl repair' rebuilds a lost "
+		"manifest.",
 	.operands = operands,
 	.options = options,
 	.examples = examples,

@@ -75,7 +75,13 @@ is_checkpoint(struct keep *keep, const char *folder)
 int
 copy_check_place(struct cli *cli, const char *path, struct pawl_error *err)
 {
-	char *real = realpath(copy_parent(&cli->keep, path), NULL);
+	const char *parent = copy_parent(&cli->keep, path);
+	char *real = realpath(parent, NULL);
+
+	while (real == NULL && errno == ENOENT && strcmp(parent, copy_parent(&cli->keep, parent)) != 0) {
+		parent = copy_parent(&cli->keep, parent);
+		real = realpath(parent, NULL);
+	}
 	const char *at = real != NULL ? keep_printf(&cli->keep, "%s", real) : "";
 
 	free(real);

@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "ask.h"
+#include "disk.h"
 #include "grid.h"
 #include "human.h"
 #include "info.h"
@@ -51,12 +53,21 @@ grown(struct cli *cli, const void *items, size_t n, size_t *cap, size_t size)
 	return more;
 }
 
+/* A link counts, whatever it leads to: opening the place reports what is wrong with it. */
 static bool
 has(struct cli *cli, const char *folder, const char *name)
 {
 	struct stat st;
 
-	return stat(keep_printf(&cli->keep, "%s/%s", folder, name), &st) == 0;
+	return lstat(keep_printf(&cli->keep, "%s/%s", folder, name), &st) == 0;
+}
+
+/* "rank00000-00012.safetensors": a part of a checkpoint of pawl. Only its manifest explains it. */
+static bool
+is_pack_name(const char *name)
+{
+	return strncmp(name, "rank", 4) == 0 && strspn(name + 4, "0123456789") == 5 && name[9] == '-' &&
+	       strspn(name + 10, "0123456789") == 5 && strncmp(name + 15, ".safetensors", 12) == 0;
 }
 
 /* "ep1-ba42-rank0.pt", "model.pt.zst", "weights.tar.gz": one of the words between dots decides. */
@@ -65,6 +76,8 @@ is_checkpoint_name(const char *name)
 {
 	static const char *const words[] = {"pt", "pth", "ckpt", "tar", "tgz", "safetensors", "npz"};
 
+	if (is_pack_name(name))
+		return false;
 	for (const char *dot = strchr(name, '.'); dot != NULL; dot = strchr(dot + 1, '.')) {
 		size_t len = strcspn(dot + 1, ".");
 
@@ -163,11 +176,12 @@ add_file(struct found *f, const char *path, const char *name, const struct stat 
 	struct file *more = grown(f->cli, f->files, f->n_files, &f->cap_files, sizeof(*more));
 
 	f->files = more != NULL ? more : f->files;
-	f->files[f->n_files++] = (struct file){.name = path,
-	                                       .bytes = (uint64_t)st->st_size,
-	                                       .unix_seconds = (double)st->st_mtime,
-	                                       .epoch = number_after(name, "ep"),
-	                                       .batch = number_after(name, "ba")};
+	f->files[f->n_files++] =
+		(struct file){.name = path,
+	                      .bytes = (uint64_t)st->st_size,
+	                      .unix_seconds = (double)st->st_mtim.tv_sec + 1e-9 * (double)st->st_mtim.tv_nsec,
+	                      .epoch = number_after(name, "ep"),
+	                      .batch = number_after(name, "ba")};
 }
 
 static void
@@ -177,6 +191,12 @@ add_run(struct found *f, const char *path)
 
 	f->runs = more != NULL ? more : f->runs;
 	f->runs[f->n_runs++] = path;
+}
+
+static bool
+is_listed(const struct found *f, const char *folder)
+{
+	return has(f->cli, folder, "run.json") || (f->opts->with_single && has(f->cli, folder, "manifest.json"));
 }
 
 /* below: the folder, relative to the root. Links are not followed. */
@@ -204,9 +224,9 @@ scan(struct found *f, const char *below, unsigned depth)
 				note_link(f, first, whole, entry->d_name);
 			if (pass == 1)
 				continue;
-			if (S_ISREG(st.st_mode) && is_checkpoint_name(entry->d_name))
+			if (S_ISREG(st.st_mode) && !f->opts->only_runs && is_checkpoint_name(entry->d_name))
 				add_file(f, path, entry->d_name, &st);
-			else if (S_ISDIR(st.st_mode) && has(cli, whole, "run.json"))
+			else if (S_ISDIR(st.st_mode) && is_listed(f, whole))
 				add_run(f, path);
 			else if (S_ISDIR(st.st_mode) && f->opts->recursive && depth < MAX_DEPTH)
 				scan(f, path, depth + 1);
@@ -216,6 +236,19 @@ scan(struct found *f, const char *below, unsigned depth)
 }
 
 /* ---- output ---- */
+
+enum {
+	RUN_NAME,
+	RUN_COUNT,
+	RUN_STEP,
+	RUN_SIZE,
+	RUN_SHARED,
+	RUN_LEFTOVER,
+	RUN_AGE,
+	RUN_STATE,
+	RUN_PROBLEM,
+	RUN_COLUMNS
+};
 
 /* Prints a row for a run; with j also its document. */
 static void
@@ -228,7 +261,7 @@ show_run(struct found *f, const char *path, struct cell *row, struct jsonout *j)
 	struct target target = {.text = whole, .root = whole};
 	const struct pawl_info *last = NULL;
 	struct pawl_error err = {0};
-	uint64_t bytes = 0;
+	struct disk_run disk;
 	size_t n = 0;
 	int rc = target_open(f->cli, &target, false, NULL, &run, &err);
 
@@ -236,42 +269,53 @@ show_run(struct found *f, const char *path, struct cell *row, struct jsonout *j)
 		rc = pawl_list_open(run, 0, &list, &err);
 	for (size_t i = 0; rc == 0 && i < pawl_list_count(list); i++) {
 		last = pawl_list_get(list, i);
-		bytes += last->new_bytes;
 		n++;
 	}
+	disk_of_run(f->cli, whole, &disk);
 	if (j != NULL) {
 		jsonout_begin_object(j, NULL);
 		jsonout_text(j, "run", whole);
 		if (rc < 0)
 			jsonout_text(j, "problem", err.message);
 		jsonout_uint(j, "checkpoints", n);
-		jsonout_uint(j, "bytes", bytes);
+		jsonout_uint(j, "bytes", disk.used);
+		jsonout_uint(j, "shared_bytes", disk.bytes + disk.leftover - disk.used);
+		jsonout_uint(j, "leftover_bytes", disk.leftover);
+		jsonout_bool(j, "open", rc == 0 && pawl_is_open(run));
 		if (last != NULL)
 			info_json(j, "latest", last);
 		jsonout_end(j);
 		return;
 	}
-	row[0] = (struct cell){text_clean(keep, path), STYLE_BOLD, NULL};
+	row[RUN_NAME] = (struct cell){text_clean(keep, path), STYLE_BOLD, NULL};
 	if (rc < 0) {
-		row[5] = (struct cell){text_clean(keep, err.message), STYLE_BAD, NULL};
+		row[RUN_PROBLEM] = (struct cell){text_clean(keep, err.message), STYLE_BAD, NULL};
 		return;
 	}
-	row[1].text = keep_printf(keep, "%zu", n);
-	row[3].text = human_bytes(keep, (double)bytes);
+	row[RUN_COUNT].text = keep_printf(keep, "%zu", n);
+	row[RUN_SIZE].text = human_bytes(keep, (double)disk.used);
+	row[RUN_SHARED].text = human_bytes(keep, (double)(disk.bytes + disk.leftover - disk.used));
+	if (disk.leftover > 0)
+		row[RUN_LEFTOVER].text = human_bytes(keep, (double)disk.leftover);
+	if (pawl_is_open(run))
+		row[RUN_STATE] = (struct cell){"open", STYLE_GOOD, NULL};
 	if (last == NULL)
 		return;
-	row[2].text = keep_printf(keep, "%" PRId64, last->step);
-	row[4].text = human_age(keep, info_now() - last->unix_seconds);
+	row[RUN_STEP].text = keep_printf(keep, "%" PRId64, last->step);
+	row[RUN_AGE].text = human_age(keep, info_now() - last->unix_seconds);
 }
 
 static void
 print_runs(struct found *f)
 {
 	static const struct column columns[] = {
-		{"run", false, CUT_START, 0}, {"checkpoints", true, RIGID, 2}, {"step", true, RIGID, 0},
-		{"size", true, RIGID, 3},     {"age", true, RIGID, 1},         {"problem", false, RUN_OVER, 0},
+		[RUN_NAME] = {"run", false, CUT_START, 0},       [RUN_COUNT] = {"checkpoints", true, RIGID, 2},
+		[RUN_STEP] = {"step", true, RIGID, 0},           [RUN_SIZE] = {"size", true, RIGID, 0},
+		[RUN_SHARED] = {"shared", true, RIGID, 3},       [RUN_LEFTOVER] = {"left over", true, RIGID, 4},
+		[RUN_AGE] = {"last save", true, RIGID, 1},       [RUN_STATE] = {"state", false, RIGID, 0},
+		[RUN_PROBLEM] = {"problem", false, RUN_OVER, 0},
 	};
-	struct grid *grid = grid_new(&f->cli->keep, columns, 6);
+	struct grid *grid = grid_new(&f->cli->keep, columns, RUN_COLUMNS);
 
 	for (size_t i = 0; i < f->n_runs; i++)
 		show_run(f, f->runs[i], grid_row(grid), NULL);
@@ -312,7 +356,7 @@ print_json(struct found *f)
 	jsonout_init(&j, stdout);
 	f->cli->wrote_json = true;
 	jsonout_begin_object(&j, NULL);
-	jsonout_text(&j, "command", "ls");
+	jsonout_text(&j, "command", f->cli->command->name);
 	jsonout_text(&j, "folder", f->root);
 	jsonout_begin_array(&j, "runs");
 	for (size_t i = 0; i < f->n_runs; i++)
@@ -347,7 +391,62 @@ is_other(struct cli *cli, const char *path)
 
 	if (target_is_url(path) || stat(path, &st) < 0 || !S_ISDIR(st.st_mode))
 		return false;
-	return !has(cli, path, "run.json") && !has(cli, path, "manifest.json") && !target_is_foreign(cli, path, true);
+	if (has(cli, path, "run.json") || has(cli, path, "manifest.json") || target_is_foreign(cli, path, true))
+		return false;
+	/* a checkpoint without its manifest */
+	return !has(cli, keep_printf(&cli->keep, "%s/../..", path), "run.json");
+}
+
+/* False: the folder is something else, or has nothing. */
+static bool
+find_all(struct found *f)
+{
+	if (!is_other(f->cli, f->root))
+		return false;
+	scan(f, "", 0);
+	if (has(f->cli, f->root, "checkpoints") && !f->opts->recursive)
+		scan(f, "checkpoints", 0); /* the default folder of CheckpointSaver */
+	if (f->n_runs > 0)
+		qsort(f->runs, f->n_runs, sizeof(*f->runs), compare_runs);
+	if (f->n_files > 0)
+		qsort(f->files, f->n_files, sizeof(*f->files), compare_files);
+	return f->n_runs > 0 || f->n_files > 0;
+}
+
+size_t
+folder_find(struct cli *cli, const char *path, const char ***ret)
+{
+	const struct folder_opts opts = {.recursive = true, .with_single = true};
+	struct found f = {.cli = cli, .opts = &opts, .root = path};
+
+	if (!find_all(&f))
+		return 0;
+	*ret = keep_alloc(&cli->keep, f.n_runs + f.n_files, sizeof(**ret));
+	for (size_t i = 0; i < f.n_runs; i++)
+		(*ret)[i] = joined(cli, path, f.runs[i]);
+	for (size_t i = 0; i < f.n_files; i++)
+		(*ret)[f.n_runs + i] = joined(cli, path, f.files[i].name);
+	return f.n_runs + f.n_files;
+}
+
+const char *
+folder_newest_file(struct cli *cli, const char *path)
+{
+	const struct folder_opts opts = {0};
+	struct found f = {.cli = cli, .opts = &opts, .root = path};
+	const struct file *newest = NULL;
+
+	if (!find_all(&f) || f.n_runs > 0)
+		return NULL;
+	for (size_t i = 0; i < f.n_files; i++) {
+		const struct file *file = &f.files[i];
+
+		if (file->links != NULL && strstr(file->links, "latest") != NULL)
+			return joined(cli, path, file->name);
+		if (newest == NULL || file->unix_seconds >= newest->unix_seconds)
+			newest = file;
+	}
+	return joined(cli, path, newest->name);
 }
 
 bool
@@ -355,17 +454,8 @@ folder_ls(struct cli *cli, const char *path, const struct folder_opts *opts)
 {
 	struct found f = {.cli = cli, .opts = opts, .root = path};
 
-	if (!is_other(cli, path))
+	if (!find_all(&f))
 		return false;
-	scan(&f, "", 0);
-	if (has(cli, path, "checkpoints") && !opts->recursive)
-		scan(&f, "checkpoints", 0); /* the default folder of CheckpointSaver */
-	if (f.n_runs == 0 && f.n_files == 0)
-		return false;
-	if (f.n_runs > 0)
-		qsort(f.runs, f.n_runs, sizeof(*f.runs), compare_runs);
-	if (f.n_files > 0)
-		qsort(f.files, f.n_files, sizeof(*f.files), compare_files);
 	if (opts->last > 0 && opts->last < f.n_files) {
 		f.files += f.n_files - opts->last;
 		f.n_files = (size_t)opts->last;
@@ -378,6 +468,7 @@ folder_ls(struct cli *cli, const char *path, const struct folder_opts *opts)
 		for (size_t i = 0; i < f.n_files; i++)
 			(void)printf("%s\n", text_clean(&cli->keep, f.files[i].name));
 	} else {
+		ask_page(cli);
 		if (f.n_runs > 0)
 			print_runs(&f);
 		if (f.n_files > 0)

@@ -36,6 +36,8 @@ static const struct example environment[] = {
 	{"NO_COLOR", "if set and not empty: no colour"},
 	{"CLICOLOR", "if 0: no colour"},
 	{"CLICOLOR_FORCE", "if set and not 0: colour even without a terminal"},
+	{"PAWL_RUN", "the run where none is named; '@400' alone is its step 400"},
+	{"PAGER", "shows long output on a terminal (default: less; empty: none)"},
 	{"COLUMNS", "width of the terminal"},
 	{"TERM", "if dumb or missing: no colour, no progress line"},
 	EXAMPLE_END,

@@ -14,15 +14,16 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "ask.h"
 #include "cli.h"
 #include "help.h"
 #include "jsonout.h"
 
 static const struct command *const commands[] = {
-	&cmd_ls,         &cmd_show,    &cmd_diff,    &cmd_verify, &cmd_restore, &cmd_cp,     &cmd_sync,
-	&cmd_convert,    &cmd_export,  &cmd_reshard, &cmd_prune,  &cmd_pin,     &cmd_unpin,  &cmd_rm,
-	&cmd_gc,         &cmd_repair,  &cmd_doctor,  &cmd_bench,  &cmd_tune,    &cmd_report, &cmd_help,
-	&cmd_completion, &cmd_version, &cmd_man,     NULL,
+	&cmd_ls,     &cmd_du,      &cmd_show,       &cmd_diff,    &cmd_verify, &cmd_restore, &cmd_cp,
+	&cmd_sync,   &cmd_convert, &cmd_export,     &cmd_reshard, &cmd_prune,  &cmd_pin,     &cmd_unpin,
+	&cmd_score,  &cmd_rm,      &cmd_gc,         &cmd_repair,  &cmd_doctor, &cmd_bench,   &cmd_tune,
+	&cmd_report, &cmd_help,    &cmd_completion, &cmd_version, &cmd_man,    NULL,
 };
 
 const struct command *const *
@@ -206,6 +207,7 @@ run_command(struct cli *cli, int argc, char **argv)
 	status = command->run(cli, args);
 	work_close(cli->work);
 	cli->work = NULL;
+	ask_page_end(cli);
 	return status;
 }
 
@@ -267,7 +269,7 @@ main(int argc, char **argv)
 	cli.utf8 = term_locale();
 	status = run_cli(&cli, argc, argv);
 	/* a full disk must not look like success */
-	if (fflush(stdout) != 0 || ferror(stdout)) {
+	if (cli.pager == 0 && (fflush(stdout) != 0 || ferror(stdout))) {
 		(void)fprintf(stderr, "pawl: error: standard output: %s\n", strerror(errno));
 		status = status == 0 ? 1 : status;
 	}

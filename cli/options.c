@@ -6,9 +6,10 @@
 #include "options.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "pawl.h"
 
 struct parser {
 	struct keep *keep;
@@ -26,6 +27,7 @@ static const struct option common_options[] = {
 	{"quiet", 'q', OPT_FLAG, offsetof(struct common, quiet), NULL, "print only data and errors"},
 	{"verbose", 'v', OPT_FLAG, offsetof(struct common, verbose), NULL, "print more"},
 	{"no-progress", 0, OPT_FLAG, offsetof(struct common, no_progress), NULL, "draw no progress line"},
+	{"no-pager", 0, OPT_FLAG, offsetof(struct common, no_pager), NULL, "print long output without a pager"},
 	{"color", 0, OPT_TEXT, offsetof(struct common, color), "auto|always|never",
          "when to use colour (default: auto)"},
 	{"chdir", 'C', OPT_TEXT, offsetof(struct common, chdir), "FOLDER", "work as if started in FOLDER"},
@@ -152,82 +154,6 @@ parse_count(const char *text, uint64_t *ret)
 	return 0;
 }
 
-/* Parses a decimal number at the start of text. Hexadecimal, signs, "inf" and "nan" are not
- * accepted. */
-static int
-parse_number(const char *text, double *ret, const char **unit)
-{
-	char *end;
-
-	if ((*text < '0' || *text > '9') || text[1] == 'x' || text[1] == 'X')
-		return -1;
-	*ret = strtod(text, &end);
-	*unit = end;
-	return isfinite(*ret) && *ret > 0 ? 0 : -1;
-}
-
-static int
-parse_bytes(const char *text, uint64_t *ret)
-{
-	static const struct {
-		const char *unit;
-		double factor;
-	} units[] = {
-		{"", 1},         {"B", 1},        {"kB", 1e3},     {"KB", 1e3},     {"MB", 1e6},   {"GB", 1e9},
-		{"TB", 1e12},    {"k", 0x1p10},   {"K", 0x1p10},   {"M", 0x1p20},   {"G", 0x1p30}, {"T", 0x1p40},
-		{"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40},
-	};
-	const char *unit;
-	double value;
-
-	if (parse_number(text, &value, &unit) < 0)
-		return -1;
-	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
-		if (strcmp(unit, units[i].unit) != 0)
-			continue;
-		value *= units[i].factor;
-		if (value < 1 || value >= 0x1p63)
-			return -1;
-		*ret = (uint64_t)value;
-		return 0;
-	}
-	return -1;
-}
-
-/* Parses bytes, with an optional suffix "/s". */
-static int
-parse_rate(struct keep *keep, const char *text, uint64_t *ret)
-{
-	size_t len = strlen(text);
-
-	if (len > 2 && strcmp(text + len - 2, "/s") == 0)
-		text = keep_strndup(keep, text, len - 2);
-	return parse_bytes(text, ret);
-}
-
-static int
-parse_seconds(const char *text, double *ret)
-{
-	static const struct {
-		const char *unit;
-		double factor;
-	} units[] = {
-		{"", 1}, {"s", 1}, {"sec", 1}, {"min", 60}, {"m", 60}, {"h", 3600}, {"d", 86400}, {"w", 604800},
-	};
-	const char *unit;
-	double value;
-
-	if (parse_number(text, &value, &unit) < 0)
-		return -1;
-	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
-		if (strcmp(unit, units[i].unit) == 0) {
-			*ret = value * units[i].factor;
-			return 0;
-		}
-	}
-	return -1;
-}
-
 static void
 add_text(struct keep *keep, struct texts *texts, const char *text)
 {
@@ -267,17 +193,17 @@ store_value(struct parser *p, const struct option *option, void *into, const cha
 		return 0;
 	case OPT_BYTES:
 		expected = "a size such as 500MB, 2GiB or 2G";
-		if (parse_bytes(value, at) < 0)
+		if (pawl_parse_bytes(value, at, NULL) < 0 || *(uint64_t *)at == 0)
 			break;
 		return 0;
 	case OPT_RATE:
 		expected = "bytes a second such as 500kB/s, 20MB/s or 2GiB/s";
-		if (parse_rate(p->keep, value, at) < 0)
+		if (pawl_parse_bytes(value, at, NULL) < 0 || *(uint64_t *)at == 0)
 			break;
 		return 0;
 	case OPT_SECONDS:
 		expected = "a time such as 90s, 30min, 12h or 7d";
-		if (parse_seconds(value, at) < 0)
+		if (pawl_parse_seconds(value, at, NULL) < 0 || !(*(double *)at > 0))
 			break;
 		return 0;
 	case OPT_END:
@@ -394,6 +320,20 @@ check_operands(struct parser *p, const struct command *command, char **operands,
 	return 0;
 }
 
+/* $PAWL_RUN stands for the only operand of a command, if that is a run or a checkpoint. */
+static size_t
+add_default_run(const struct command *command, char **list, size_t n)
+{
+	const struct operand *o = command->operands;
+	char *run = getenv("PAWL_RUN");
+
+	if (n > 0 || o == NULL || (o->kind != OPERAND_RUN && o->kind != OPERAND_TARGET) || o[1].kind != OPERAND_END ||
+	    run == NULL || *run == '\0')
+		return 0;
+	list[0] = run;
+	return 1;
+}
+
 int
 options_parse(struct keep *keep, const struct command *command, int argc, char **argv, struct common *common,
               void *args, char ***operands, size_t *n_operands, const char **message)
@@ -414,6 +354,7 @@ options_parse(struct keep *keep, const struct command *command, int argc, char *
 			return -1;
 		}
 	}
+	n += add_default_run(command, list, n);
 	if (!common->help && !common->version && check_operands(&p, command, list, n) < 0)
 		return -1;
 	*operands = list;

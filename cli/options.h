@@ -20,7 +20,7 @@ struct cli;
 
 /* Options that every command takes. */
 struct common {
-	bool json, quiet, verbose, no_progress, help, version;
+	bool json, quiet, verbose, no_progress, no_pager, help, version;
 	const char *color; /* NULL = auto */
 	const char *chdir, *node_folder;
 };

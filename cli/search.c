@@ -14,15 +14,22 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "ask.h"
 #include "human.h"
 #include "info.h"
 #include "jsonout.h"
 #include "trials.h"
 
-static int
-open_folder(struct cli *cli, struct tune_experiment **ret, struct pawl_error *err)
+bool
+search_is(struct cli *cli, const char *path)
 {
-	const struct tune_open_opts opts = {.folder = cli->operands[1], .resume = TUNE_READ};
+	return access(keep_printf(&cli->keep, "%s/experiment.json", path), F_OK) == 0;
+}
+
+static int
+open_folder(const char *folder, struct tune_experiment **ret, struct pawl_error *err)
+{
+	const struct tune_open_opts opts = {.folder = folder, .resume = TUNE_READ};
 
 	return tune_experiment_open(NULL, &opts, ret, err);
 }
@@ -39,21 +46,28 @@ count_of(const struct tune_experiment *e)
 int
 search_ls(struct cli *cli, const struct tune_args *args)
 {
+	(void)args;
+	return search_ls_folder(cli, cli->operands[1]);
+}
+
+int
+search_ls_folder(struct cli *cli, const char *folder)
+{
 	PAWL_CLEAN(search_close) struct tune_experiment *e = NULL;
 	struct pawl_error err = {0};
 	struct jsonout j;
 
-	(void)args;
-	if (open_folder(cli, &e, &err) < 0)
+	if (open_folder(folder, &e, &err) < 0)
 		return cli_fail(cli, &err);
 	if (!cli->common.json) {
+		ask_page(cli);
 		trials_print(cli, e, &cli->out, 0);
 		cli_note(cli, "%s", trials_summary(&cli->keep, e));
 		return 0;
 	}
 	jsonout_init(&j, stdout);
 	jsonout_begin_object(&j, NULL);
-	jsonout_text(&j, "command", "tune");
+	jsonout_text(&j, "command", cli->command->name);
 	jsonout_text(&j, "folder", tune_experiment_folder(e));
 	jsonout_begin_array(&j, "trials");
 	for (uint32_t i = 0; i < count_of(e); i++)
@@ -142,7 +156,7 @@ search_show(struct cli *cli, const struct tune_args *args)
 	char *text;
 
 	(void)args;
-	if (open_folder(cli, &e, &err) < 0)
+	if (open_folder(cli->operands[1], &e, &err) < 0)
 		return cli_fail(cli, &err);
 	if (cli->n_operands < 3) {
 		struct value *spec = value_from_text(tune_experiment_spec(e));
@@ -171,7 +185,7 @@ search_best(struct cli *cli, const struct tune_args *args)
 	const char *name = NULL, *path = "";
 	uint32_t best;
 
-	if (open_folder(cli, &e, &err) < 0 ||
+	if (open_folder(cli->operands[1], &e, &err) < 0 ||
 	    tune_best(e, args->metric, args->mode, args->scope, &best, NULL, &err) < 0 ||
 	    tune_trial_info(e, best, &t, &err) < 0)
 		return cli_fail(cli, &err);
@@ -336,7 +350,7 @@ search_export(struct cli *cli, const struct tune_args *args)
 	struct list list;
 
 	(void)args;
-	if (open_folder(cli, &e, &err) < 0)
+	if (open_folder(cli->operands[1], &e, &err) < 0)
 		return cli_fail(cli, &err);
 	if (!cli->common.json) {
 		export_rows(e);
@@ -416,7 +430,7 @@ search_stop(struct cli *cli, const struct tune_args *args)
 	struct jsonout j;
 	double until;
 	long pid = 0;
-	int number = 0, rc = open_folder(cli, &e, &err);
+	int number = 0, rc = open_folder(cli->operands[1], &e, &err);
 
 	(void)args;
 	if (rc == 0 && !is_running(folder))

@@ -277,6 +277,12 @@ target_parse(struct cli *cli, const char *text, struct target *ret, struct pawl_
 	struct stat st;
 	int rc;
 
+	if (text[0] == '@' && stat(text, &st) != 0) { /* of the default run */
+		const char *run = getenv("PAWL_RUN");
+
+		run = run != NULL && *run != '\0' ? run : ".";
+		return target_parse(cli, keep_printf(&cli->keep, "%s%s", run, text), ret, err);
+	}
 	if (target_is_url(text)) {
 		rc = parse_url(cli, text, &t, err);
 		if (rc == 0)
@@ -318,8 +324,10 @@ target_parse(struct cli *cli, const char *text, struct target *ret, struct pawl_
 			err, PAWL_EUSAGE,
 			"%s: nothing after '@' (expected latest, best, good, a step, id:N or a checkpoint's name)",
 			path);
-	if (stat(folder, &st) < 0 || !S_ISDIR(st.st_mode))
+	if (stat(folder, &st) < 0)
 		return path_error(err, folder, "no such folder");
+	if (!S_ISDIR(st.st_mode))
+		return err_set(err, PAWL_EUSAGE, "%s is a file, so '@%s' selects nothing in it", folder, selector);
 	t.selector = NULL;
 	TRY(parse_folder(cli, folder, &t, err));
 	if (t.single || t.selector != NULL)
@@ -344,78 +352,11 @@ target_parse_run(struct cli *cli, const char *text, struct target *ret, struct p
 }
 
 int
-target_score(struct cli *cli, const struct score *score, struct pawl_retention *policy, struct pawl_error *err)
-{
-	int *orders;
-
-	if (score->order.n > score->by.n)
-		return err_set(err, PAWL_EUSAGE, "--order %s needs --by METRIC", score->order.items[score->by.n]);
-	if (score->by.n == 0)
-		return 0;
-	orders = keep_alloc(&cli->keep, score->by.n, sizeof(*orders));
-	for (size_t i = 0; i < score->by.n; i++)
-		orders[i] = i < score->order.n && strcmp(score->order.items[i], "min") == 0 ? -1 : 1;
-	policy->score_attributes = score->by.items;
-	policy->score_orders = orders;
-	policy->n_scores = score->by.n;
-	return 0;
-}
-
-int
 target_note_wait(void *arg, int64_t waited_ms, const char *why, struct pawl_error *err)
 {
 	(void)err;
 	if (waited_ms == 0)
 		cli_warn(arg, "waiting for the lease: %s", why);
-	return 0;
-}
-
-/* "accuracy, loss": each metric once. */
-static const char *
-metrics_of(struct cli *cli, const struct pawl_list *list)
-{
-	const char *names = "";
-
-	for (size_t i = 0; i < pawl_list_count(list); i++) {
-		const struct pawl_info *info = pawl_list_get(list, i);
-
-		for (size_t m = 0; m < info->n_metrics; m++) {
-			const char *name = text_clean(&cli->keep, info->metrics[m].name);
-			const char *whole = keep_printf(&cli->keep, ", %s,", names);
-
-			if (strstr(whole, keep_printf(&cli->keep, ", %s,", name)) == NULL)
-				names = keep_printf(&cli->keep, "%s%s%s", names, *names != '\0' ? ", " : "", name);
-		}
-	}
-	return names;
-}
-
-/* Refuses a metric that no checkpoint has: it is probably a typing error. */
-static int
-check_metrics(struct cli *cli, struct pawl *run, const struct score *score, struct pawl_error *err)
-{
-	PAWL_CLEAN(pawl_list_free_clean) struct pawl_list *list = NULL;
-	int rc = pawl_list_open(run, 0, &list, err);
-
-	if (rc < 0 || pawl_list_count(list) == 0)
-		return rc;
-	for (size_t by = 0; by < score->by.n; by++) {
-		bool is_known = false;
-
-		for (size_t i = 0; i < pawl_list_count(list) && !is_known; i++) {
-			const struct pawl_info *info = pawl_list_get(list, i);
-
-			for (size_t m = 0; m < info->n_metrics; m++)
-				is_known = is_known || strcmp(info->metrics[m].name, score->by.items[by]) == 0;
-		}
-		if (!is_known) {
-			const char *names = metrics_of(cli, list);
-
-			return err_set(err, PAWL_EUSAGE, "--by %s: no checkpoint of %s has this metric; %s%s",
-			               score->by.items[by], pawl_root(run),
-			               *names != '\0' ? "there are: " : "they have none", names);
-		}
-	}
 	return 0;
 }
 
@@ -450,7 +391,7 @@ target_open(struct cli *cli, const struct target *target, bool writable, const s
 			"torch.save or numpy",
 			target->root);
 	if (rc == 0 && score != NULL && score->by.n > 0)
-		rc = check_metrics(cli, *ret, score, err);
+		rc = target_check_metrics(cli, *ret, score, err);
 	return rc;
 }
 

@@ -55,6 +55,8 @@ int target_open(struct cli *cli, const struct target *target, bool writable, con
 /* Fills in the score rules of a policy; the arrays live as long as the invocation. PAWL_EUSAGE for
  * an order without its metric. */
 int target_score(struct cli *cli, const struct score *score, struct pawl_retention *policy, struct pawl_error *err);
+/* Refuses a metric that no checkpoint has: it is probably a typing error. */
+int target_check_metrics(struct cli *cli, struct pawl *run, const struct score *score, struct pawl_error *err);
 /* The id that the target's selector (default: latest) names. A checkpoint whose manifest does not
  * verify is PAWL_ECORRUPT with the reason, not missing. */
 int target_find(struct cli *cli, struct pawl *run, const struct target *target, uint64_t *ret_id,

@@ -452,7 +452,7 @@ container_json(struct jsonout *j, const char *key, const struct pawl_state *stat
 }
 
 static void
-node_json(struct jsonout *j, const char *key, const struct pawl_state *state, const struct pawl_node *node)
+plain_json(struct jsonout *j, const char *key, const struct pawl_state *state, const struct pawl_node *node)
 {
 	size_t index = pawl_node_tensor(node);
 	const struct pawl_tensor_info *info =
@@ -470,6 +470,19 @@ node_json(struct jsonout *j, const char *key, const struct pawl_state *state, co
 			jsonout_text(j, "as", pawl_node_kind(node));
 		jsonout_end(j);
 	}
+}
+
+static void
+node_json(struct jsonout *j, const char *key, const struct pawl_state *state, const struct pawl_node *node)
+{
+	if (pawl_node_type(node) == PAWL_TENSOR || *pawl_node_kind(node) == '\0') {
+		plain_json(j, key, state, node);
+		return;
+	}
+	jsonout_begin_object(j, key);
+	plain_json(j, "$value", state, node);
+	jsonout_text(j, "as", pawl_node_kind(node));
+	jsonout_end(j);
 }
 
 void

@@ -178,6 +178,18 @@ enum pawl_writer {
 	PAWL_WRITER_ELSEWHERE = 2 /* another rank; this one only states that the tensor exists */
 };
 
+/* Whose memory `data` of a tensor points to. */
+enum pawl_device {
+	PAWL_DEVICE_HOST = 0,
+	PAWL_DEVICE_CUDA = 1,
+	PAWL_DEVICE_HIP = 2
+};
+#define PAWL_NO_STREAM UINT64_MAX
+
+/* Can this process copy from and to devices of this kind? Uses only a driver that the process has
+ * loaded already. PAWL_ENOTFOUND: there is none. PAWL_EUNSUPPORTED: the driver is too old. */
+PAWL_API int pawl_device_check(int device, struct pawl_error *err);
+
 /* A tensor of the caller. Everything is borrowed: arrays until the call returns, `data` as the
  * function that takes the tensor says. */
 struct pawl_tensor {
@@ -191,11 +203,16 @@ struct pawl_tensor {
 	const uint64_t *offsets;      /* ndim; where this shard begins in the global tensor */
 	pawl_fill_fn *fill;           /* set for memory that the processor cannot read */
 	void *fill_arg;
-	const char *kind;             /* tag that comes back with the leaf ("torch", "numpy"), at most
-	                                 32 bytes; NULL = none */
-	int writer;                   /* enum pawl_writer; used only with many ranks */
+	const char *kind; /* tag that comes back with the leaf ("torch", "numpy"), at most
+	                     32 bytes; NULL = none */
+	int writer;       /* enum pawl_writer; used only with many ranks */
+	int device;                   /* enum pawl_device: `data` is a pointer of this driver */
+	int device_id;                /* number of the device in this process; -1 = the driver is asked */
+	uint64_t stream;              /* the driver's handle of the stream that computes the tensor; 0 is
+	                                 the default stream. PAWL_NO_STREAM: a save or a restore waits
+	                                 for all work of the device, which is slow */
 };
-#define PAWL_TENSOR_INIT {.size = sizeof(struct pawl_tensor)}
+#define PAWL_TENSOR_INIT {.size = sizeof(struct pawl_tensor), .device_id = -1, .stream = PAWL_NO_STREAM}
 
 /* ---------------------------------------------------------------- 3. states */
 
@@ -213,7 +230,7 @@ enum pawl_type {
 	PAWL_BYTES = 5,   /* ptr and len */
 	PAWL_TENSOR = 6,
 	PAWL_DICT = 7,
-	PAWL_ODICT = 8,     /* a dict that the caller's language calls ordered; same rules */
+	PAWL_ODICT = 8, /* a dict that the caller's language calls ordered; same rules */
 	PAWL_LIST = 9,
 	PAWL_TUPLE = 10,
 	PAWL_PER_RANK = 11, /* a value that each rank has for itself, such as a random generator. Built
@@ -234,8 +251,7 @@ PAWL_API int pawl_state_new(struct pawl_state **ret, struct pawl_error *err);
 PAWL_API void pawl_state_free(struct pawl_state *state);
 /* Which rank of how many builds the state (default 0 of 1). Needed before PAWL_PER_RANK is
  * added. */
-PAWL_API int pawl_state_set_rank(struct pawl_state *state, uint32_t rank, uint32_t world_size,
-                                 struct pawl_error *err);
+PAWL_API int pawl_state_set_rank(struct pawl_state *state, uint32_t rank, uint32_t world_size, struct pawl_error *err);
 
 /* Simple building. Sets the leaf at a path of string keys ("model/layer1/weight") and makes the
  * dicts above it. PAWL_EEXISTS if the path is set already. str and bytes are copied. The data of a
@@ -256,6 +272,9 @@ PAWL_API int pawl_state_set_tensor(struct pawl_state *state, const char *path, c
 PAWL_API int pawl_state_begin(struct pawl_state *state, int type, struct pawl_error *err);
 PAWL_API int pawl_state_end(struct pawl_state *state, struct pawl_error *err);
 PAWL_API int pawl_state_key(struct pawl_state *state, const struct pawl_scalar *key, struct pawl_error *err);
+/* A tag of at most 32 bytes for the container or scalar that is added next. It comes back with the
+ * node (pawl_node_kind), and a reader that does not know it sees the plain value. "" = none. */
+PAWL_API int pawl_state_kind(struct pawl_state *state, const char *kind, struct pawl_error *err);
 PAWL_API int pawl_state_add(struct pawl_state *state, const struct pawl_scalar *value, struct pawl_error *err);
 PAWL_API int pawl_state_add_tensor(struct pawl_state *state, const struct pawl_tensor *tensor, struct pawl_error *err);
 
@@ -277,17 +296,18 @@ PAWL_API const struct pawl_node *pawl_node_own(const struct pawl_node *node);
 /* Index in the state's table of tensors; SIZE_MAX if the node is not a tensor. Leaves with the same
  * memory, dtype, shape and strides (tied weights) share one index. */
 PAWL_API size_t pawl_node_tensor(const struct pawl_node *node);
-/* Tag of a tensor leaf; "" if it has none. */
+/* Tag of a node; "" if it has none. */
 PAWL_API const char *pawl_node_kind(const struct pawl_node *node);
 
 PAWL_API int pawl_state_get_int(const struct pawl_state *state, const char *path, int64_t *ret, struct pawl_error *err);
-PAWL_API int pawl_state_get_float(const struct pawl_state *state, const char *path, double *ret, struct pawl_error *err);
+PAWL_API int pawl_state_get_float(const struct pawl_state *state, const char *path, double *ret,
+                                  struct pawl_error *err);
 PAWL_API int pawl_state_get_str(const struct pawl_state *state, const char *path, const char **ret,
                                 struct pawl_error *err);
 
 /* A row of the table of tensors; borrowed from the state. */
 struct pawl_tensor_info {
-	const char *name;      /* path of its first leaf, unique in the state */
+	const char *name; /* path of its first leaf, unique in the state */
 	int dtype;
 	uint32_t ndim;
 	const uint64_t *shape; /* global shape */
@@ -311,24 +331,44 @@ struct pawl_stores; /* stores of your own, section 12 */
 
 #define PAWL_KEEP_MEMORY (-2) /* num_to_keep: write nothing, keep the newest in memory */
 
+/* A checkpoint, as a rule of the caller sees it. */
+struct pawl_candidate {
+	uint64_t id;
+	int64_t step;
+	double unix_seconds;
+	uint64_t bytes; /* what deleting it frees at most */
+	const struct pawl_metric *metrics;
+	size_t n_metrics;
+	int pinned, nonfinite;
+};
+/* Sets keep[i] for each candidate that the rule keeps; they are sorted by id, and keep[] is 0. May
+ * run on any thread, and must not use the run. A negative code deletes nothing. */
+typedef int pawl_keep_fn(void *arg, const struct pawl_candidate *candidates, size_t n, unsigned char *keep,
+                         struct pawl_error *err);
+
 /* What to keep. A checkpoint is kept if any rule keeps it. The latest, the best, the pinned, those
  * that a reader holds and the newest without NaN or Inf are always kept. No rule = keep all. */
 struct pawl_retention {
 	size_t size;
-	int64_t num_to_keep; /* N >= 1: the newest N, with score attributes the best N; 0 = not set;
-	                        PAWL_KEEP_MEMORY */
-	uint64_t keep_last;  /* the newest N; 0 = not set, also below */
-	uint64_t keep_best;  /* the best N by score */
+	int64_t num_to_keep;                 /* N >= 1: the newest N, with score attributes the best N; 0 = not set;
+	                                        PAWL_KEEP_MEMORY */
+	uint64_t keep_last;                  /* the newest N; 0 = not set, also below */
+	uint64_t keep_best;                  /* the best N by score */
 	const char *const *score_attributes; /* names of metrics, compared in this order. Checkpoints
 	                        without a finite value come last, the older first */
-	const int *score_orders; /* for each attribute +1 = max, -1 = min; NULL = all max */
-	size_t n_scores;     /* at most 16 */
-	uint64_t keep_every; /* checkpoints whose step is a multiple of this */
-	double keep_seconds; /* checkpoints younger than this */
-	uint64_t max_bytes;  /* of all together; the oldest go first, never pinned, held, best or latest */
-	int drop_latest;     /* 1: num_to_keep and keep_best do not spare the latest */
-	int strict_score;    /* 1: a full list of the best refuses a tie or worse before anything is
-	                        written, as Ray's legacy manager does */
+	const int *score_orders;             /* for each attribute +1 = max, -1 = min; NULL = all max */
+	size_t n_scores;                     /* at most 16 */
+	uint64_t keep_every;                 /* the first checkpoint in every so many steps: at each multiple, or next
+	                                        after it */
+	double keep_seconds;                 /* checkpoints younger than this */
+	double keep_hourly, keep_daily, keep_weekly; /* seconds: of the checkpoints younger than this,
+	                        the first in every hour, day or week (UTC) */
+	uint64_t max_bytes; /* of all together; the oldest go first, never pinned, held, best or latest */
+	int drop_latest;    /* 1: num_to_keep and keep_best do not spare the latest */
+	int strict_score;   /* 1: a full list of the best refuses a tie or worse before anything is
+	                       written, as Ray's legacy manager does */
+	pawl_keep_fn *keep; /* a rule of the caller; NULL = none */
+	void *keep_arg;
 };
 #define PAWL_RETENTION_INIT {.size = sizeof(struct pawl_retention)}
 
@@ -345,6 +385,9 @@ struct pawl_staging {
 	uint32_t copy_threads;    /* 0 = one per processor, at most 4 */
 	uint64_t arena_bytes;     /* most memory of one save; larger states use a ring; 0 = no limit */
 	uint64_t ring_bytes;      /* 0 = 64 MiB */
+	int device;               /* 1: a snapshot of tensors on devices is first copied within the
+	                             device where its memory allows, so that pawl_save returns at
+	                             once. The memory is kept. 0: never */
 };
 
 /* How checkpoints are stored in files. */
@@ -361,10 +404,10 @@ struct pawl_packs {
 
 /* How bytes reach the store. */
 struct pawl_io {
-	uint32_t threads;                /* 0 = 4 */
-	int no_direct;                   /* 1: use the page cache for writes and reads */
-	uint64_t write_bytes_per_second; /* of all threads together; 0 = no limit */
-	uint64_t read_bytes_per_second;  /* of all threads together; 0 = no limit */
+	uint32_t threads;                 /* 0 = 4 */
+	int no_direct;                    /* 1: use the page cache for writes and reads */
+	uint64_t write_bytes_per_second;  /* of all threads together; 0 = no limit */
+	uint64_t read_bytes_per_second;   /* of all threads together; 0 = no limit */
 	const struct pawl_stores *stores; /* for URLs that pawl does not know; copied; NULL = none */
 	struct pawl_fault *fault;         /* failures for tests; NULL = none */
 };
@@ -385,12 +428,12 @@ struct pawl_lease_opts {
 /* Which process of how many this one is. */
 struct pawl_rank {
 	size_t size;
-	int32_t rank, world_size; /* 0 of 1 if no launcher was found */
+	int32_t rank, world_size;                        /* 0 of 1 if no launcher was found */
 	int32_t local_rank, local_world_size, node_rank; /* -1 = unknown */
-	char launcher[24];        /* "torchrun", "openmpi", "slurm", ...; "env" for RANK and WORLD_SIZE;
-	                             "" = none */
-	char attempt[192];        /* the same on all ranks of this start of the job, different for every
-	                             other start; "" if the launcher has nothing like it */
+	char launcher[24]; /* "torchrun", "openmpi", "slurm", ...; "env" for RANK and WORLD_SIZE;
+	                      "" = none */
+	char attempt[192]; /* the same on all ranks of this start of the job, different for every
+	                      other start; "" if the launcher has nothing like it */
 };
 #define PAWL_RANK_INIT {.size = sizeof(struct pawl_rank)}
 /* Reads the variables that launchers set (docs/multi-rank.md has the table). The first launcher
@@ -410,19 +453,24 @@ struct pawl_ranks_opts {
 	pawl_broadcast_fn *broadcast; /* replaces files in the store when the run is opened and when a
 	                                 clock decides that a save is due; NULL = none */
 	void *broadcast_arg;
-	const char *node_folder;      /* packs are stored in a folder of each node: a path with
-	                                 {node_rank} in it that all nodes can read. Not recorded: give it
-	                                 again at every open. NULL = in root */
-	uint32_t n_partners;          /* other nodes that keep a copy of each pack, 0 to 7 */
-	uint32_t n_nodes;             /* 0 = computed from self->local_world_size */
+	const char *node_folder; /* packs are stored in a folder of each node: a path with
+	                            {node_rank} in it that all nodes can read. Not recorded: give it
+	                            again at every open. NULL = in root */
+	uint32_t n_partners;     /* other nodes that keep a copy of each pack, 0 to 7 */
+	uint32_t n_nodes;        /* 0 = computed from self->local_world_size */
 };
 
-/* Other stores to which every committed checkpoint is copied in the background (docs/mirrors.md).
- * Each mirror is a run of its own. Files that are missing or damaged in root are read from one. */
-struct pawl_mirrors_opts {
-	const char *const *urls;
-	size_t n_urls;             /* at most 8 */
+/* Another store to which committed checkpoints are copied in the background (docs/mirrors.md). It
+ * is a run of its own. Files that are missing or damaged in root are read from a mirror. */
+struct pawl_mirror {
+	const char *url;
+	const char *every; /* copies only the checkpoints that are due by this time string, counted from
+	                      the one copied before; NULL = every checkpoint */
 	const struct pawl_retention *retention; /* of the copies; NULL = keep all */
+};
+struct pawl_mirrors_opts {
+	const struct pawl_mirror *list;
+	size_t n;                  /* at most 8 */
 	uint32_t n_streams;        /* pieces in flight; 0 = 4, at most 64 */
 	uint32_t error_budget;     /* failed tries in a row that are not reported; 0 = report each */
 	int64_t timeout_ms;        /* of one checkpoint to one mirror, then it is tried again; 0 = 3,600,000 */
@@ -436,35 +484,35 @@ struct pawl_mirrors_opts {
 	int leave_uploads;         /* 1: pawl_close does not wait; the next open resumes the uploads */
 };
 
-enum pawl_on_busy {           /* what a save does while another save of the run is written */
-	PAWL_BUSY_WAIT = 0,
-	PAWL_BUSY_SKIP = 1,   /* pawl_save returns PAWL_EBUSY and changes nothing */
-	PAWL_BUSY_REPLACE = 2 /* copy the state; a copy that still waits is dropped (PAWL_ECANCELLED) */
+enum pawl_on_busy { /* what a save does while another save of the run is written */
+	            PAWL_BUSY_WAIT = 0,
+	            PAWL_BUSY_SKIP = 1,   /* pawl_save returns PAWL_EBUSY and changes nothing */
+	            PAWL_BUSY_REPLACE = 2 /* copy the state; a copy that still waits is dropped (PAWL_ECANCELLED) */
 };
 
-enum pawl_nonfinite {         /* what a save does with NaN and Inf in tensors or floats */
-	PAWL_NONFINITE_ACCEPT = 0,
-	PAWL_NONFINITE_FLAG = 1,  /* mark the checkpoint */
-	PAWL_NONFINITE_REFUSE = 2 /* fail the save */
+enum pawl_nonfinite { /* what a save does with NaN and Inf in tensors or floats */
+	              PAWL_NONFINITE_ACCEPT = 0,
+	              PAWL_NONFINITE_FLAG = 1,  /* mark the checkpoint */
+	              PAWL_NONFINITE_REFUSE = 2 /* fail the save */
 };
 
 /* Zero means the default everywhere. pawl_option_get lists all options with unit and default. */
 struct pawl_open_opts {
 	size_t size;
-	const char *root;          /* a path, file://path, a URL (docs/stores.md), or mem: for memory */
-	int read_only;             /* 1: no lease; only holds, pins and scores are written */
-	int single;                /* 1: root is one checkpoint, not a run. With read_only also a file or
-	                              folder that another program wrote (docs/convert.md) */
-	int overwrite;             /* 1: use a folder that holds another run; with single: replace it */
-	int maintenance;           /* 1: open to maintain the run: no new attempt, no clean-up */
-	const char *run_id;        /* expected id of the run; NULL = any, or a new one */
-	const char *name_template; /* NULL = "checkpoint_{id:06d}" */
-	uint64_t after_id;         /* new checkpoints get ids above this one */
-	const char *save_interval; /* for pawl_should_save, section 9; NULL = always due */
-	double mtbf_seconds;       /* mean time between failures, for "auto"; 0 = 24 h */
-	int on_busy;               /* enum pawl_on_busy */
-	int nonfinite;             /* enum pawl_nonfinite */
-	int strict_latest;         /* 1: restore never falls back to an older checkpoint */
+	const char *root;                /* a path, file://path, a URL (docs/stores.md), or mem: for memory */
+	int read_only;                   /* 1: no lease; only holds, pins and scores are written */
+	int single;                      /* 1: root is one checkpoint, not a run. With read_only also a file or
+	                                    folder that another program wrote (docs/convert.md) */
+	int overwrite;                   /* 1: use a folder that holds another run; with single: replace it */
+	int maintenance;                 /* 1: open to maintain the run: no new attempt, no clean-up */
+	const char *run_id;              /* expected id of the run; NULL = any, or a new one */
+	const char *name_template;       /* NULL = "checkpoint_{id:06d}" */
+	uint64_t after_id;               /* new checkpoints get ids above this one */
+	const char *save_interval;       /* for pawl_should_save, section 9; NULL = always due */
+	double mtbf_seconds;             /* mean time between failures, for "auto"; 0 = 24 h */
+	int on_busy;                     /* enum pawl_on_busy */
+	int nonfinite;                   /* enum pawl_nonfinite */
+	int strict_latest;               /* 1: restore never falls back to an older checkpoint */
 	struct pawl_retention retention; /* without score attributes, those of the run's last training count */
 	struct pawl_staging staging;
 	struct pawl_packs packs;
@@ -477,27 +525,31 @@ struct pawl_open_opts {
 
 /* One row of the table of options, from which the bindings and the reference are made. */
 enum pawl_option_type {
-	PAWL_OPTION_FLAG = 0,     /* int, 0 or 1 */
-	PAWL_OPTION_CHOICE = 1,   /* int, index in `choices` */
-	PAWL_OPTION_INT = 2,      /* int64_t or int, by `width` */
-	PAWL_OPTION_COUNT = 3,    /* uint32_t or uint64_t, by `width` */
-	PAWL_OPTION_BYTES = 4,    /* uint64_t */
-	PAWL_OPTION_MS = 5,       /* int64_t, milliseconds */
-	PAWL_OPTION_SECONDS = 6,  /* double */
-	PAWL_OPTION_TEXT = 7,     /* const char * */
-	PAWL_OPTION_CALLER = 8    /* a pointer that only C can set: a callback, an array, a handle */
+	PAWL_OPTION_FLAG = 0,    /* int, 0 or 1 */
+	PAWL_OPTION_CHOICE = 1,  /* int, index in `choices` */
+	PAWL_OPTION_INT = 2,     /* int64_t or int, by `width` */
+	PAWL_OPTION_COUNT = 3,   /* uint32_t or uint64_t, by `width` */
+	PAWL_OPTION_BYTES = 4,   /* uint64_t */
+	PAWL_OPTION_MS = 5,      /* int64_t, milliseconds */
+	PAWL_OPTION_SECONDS = 6, /* double */
+	PAWL_OPTION_TEXT = 7,    /* const char * */
+	PAWL_OPTION_CALLER = 8   /* a pointer that only C can set: a callback, an array, a handle */
 };
 struct pawl_option {
-	const char *name;    /* path in struct pawl_open_opts: "staging.ring_bytes" */
-	int type;            /* enum pawl_option_type */
+	const char *name;     /* path in struct pawl_open_opts: "staging.ring_bytes" */
+	int type;             /* enum pawl_option_type */
 	size_t offset, width; /* of the field in struct pawl_open_opts, in bytes */
-	int64_t low, high;   /* of numbers, after the default was filled in; 0, 0 = any */
-	int64_t zero_is;     /* the number that a zero stands for; 0 = zero itself */
-	const char *choices; /* "snapshot ring direct"; NULL unless it is a choice */
-	const char *what;    /* one sentence */
+	int64_t low, high;    /* of numbers, after the default was filled in; 0, 0 = any */
+	int64_t zero_is;      /* the number that a zero stands for; 0 = zero itself */
+	const char *choices;  /* "snapshot ring direct"; NULL unless it is a choice */
+	const char *what;     /* one sentence */
 };
 /* The i-th option; NULL after the last. Static. */
 PAWL_API const struct pawl_option *pawl_option_get(size_t i);
+/* Sizes and durations as people write them: "500MB" (1,000s), "2GiB" or "2G" (1,024s), also with
+ * "/s"; "250ms", "90s", "5min", "12h", "7d", "2w". A number without a unit is bytes or seconds. */
+PAWL_API int pawl_parse_bytes(const char *text, uint64_t *ret, struct pawl_error *err);
+PAWL_API int pawl_parse_seconds(const char *text, double *ret, struct pawl_error *err);
 
 /* ------------------------------------------------------- 5. opening a run */
 
@@ -516,8 +568,14 @@ PAWL_API uint32_t pawl_world_size(const struct pawl *run); /* 1 when alone */
 /* Reads what other processes have committed or deleted since. */
 PAWL_API int pawl_reload(struct pawl *run, struct pawl_error *err);
 
+/* Takes the oldest event of this handle that was not taken yet: a line of events.jsonl, as JSON
+ * ("save", "save failed", "remove", "upload", "upload failed", ...). The last 1,000 are kept.
+ * Returns 1 and the text, for pawl_event_free, or 0 if there is none. */
+PAWL_API int pawl_event_take(struct pawl *run, char **ret, struct pawl_error *err);
+PAWL_API void pawl_event_free(char *text);
+
 enum pawl_kind {
-	PAWL_KIND_NOTHING = 0,    /* nothing, or an empty folder */
+	PAWL_KIND_NOTHING = 0, /* nothing, or an empty folder */
 	PAWL_KIND_RUN = 1,
 	PAWL_KIND_CHECKPOINT = 2, /* a single checkpoint */
 	PAWL_KIND_OTHER = 3       /* not pawl's */
@@ -562,15 +620,15 @@ struct pawl_save_opts {
 	const struct pawl_metric *metrics;
 	size_t n_metrics;
 	const struct pawl_state *metadata; /* small values without tensors; NULL = none */
-	int lazy;                      /* 1: return at once; the tensors must not change until pawl_fence
-	                                  returns. If one does, the save fails and names it. Small states
-	                                  are copied at once */
-	int mode;                      /* 0 = the run's, else enum pawl_mode + 1 */
-	int on_busy;                   /* 0 = the run's, else enum pawl_on_busy + 1 */
-	const unsigned char *at_once;  /* with lazy, one per tensor of the state: 1 = copied before
-	                                  pawl_save returns. NULL = none */
-	pawl_changed_fn *changed;      /* asked before the commit; NULL = the caller does not know */
-	void *changed_arg;             /* must live until the state was copied */
+	int lazy;                          /* 1: return at once; the tensors must not change until pawl_fence
+	                                      returns. If one does, the save fails and names it. Small states
+	                                      are copied at once */
+	int mode;                          /* 0 = the run's, else enum pawl_mode + 1 */
+	int on_busy;                       /* 0 = the run's, else enum pawl_on_busy + 1 */
+	const unsigned char *at_once;      /* with lazy, one per tensor of the state: 1 = copied before
+	                                      pawl_save returns. NULL = none */
+	pawl_changed_fn *changed;          /* asked before the commit; NULL = the caller does not know */
+	void *changed_arg;                 /* must live until the state was copied */
 };
 #define PAWL_SAVE_OPTS_INIT {.size = sizeof(struct pawl_save_opts), .progress = PAWL_PROGRESS_INIT}
 
@@ -613,8 +671,8 @@ struct pawl_save_stats {
 	uint64_t reused_bytes;
 	double blocked_seconds; /* how long the caller waited */
 	double stage_seconds, write_seconds, commit_seconds, total_seconds;
-	uint64_t minor_faults;  /* page faults of the copying threads */
-	uint64_t plain_bytes;   /* of the checkpoint before compression */
+	uint64_t minor_faults; /* page faults of the copying threads */
+	uint64_t plain_bytes;  /* of the checkpoint before compression */
 };
 #define PAWL_SAVE_STATS_INIT {.size = sizeof(struct pawl_save_stats)}
 
@@ -629,7 +687,9 @@ PAWL_API int pawl_ticket_stage(const struct pawl_ticket *ticket);
 PAWL_API void pawl_ticket_stats(const struct pawl_ticket *ticket, struct pawl_save_stats *ret);
 PAWL_API void pawl_ticket_free(struct pawl_ticket *ticket);
 
-/* Waits until every tensor passed to pawl_save so far may change; for lazy saves. */
+/* Waits until every tensor passed to pawl_save so far may change; for lazy saves. If all tensors
+ * that are copied later are on devices, their streams wait instead, and the host does not: change
+ * and free the tensors in the order of these streams. */
 PAWL_API int pawl_fence(struct pawl *run, int64_t timeout_ms, struct pawl_error *err);
 /* Waits until all saves are settled; returns the first error that was not reported yet. */
 PAWL_API int pawl_wait(struct pawl *run, int64_t timeout_ms, struct pawl_error *err);
@@ -660,6 +720,10 @@ struct pawl_saving {
 /* The writer reports once a second, in the events of the run. PAWL_ENOTFOUND: no save runs. */
 PAWL_API int pawl_saving(struct pawl *run, struct pawl_saving *ret, struct pawl_error *err);
 
+/* 1 while a process has the run open for writing and is not known to be dead. Only for display:
+ * one look cannot prove more about a process on another host. */
+PAWL_API int pawl_is_open(struct pawl *run);
+
 /* -------------------------------------------------- 7. finding checkpoints */
 
 enum pawl_mark {
@@ -686,22 +750,22 @@ enum pawl_level {
 struct pawl_info {
 	uint64_t id;
 	int64_t step;
-	const char *name;     /* of its folder */
-	const char *path;     /* below the root's own path; absolute for file stores; of a checkpoint
-	                         that only a mirror has, its path or URL there */
+	const char *name; /* of its folder */
+	const char *path; /* below the root's own path; absolute for file stores; of a checkpoint
+	                     that only a mirror has, its path or URL there */
 	const char *run_id;
 	uint64_t attempt;
-	double unix_seconds;  /* when it was saved */
+	double unix_seconds; /* when it was saved */
 	struct pawl_progress progress;
 	const struct pawl_metric *metrics; /* with those that were added later */
 	size_t n_metrics;
-	double score;         /* the first score attribute */
+	double score; /* the first score attribute */
 	int has_score;
-	uint64_t bytes;       /* of all files */
-	uint64_t new_bytes;   /* without reused packs */
+	uint64_t bytes;     /* of all files */
+	uint64_t new_bytes; /* without reused packs */
 	uint64_t n_tensors, n_files;
 	uint32_t world_size;
-	unsigned marks;       /* enum pawl_mark */
+	unsigned marks; /* enum pawl_mark */
 	double blocked_seconds;
 	const char *problem;  /* why it is bad; "" if it is not */
 	const char *format;   /* "pawl", or the format of another program's file; static */
@@ -765,6 +829,13 @@ struct pawl_restore_opts {
 	                               read and verified by one and passed to the others by this function,
 	                               on the thread of pawl_restore_read. NULL = each rank reads */
 	void *share_arg;
+	const char *const *rename;  /* "GLOB=TEMPLATE" of paths, the first that matches counts: {1} is what
+	                               the first '*' or '?' matched. include and the live state see the new
+	                               paths */
+	size_t n_rename;
+	const char *const *cast;    /* "GLOB=DTYPE", the first that matches counts: F16, BF16, F32 and F64
+	                               ("float32", "bf16", ..) become this one; other dtypes stay */
+	size_t n_cast;
 };
 #define PAWL_RESTORE_OPTS_INIT {.size = sizeof(struct pawl_restore_opts)}
 
@@ -856,8 +927,8 @@ struct pawl_decisions;
 /* Applies a policy now, or with dry_run only says what it would do. One row per checkpoint, oldest
  * first. policy: NULL = that of the run; without score attributes those of the run count.
  * PAWL_EUSAGE: no checkpoint has the metric; the message names those that exist. */
-PAWL_API int pawl_prune(struct pawl *run, const struct pawl_retention *policy, int dry_run,
-                        struct pawl_decisions **ret, struct pawl_error *err);
+PAWL_API int pawl_prune(struct pawl *run, const struct pawl_retention *policy, int dry_run, struct pawl_decisions **ret,
+                        struct pawl_error *err);
 PAWL_API size_t pawl_decisions_count(const struct pawl_decisions *decisions);
 PAWL_API const struct pawl_decision *pawl_decisions_get(const struct pawl_decisions *decisions, size_t i);
 PAWL_API void pawl_decisions_free(struct pawl_decisions *decisions);
@@ -949,12 +1020,12 @@ PAWL_API int pawl_sync(struct pawl *run, struct pawl_meter *meter, struct pawl_e
 
 struct pawl_copy_opts {
 	size_t size;
-	uint32_t n_streams;    /* pieces in flight; 0 = 4, at most 64 */
-	uint64_t memory_bytes; /* of all buffers; 0 = 256 MiB */
-	int64_t timeout_ms;    /* 0 = none */
+	uint32_t n_streams;                  /* pieces in flight; 0 = 4, at most 64 */
+	uint64_t memory_bytes;               /* of all buffers; 0 = 256 MiB */
+	int64_t timeout_ms;                  /* 0 = none */
 	uint64_t bandwidth_bytes_per_second; /* of the target; 0 = no limit */
-	int dry_run;           /* pawl_copy_run: 1 = only report what would be copied */
-	const uint64_t *ids;   /* pawl_copy_run: only these; NULL = all */
+	int dry_run;                         /* pawl_copy_run: 1 = only report what would be copied */
+	const uint64_t *ids;                 /* pawl_copy_run: only these; NULL = all */
 	size_t n_ids;
 	pawl_lease_wait_fn *on_lease_wait; /* pawl_copy_run: while it waits for the target's lease */
 	void *on_lease_wait_arg;
@@ -970,10 +1041,10 @@ PAWL_API int pawl_copy(struct pawl *run, uint64_t id, const char *to, const stru
 struct pawl_copied {
 	uint64_t id;
 	const char *name;
-	uint64_t bytes;      /* of its files */
-	int was_there;       /* 1: the target had it */
+	uint64_t bytes;                                 /* of its files */
+	int was_there;                                  /* 1: the target had it */
 	uint64_t sent_bytes, found_bytes, linked_bytes; /* found: left by an interrupted copy */
-	const char *problem; /* not "": it is damaged at the source and was not copied */
+	const char *problem;                            /* not "": it is damaged at the source and was not copied */
 };
 struct pawl_copies;
 /* Copies a complete run to a path or URL, or updates it there, the newest checkpoint first, with

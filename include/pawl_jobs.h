@@ -39,25 +39,10 @@ PAWL_API void pawl_diff_free(struct pawl_diff *diff);
 
 /* ---------------------------------------------------- 2. exporting, converting */
 
-struct pawl_export_opts {
-	size_t size;
-	const char *const *include; /* globs of paths; none = everything */
-	size_t n_include;
-	const char *strip_prefix;   /* removed from names of tensors, for example "model/"; NULL = none */
-	uint64_t max_shard_bytes;   /* 0 = one file; else a set of Hugging Face shards with an index */
-	int dots;                   /* 1: write '.' instead of '/' in names */
-	int overwrite;
-	int model;                  /* 1: only the model, under the names that load_state_dict takes */
-};
-#define PAWL_EXPORT_OPTS_INIT {.size = sizeof(struct pawl_export_opts)}
-/* Writes tensors of a checkpoint to target: a file in the format of its suffix, or a folder for
- * shards. Constant memory. */
-PAWL_API int pawl_export(struct pawl *run, uint64_t id, const char *target, const struct pawl_export_opts *opts,
-                         struct pawl_meter *meter, struct pawl_error *err);
-
 struct pawl_convert_opts {
 	size_t size;
-	const char *to;             /* "safetensors", "hf", "pt", "dcp", "pawl", "npz", "npy"; NULL = by suffix */
+	const char *to;             /* "safetensors", "hf", "pt", "dcp", "pawl", "npz", "npy"; NULL = by suffix: safetensors
+	                               without one, "hf" for a folder and for shards */
 	const char *const *include; /* globs of paths; none = everything */
 	size_t n_include;
 	const char *const *exclude;
@@ -67,6 +52,8 @@ struct pawl_convert_opts {
 	size_t n_rename;
 	const char *dtype;          /* "fp16", "bf16", "fp32", "fp64" for F16, BF16, F32 and F64; NULL = keep */
 	uint64_t max_shard_bytes;   /* of "hf" and "dcp"; 0 = one file */
+	const char *strip_prefix;   /* removed from names of tensors, for example "model/"; NULL = none */
+	int model;                  /* 1: only the model, under the names that load_state_dict takes */
 	int dots;                   /* 1: write '.' instead of '/' in names, after renaming */
 	int overwrite;
 };

@@ -3,7 +3,7 @@
 # Installs the system packages of the named groups (default: build test) by apt. Says nothing and asks nobody when
 # they are all there. Without root or sudo it prints the line to run and fails.
 #
-#   usage: tools/install-deps.sh [build] [test] [demo] [bench] [rgw] [azurite] [ssh] [swift] [slurm]
+#   usage: tools/install-deps.sh [build] [test] [wheel] [packages] [demo] [bench] [rgw] [azurite] [ssh] [swift] [slurm]
 set -eu
 
 installed() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q '^install ok installed$'; }
@@ -16,10 +16,12 @@ clang_runtime() {
 
 packages_of() {
 	case $1 in
-	build) echo gcc libc6-dev make pkg-config ninja-build libxxhash-dev libisal-dev libcurl4-openssl-dev libssl-dev libexpat1-dev zlib1g-dev \
+	build) echo gcc libc6-dev make pkg-config ninja-build libxxhash-dev libisal-dev libcurl4-openssl-dev libexpat1-dev zlib1g-dev \
 		libbz2-dev liblz4-dev liblzma-dev libzstd-dev libyaml-dev python3 python3-venv python3-dev ;;
 	test) echo clang "$(clang_runtime)" clang-tidy cppcheck libcmocka-dev binutils strace mandoc e2fsprogs xfsprogs util-linux \
 		openmpi-bin libopenmpi-dev mpich libmpich-dev spin bzip2 lz4 lzop xz-utils zstd ;;
+	wheel) echo dpkg-dev patchelf nasm autoconf automake libtool ;;
+	packages) echo mmdebstrap debhelper dh-python lintian fakeroot cmake gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static ;;
 	demo) echo bible-kjv ;;
 	bench) echo fio ;;
 	ssh) echo openssh-client openssh-server rsync iproute2 ;;
@@ -27,12 +29,12 @@ packages_of() {
 	slurm) echo slurmd slurmctld slurm-client ;;
 	rgw) echo radosgw ceph-mon ceph-osd ceph-common ceph-base ;;
 	azurite) command -v npm >/dev/null 2>&1 || echo nodejs npm ;;
-	*) echo "install-deps.sh: unknown group '$1' (known: build test demo bench rgw azurite ssh swift slurm)" >&2; return 2 ;;
+	*) echo "install-deps.sh: unknown group '$1' (known: build test wheel packages demo bench rgw azurite ssh swift slurm)" >&2; return 2 ;;
 	esac
 }
 
 if ! command -v apt-get >/dev/null 2>&1; then
-	echo "install-deps.sh: no apt here; install by hand: a C compiler, pkg-config, ninja, xxHash, ISA-L, libcurl, OpenSSL, expat, zlib, bzip2, lz4, xz (liblzma), zstd, libyaml, cmocka, Python 3.11 or later" >&2
+	echo "install-deps.sh: no apt here; install by hand: a C compiler, pkg-config, ninja, xxHash, ISA-L, libcurl, expat, zlib, bzip2, lz4, xz (liblzma), zstd, libyaml, cmocka, Python 3.11 or later" >&2
 	exit 0
 fi
 

@@ -124,7 +124,7 @@ def search_secrets(folder: pathlib.Path) -> tuple[int, list[str]]:
     )  # passes over what goes away
     for path in files:
         with contextlib.suppress(OSError):
-            if path.is_symlink() or not ARTEFACT.search(path.as_posix()) or not path.is_file():
+            if path.is_symlink() or path.suffix == ".py" or not ARTEFACT.search(path.as_posix()) or not path.is_file():
                 continue
             with path.open("rb") as file:
                 text = file.read(ARTEFACT_BYTES)

@@ -43,9 +43,11 @@ from ._pawl import (
 from .checkpoint import Checkpoint, load, save
 from .consumer import hold, wait_for_new
 from .files import FileSaver
+from .inspection import copy, diff, doctor, gc, read, repair, tree, verify
 from .manager import CheckpointManager
+from .options import IO, Candidate, Mirror, Naming, Packs, Ranks, Retention, Staging, Timeouts, Uploads
 from .rank import Rank, rank_identify
-from .records import CheckpointInfo, Converted, Decision, Restored
+from .records import CheckpointInfo, Converted, Decision, Event, Restored
 from .rng import RngState, rng_state
 from .shard import PerRank, Shard
 from .syncer import SyncConfig, Syncer, SyncReport
@@ -56,6 +58,7 @@ __all__ = [
     "AccessError",
     "BusyError",
     "CancelledError",
+    "Candidate",
     "Checkpoint",
     "CheckpointInfo",
     "CheckpointManager",
@@ -63,39 +66,57 @@ __all__ = [
     "Converted",
     "CorruptError",
     "Decision",
+    "Event",
     "ExistsError",
     "FileSaver",
+    "IO",
     "InternalError",
     "LimitError",
+    "Mirror",
     "MismatchError",
+    "Naming",
     "NoSpaceError",
     "NotFoundError",
     "OutOfMemoryError",
+    "Packs",
     "PawlError",
     "PerRank",
     "Rank",
+    "Ranks",
     "ReadOnlyError",
     "Restored",
+    "Retention",
     "RngState",
     "Shard",
+    "Staging",
     "StorageError",
     "SyncConfig",
     "SyncReport",
     "Syncer",
     "Ticket",
     "TimeoutError",
+    "Timeouts",
     "TransientError",
     "UnsupportedError",
+    "Uploads",
     "UsageError",
     "VersionError",
-    "convert",
     "__version__",
+    "convert",
+    "copy",
+    "diff",
+    "doctor",
+    "gc",
     "hold",
     "init",
     "load",
     "optimal_interval",
     "rank_identify",
+    "read",
+    "repair",
     "rng_state",
     "save",
+    "tree",
+    "verify",
     "wait_for_new",
 ]

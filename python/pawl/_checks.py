@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
 from typing import SupportsFloat, SupportsIndex
 
-from . import _metrics
+from . import _metrics, _pawl
 from ._pawl import UsageError
 
 _LONGEST_SECONDS = 1e9  # 31 years; fits as milliseconds wherever it goes
@@ -31,6 +33,16 @@ def whole(option: str, value: object, bits: int = 64) -> int:
     if number >> bits:
         raise UsageError(f"{option} must be below 2**{bits}, received {value!r}")
     return number
+
+
+def size(option: str, value: object) -> int:
+    """A number of bytes, or a text such as "500MB"."""
+    if isinstance(value, str):
+        try:
+            return _pawl.parse_bytes(value)
+        except UsageError as error:
+            raise UsageError(f"{option}: {error}") from None
+    return whole(option, value)
 
 
 def word(option: str, value: object, words: Iterable[str]) -> str:
@@ -64,24 +76,6 @@ def paths(option: str, value: object) -> tuple[str, ...]:
     return tuple(path(option, one) for one in value)
 
 
-_RULES = ("num_to_keep", "keep_last", "keep_best", "keep_every", "keep_seconds", "max_bytes")
-
-
-def rules(option: str, value: object) -> dict[str, float]:
-    """Rules of retention by their names; none at all keep everything."""
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise UsageError(f"{option} must be a dict of rules, received {value!r}")
-    for name in value:
-        if name not in _RULES:
-            raise UsageError(f"{option}: expected some of {', '.join(_RULES)}, received {name!r}")
-    return {
-        name: seconds(name, number) if name == "keep_seconds" else whole(name, number, 63)
-        for name, number in value.items()
-    }
-
-
 def fault(value: object) -> tuple[str, int, int, bool] | None:
     """For tests: the n-th call of an operation fails with a code, once or always."""
     if value is None:
@@ -94,9 +88,19 @@ def fault(value: object) -> tuple[str, int, int, bool] | None:
 
 def seconds(option: str, value: object) -> float:
     """A length of time."""
-    number = _metrics.as_float(value) if isinstance(value, SupportsFloat) else -1.0
+    number = -1.0
+    if isinstance(value, timedelta):
+        number = value.total_seconds()
+    elif isinstance(value, str):
+        with contextlib.suppress(UsageError):
+            number = _pawl.parse_seconds(value)
+    elif isinstance(value, SupportsFloat):
+        number = _metrics.as_float(value)
     if not number >= 0:
-        raise UsageError(f"{option} must be a number of seconds of 0 or more, received {value!r}")
+        raise UsageError(
+            f"{option} must be a time: a number of seconds of 0 or more, a timedelta or a text such as 90s or 5min, "
+            f"received {value!r}"
+        )
     return min(number, _LONGEST_SECONDS)
 
 
@@ -116,6 +120,26 @@ def names(option: str, value: object) -> tuple[str, ...]:
     if not isinstance(value, Sequence) or not all(isinstance(name, str) for name in found):
         raise UsageError(f"{option} must be a name or a list of names, received {value!r}")
     return found
+
+
+def renames(rules: Sequence[tuple[str, str]] | None) -> tuple[str, ...]:
+    """Pairs (old, new) as rules: the n-th '*' of the new path is what the n-th of the old one matched."""
+    found = []
+    for rule in rules or ():
+        if isinstance(rule, str) or len(rule) != 2 or not all(isinstance(text, str) and text for text in rule):
+            raise UsageError(f"rename: expected pairs of texts, such as ('old/*', 'new/*'), found {rule!r}")
+        old, new = rule
+        if "=" in old:
+            raise UsageError(f"rename: '{old}': a path with '=' cannot be renamed")
+        parts = new.split("*")
+        found.append(f"{old}=" + "".join(f"{part}{{{n}}}" for n, part in enumerate(parts[:-1], 1)) + parts[-1])
+    return tuple(found)
+
+
+def casts(cast: str | Mapping[str, str] | None) -> tuple[str, ...]:
+    """The dtype of all floats, or of those that a glob names."""
+    rules = {"*": cast} if cast is not None and not isinstance(cast, Mapping) else cast or {}
+    return tuple(f"{glob}={str(dtype).removeprefix('torch.')}" for glob, dtype in rules.items())
 
 
 def globs(paths: Sequence[str] | None) -> tuple[str, ...]:

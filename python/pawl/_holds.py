@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from ._pawl import NotFoundError
 from .manager import CheckpointManager
+from .options import Ranks
 from .records import Restored
 
 
@@ -32,7 +33,7 @@ class HoldsManager:
 def newest(root: str) -> Restored[Any] | None:
     """The newest valid checkpoint of a run, for the one process that reads it; None if there is none, or no run."""
     try:
-        with CheckpointManager(root, read_only=True, rank=0, world_size=1) as manager:
+        with CheckpointManager(root, read_only=True, ranks=Ranks(rank=0, world_size=1)) as manager:
             return manager.restore()
     except NotFoundError:
         return None

@@ -1,119 +1,143 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The keywords of CheckpointManager, as options of the library (src/run/option_table.c)."""
+"""The arguments of CheckpointManager, as options of the library.
+
+The library's table of options (src/run/option_table.c) owns names, units, ranges and defaults. Here is only what
+differs: options that Python spells in another way, and values that it takes in another form.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
+import os
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from . import _checks, _pawl, _reports
 from ._pawl import UsageError
+from .options import IO, Candidate, Mirror, Naming, Packs, Ranks, Retention, Staging, Timeouts, Uploads
 from .rank import Rank, rank_identify
 
 _ORDERS = {"max": 1, "min": -1}
-
-
-def _as_it_is(keyword: str, value: Any) -> Any:
-    return value
+_PLAIN = ("read_only", "overwrite", "on_busy", "nonfinite")
+# Argument -> class of its group, and the group of the library's table that its options are in.
+_GROUPS: dict[str, tuple[type, str]] = {
+    "retention": (Retention, "retention."),
+    "uploads": (Uploads, "mirrors."),
+    "staging": (Staging, "staging."),
+    "packs": (Packs, "packs."),
+    "io": (IO, "io."),
+    "ranks": (Ranks, "ranks."),
+    "timeouts": (Timeouts, ""),
+    "naming": (Naming, ""),
+}
 
 
 def _opposite(keyword: str, value: Any) -> bool:
     return not value
 
 
-def _bits(bits: int) -> Callable[[str, Any], int]:
-    return functools.partial(_checks.whole, bits=bits)
+def _lease_wait(keyword: str, value: Any) -> Any:
+    """-1 ms = not at all."""
+    seconds = _pawl.parse_seconds(value) if isinstance(value, str) else value
+    return -0.001 if seconds == 0 else seconds
 
 
-def _given(check: Callable[[str, Any], Any]) -> Callable[[str, Any], Any]:
-    """None is the library's default."""
-    return lambda keyword, value: None if value is None else check(keyword, value)
+def _rule(keyword: str, value: Any) -> Any:
+    """A rule of candidates, as the library asks it: rows in, one truth value for each out."""
+    if not callable(value):
+        raise UsageError(f"{keyword} must be a function of the list of candidates, received {value!r}")
+
+    def ask(rows: list[tuple[Any, ...]]) -> list[bool]:
+        candidates = [
+            Candidate(id, step, datetime.fromtimestamp(when, UTC), nbytes, metrics, bool(pinned), bool(nonfinite))
+            for id, step, when, nbytes, metrics, pinned, nonfinite in rows
+        ]
+        kept = set(value(candidates))
+        if unknown := kept - {candidate.id for candidate in candidates}:
+            raise UsageError(f"{keyword}: expected ids of candidates, received {sorted(unknown, key=repr)!r}")
+        return [candidate.id in kept for candidate in candidates]
+
+    return ask
 
 
-def _one_of(*words: str) -> Callable[[str, Any], str]:
-    return functools.partial(_checks.word, words=words)
+def _as_it_is(keyword: str, value: Any) -> Any:
+    return value
 
 
-def _keep(keyword: str, value: Any) -> int:
+# Where the library's name, or the form of the value, is another one.
+_OTHERS: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
+    "retention.keep_latest": ("retention.drop_latest", _opposite),
+    "retention.keep": ("retention.keep", _rule),
+    "packs.reuse": ("packs.no_reuse", _opposite),
+    "io.direct": ("io.no_direct", _opposite),
+    "io.fault": ("io.fault", lambda keyword, value: _checks.fault(value)),
+    "ranks.node_folder": ("ranks.node_folder", _checks.path),
+    "timeouts.lease": ("lease.timeout_ms", _as_it_is),
+    "timeouts.lease_wait": ("lease.wait_ms", _lease_wait),
+    "timeouts.commit": ("ranks.commit_timeout_ms", _as_it_is),
+    "timeouts.upload": ("mirrors.timeout_ms", _as_it_is),
+    "timeouts.mtbf": ("mtbf_seconds", _as_it_is),
+}
+_WITHOUT_OPTION = {"timeouts.grace", "ranks.rank", "ranks.world_size", "ranks.node_rank"}
+
+
+def _of_group(name: str, group: Any) -> dict[str, Any]:
+    kind, prefix = _GROUPS[name]
+    if group is None:
+        return {}
+    if not isinstance(group, kind) or not dataclasses.is_dataclass(group):
+        raise UsageError(f"{name} must be a pawl.{kind.__name__}, received {group!r}")
+    found = {}
+    for row in dataclasses.fields(group):
+        keyword, value = f"{name}.{row.name}", getattr(group, row.name)
+        if value is None or keyword in _WITHOUT_OPTION:
+            continue
+        option, convert = _OTHERS.get(keyword, (prefix + row.name, _as_it_is))
+        value = value.total_seconds() if isinstance(value, timedelta) else value
+        found[option] = convert(keyword, value)
+    return found
+
+
+def _num_to_keep(value: Any) -> int:
     if value is None:
         return 0
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise UsageError(f"{keyword} must be None or a non-negative integer, received {value!r}")
+        raise UsageError(f"num_to_keep must be None or a non-negative integer, received {value!r}")
     if value >= 2**63:
-        raise UsageError(f"{keyword} must be below 2**63, received {value!r}")
+        raise UsageError(f"num_to_keep must be below 2**63, received {value!r}")
     return value or _pawl.KEEP_MEMORY
 
 
-def _interval(keyword: str, value: Any) -> str | None:
+def interval(keyword: str, value: Any) -> str | None:
+    """A time string; a number, also as text, counts steps. None: there is none, or it is a function."""
     if isinstance(value, bool) or not (value is None or isinstance(value, str | int) or callable(value)):
-        raise UsageError(f"{keyword} must be a time string, a number of epochs or a function, received {value!r}")
-    return str(value) if isinstance(value, str | int) else None
+        raise UsageError(f"{keyword} must be a time string, a number of steps or a function, received {value!r}")
+    if isinstance(value, int) or (isinstance(value, str) and value.strip().isdecimal()):
+        return f"{int(value)}ba"
+    return value if isinstance(value, str) else None
 
 
-def _lease_wait(keyword: str, value: Any) -> float:
-    """-1 ms = not at all."""
-    return _checks.seconds(keyword, value) or -0.001
+def _mirror(given: Any) -> tuple[str, str | None, dict[str, Any] | None]:
+    mirror = given if isinstance(given, Mirror) else Mirror(given)
+    if mirror.every is not None and not isinstance(mirror.every, str | int):
+        raise UsageError(f"mirrors: every must be a time string or a number of steps, received {mirror.every!r}")
+    if mirror.keep is not None and not isinstance(mirror.keep, Retention):
+        raise UsageError(f"mirrors: keep must be a pawl.Retention, received {mirror.keep!r}")
+    rules = None if mirror.keep is None else _of_group("retention", mirror.keep)
+    if rules is not None and "retention.keep" in rules:
+        raise UsageError("mirrors: keep must have no rule of your own, which is for the run only")
+    return _checks.path("mirrors", mirror.url), interval("mirrors: every", mirror.every), rules
 
 
-def _hard(keyword: str, value: Any) -> bool:
-    return _checks.word(keyword, value, ("soft", "hard")) == "hard"
-
-
-# Keyword -> option of the library, and what checks and converts the value.
-_TABLE: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
-    "save_interval": ("save_interval", _interval),
-    "read_only": ("read_only", _as_it_is),
-    "overwrite": ("overwrite", _as_it_is),
-    "run_id": ("run_id", _as_it_is),
-    "name_template": ("name_template", _as_it_is),
-    "after_id": ("after_id", _bits(53)),
-    "mtbf_seconds": ("mtbf_seconds", _checks.seconds),
-    "on_busy": ("on_busy", _one_of("wait", "skip", "replace")),
-    "nonfinite": ("nonfinite", _one_of("accept", "flag", "refuse")),
-    "strict_latest": ("strict_latest", _as_it_is),
-    "num_to_keep": ("retention.num_to_keep", _keep),
-    "keep_latest": ("retention.drop_latest", _opposite),
-    "keep_last": ("retention.keep_last", _checks.whole),
-    "keep_best": ("retention.keep_best", _checks.whole),
-    "keep_every": ("retention.keep_every", _checks.whole),
-    "keep_seconds": ("retention.keep_seconds", _checks.seconds),
-    "max_bytes": ("retention.max_bytes", _checks.whole),
-    "strict_score": ("retention.strict_score", _as_it_is),
-    "mode": ("staging.mode", _one_of("snapshot", "ring", "direct")),
-    "arena_bytes": ("staging.arena_bytes", _checks.whole),
-    "ring_bytes": ("staging.ring_bytes", _checks.whole),
-    "copy_threads": ("staging.copy_threads", _bits(32)),
-    "pack_bytes": ("packs.pack_bytes", _checks.whole),
-    "block_bytes": ("packs.block_bytes", _checks.whole),
-    "compression": ("packs.compression", _as_it_is),
-    "compression_level": ("packs.compression_level", _bits(31)),
-    "recycle": ("packs.recycle", _bits(32)),
-    "reuse": ("packs.no_reuse", _opposite),
-    "io_threads": ("io.threads", _bits(32)),
-    "direct_io": ("io.no_direct", _opposite),
-    "bandwidth": ("io.write_bytes_per_second", _given(_checks.whole)),
-    "read_bandwidth": ("io.read_bytes_per_second", _given(_checks.whole)),
-    "fault": ("io.fault", lambda keyword, value: _checks.fault(value)),
-    "lease_timeout": ("lease.timeout_ms", _given(_checks.seconds)),
-    "lease_wait": ("lease.wait_ms", _given(_lease_wait)),
-    "commit_timeout": ("ranks.commit_timeout_ms", _given(_checks.seconds)),
-    "broadcast": ("ranks.broadcast", _as_it_is),
-    "node_folder": ("ranks.node_folder", _given(_checks.path)),
-    "partner": ("ranks.n_partners", _bits(32)),
-    "n_nodes": ("ranks.n_nodes", _bits(32)),
-    "mirrors": ("mirrors.urls", _checks.paths),
-    "mirror_keep": ("mirrors.retention", _checks.rules),
-    "num_concurrent_uploads": ("mirrors.n_streams", _bits(32)),
-    "upload_timeout": ("mirrors.timeout_ms", _given(_checks.seconds)),
-    "upload_memory": ("mirrors.memory_bytes", _checks.whole),
-    "upload_bandwidth": ("mirrors.bytes_per_second", _given(_checks.whole)),
-    "upload_error_budget": ("mirrors.error_budget", _bits(32)),
-    "delete_after_upload": ("mirrors.delete_local", _as_it_is),
-    "upload_errors": ("mirrors.fail_saves", _hard),
-    "wait_uploads": ("mirrors.leave_uploads", _opposite),
-}
+def _mirrors(given: Any) -> tuple[tuple[str, str | None, dict[str, Any] | None], ...]:
+    if isinstance(given, str | os.PathLike | Mirror):
+        return (_mirror(given),)
+    if not isinstance(given, Sequence):
+        raise UsageError(f"mirrors must be a path, a pawl.Mirror or a list of them, received {given!r}")
+    return tuple(_mirror(one) for one in given)
 
 
 def _scores(attribute: Any, order: Any) -> dict[str, Any]:
@@ -128,8 +152,6 @@ def _scores(attribute: Any, order: Any) -> dict[str, Any]:
 
 def _who(root: str, rank: int | None, world_size: int | None) -> Rank:
     """As given, else as the launcher says. A run in memory is one process's own."""
-    if (rank is None) != (world_size is None):
-        raise UsageError(f"rank and world_size go together, received rank={rank!r} and world_size={world_size!r}")
     if rank is None or world_size is None:
         if root.startswith("mem:"):
             return Rank(0, 1, None, None, None, "", "")
@@ -155,8 +177,37 @@ def _ranks(who: Rank, node_rank: int | None) -> dict[str, Any]:
 
 def read(given: Mapping[str, Any]) -> tuple[str, Rank, dict[str, Any]]:
     """The root, who this process is, and the options of ``_pawl.Run``; given: the arguments by their names."""
-    options = {option: convert(keyword, given[keyword]) for keyword, (option, convert) in _TABLE.items()}
+    options = {name: given[name] for name in _PLAIN}
+    for name in _GROUPS:
+        options |= _of_group(name, given[name])
     root = _checks.path("root", given["root"])
-    who = _who(root, given["rank"], given["world_size"])
-    options |= _scores(given["score_attribute"], given["score_order"]) | _ranks(who, given["node_rank"])
-    return root, who, {**options, "lease.on_wait": _reports.waits}
+    ranks = given["ranks"] or Ranks()
+    who = _who(root, ranks.rank, ranks.world_size)
+    options |= _scores(given["score_attribute"], given["score_order"]) | _ranks(who, ranks.node_rank)
+    options |= {
+        "retention.num_to_keep": _num_to_keep(given["num_to_keep"]),
+        "save_interval": interval("save_interval", given["save_interval"]),
+        "packs.compression": given["compression"],
+        "mirrors.list": _mirrors(given["mirrors"]),
+        "lease.on_wait": functools.partial(_reports.waits, root),
+    }
+    return root, who, options
+
+
+def open_run(root: str, options: Mapping[str, Any]) -> _pawl.Run:
+    """Opens the run. An error names an option as Python spells it."""
+    try:
+        return _pawl.Run(root, **options)
+    except UsageError as error:
+        text = str(error)
+        for keyword, (option, _) in _OTHERS.items():
+            text = text.replace(option, keyword)
+        if text == str(error):
+            raise
+        raise UsageError(text) from None
+
+
+def with_rank(options: Mapping[str, Any], rank: int, world_size: int) -> dict[str, Any]:
+    """The arguments of a manager, with this process's rank in place of any other."""
+    ranks = dataclasses.replace(options.get("ranks") or Ranks(), rank=rank, world_size=world_size)
+    return {**options, "ranks": ranks}

@@ -133,6 +133,32 @@ check_state(PyObject *module, PyObject *state)
 	return PyLong_FromSize_t(n);
 }
 
+static PyObject *
+parse_seconds(PyObject *module, PyObject *text)
+{
+	const char *utf8 = PyUnicode_AsUTF8AndSize(text, NULL);
+	struct pawl_error err = {0};
+	double seconds;
+
+	if (!utf8)
+		return NULL;
+	int rc = pawl_parse_seconds(utf8, &seconds, &err);
+	return rc < 0 ? py_raise(PyModule_GetState(module), rc, &err) : PyFloat_FromDouble(seconds);
+}
+
+static PyObject *
+parse_bytes(PyObject *module, PyObject *text)
+{
+	const char *utf8 = PyUnicode_AsUTF8AndSize(text, NULL);
+	struct pawl_error err = {0};
+	uint64_t nbytes;
+
+	if (!utf8)
+		return NULL;
+	int rc = pawl_parse_bytes(utf8, &nbytes, &err);
+	return rc < 0 ? py_raise(PyModule_GetState(module), rc, &err) : PyLong_FromUnsignedLongLong(nbytes);
+}
+
 static PyMethodDef functions[] = {
 	{"version", version, METH_NOARGS, "Version of the library."},
 	{"url_schemes", url_schemes, METH_NOARGS, "Schemes of the URLs that pawl opens itself."},
@@ -140,6 +166,8 @@ static PyMethodDef functions[] = {
          "Seconds between saves that waste least time (Young, Daly)."},
 	{"interval_due", interval_due, METH_VARARGS,
          "Is a save due by a time string between two points of a training?"},
+	{"parse_seconds", parse_seconds, METH_O, "A time as text, in seconds."},
+	{"parse_bytes", parse_bytes, METH_O, "A size as text, in bytes."},
 	{"arena_bytes", arena_bytes, METH_NOARGS, "Staging memory held by this process."},
 	{"stores", stores, METH_NOARGS, "Address of the struct pawl_stores that runs are opened with."},
 	{"rank_identify", rank_identify, METH_NOARGS, "Which process of a job this is."},
@@ -153,6 +181,7 @@ static PyMethodDef functions[] = {
 	{"tune_spec_config", py_tune_spec_config, METH_VARARGS, "The configuration of one of its trials."},
 	{"clone_folder", py_clone_folder, METH_VARARGS, "A folder again in the store that it is in."},
 	{"hide_secrets", py_hide_secrets, METH_O, "A text of others, with stars over what looks like a secret."},
+	{"doctor", py_doctor, METH_VARARGS, "What a place can do: {what: found}."},
 	{"kind_of", py_kind_of, METH_VARARGS,
          "What is at a place: 0 = nothing, 1 = a run, 2 = a checkpoint, 3 = else."},
 	{"split_address", py_split_address, METH_O, "RUN@SELECTOR as (RUN, SELECTOR)."},

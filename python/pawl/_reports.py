@@ -7,6 +7,7 @@ import logging
 from collections.abc import Sequence
 
 from . import _pawl
+from .records import Event
 
 _log = logging.getLogger("pawl")
 
@@ -17,20 +18,68 @@ def fallbacks(root: str, taken: str, reasons: Sequence[str]) -> None:
         _log.warning("%s: restored %s, since a newer checkpoint was skipped: %s", root, taken, reason)
 
 
+def added(root: str, report: Sequence[str]) -> None:
+    """Tensors went into dicts that were empty, where no optimizer sees them yet."""
+    for row in report:
+        if row.startswith("added: "):
+            _log.warning("%s: %s", root, row.removeprefix("added: "))
+
+
 def no_numbers(root: str, names: Sequence[str]) -> None:
     """Metrics that are not kept, since they are not numbers."""
     _log.warning("%s: metrics that are not numbers are not kept: %s", root, ", ".join(names))
 
 
-def store(warning: str | None) -> None:
+def store(root: str, warning: str | None) -> None:
     """What the store of a run cannot promise."""
     if warning is not None:
-        _log.warning("%s", warning)
+        _log.warning("%s: %s", root, warning)
 
 
-def waits(why: str) -> None:
+def waits(root: str, why: str) -> None:
     """Opening a run waits for the lease of another process."""
-    _log.warning("waiting for the lease: %s", why)
+    _log.warning("%s: waiting for the lease: %s", root, why)
+
+
+def is_wanted() -> bool:
+    """Whether lines of level INFO go anywhere."""
+    return _log.isEnabledFor(logging.INFO)
+
+
+def resumed(root: str, step: int, name: str) -> None:
+    """A checkpoint was restored."""
+    _log.info("%s: resumed from step %d (%s)", root, step, name)
+
+
+def event(root: str, event: Event) -> None:
+    """What has happened to a checkpoint."""
+    what = f"step {event.step}" if event.step is not None else event.name
+    match event.kind:
+        case "saved":
+            blocked = f"blocked {_seconds(event.blocked_seconds)}"
+            _log.info("%s: saved %s in %s, %s, %s", root, what, _seconds(event.seconds), _size(event.nbytes), blocked)
+        case "uploaded":
+            _log.info(
+                "%s: uploaded %s to %s in %s, %s",
+                root, what, event.mirror, _seconds(event.seconds), _size(event.nbytes),
+            )  # fmt: skip
+        case "deleted":
+            _log.info("%s: deleted %s (%s)", root, what, event.reason)
+        case "failed":
+            to = f" to {event.mirror}" if event.mirror else ""
+            _log.warning("%s: %s%s failed: %s", root, what, to, event.error)
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds * 1000:.0f} ms" if seconds < 0.1 else f"{seconds:.1f} s"
+
+
+def _size(nbytes: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if nbytes < 1000:
+            return f"{nbytes:.0f} B" if unit == "B" else f"{nbytes:.1f} {unit}"
+        nbytes /= 1000
+    return f"{nbytes:.1f} TB"
 
 
 def beside(root: str, error: BaseException, what: str, other: BaseException) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from . import _options
 from ._holds import HoldsManager
 from ._pawl import Ticket, UnsupportedError
 from .manager import CheckpointManager
@@ -36,8 +37,9 @@ class AcceleratorSaver(HoldsManager):
         if not kind.endswith(".NO") and ".MULTI_" not in kind:
             raise UnsupportedError(f"pawl.accelerate saves models that are complete in each process, not {kind}")
         self._accelerator = accelerator
-        who = {"rank": accelerator.process_index, "world_size": accelerator.num_processes}
-        self.manager = CheckpointManager(root, **{**options, **who})
+        self.manager = CheckpointManager(
+            root, **_options.with_rank(options, accelerator.process_index, accelerator.num_processes)
+        )
 
     def state(self) -> dict[str, Any]:
         """The tree that is saved."""

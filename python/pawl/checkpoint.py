@@ -53,16 +53,23 @@ def _save_folder(
 
 
 def load(
-    path: str | os.PathLike[str], paths: Sequence[str] | None = None, *, state: object = None, strict: bool = True
+    path: str | os.PathLike[str],
+    paths: Sequence[str] | None = None,
+    *,
+    state: object = None,
+    strict: bool = True,
+    rename: Sequence[tuple[str, str]] | None = None,
+    cast: str | Mapping[str, str] | None = None,
 ) -> Any:
     """Loads one checkpoint: the saved tree with new tensors, or restored into ``state``. ``paths``: globs of leaves.
+    ``rename`` and ``cast`` as in ``CheckpointManager.restore``.
 
     ``path`` is a checkpoint's folder, RUN@SELECTOR ("runs/demo@400" is step 400; also ``latest``, ``best``, ``good``,
     ``id:7`` and names), or what another program wrote: a safetensors file (a dict of tensors, of torch
     where it is imported and else of NumPy), a file of torch.save, or a folder of torch.distributed.checkpoint. No code
     in these is run.
     """
-    return _read(path, paths, state, strict)[0]
+    return _read(path, paths, state, strict, _checks.renames(rename), _checks.casts(cast))[0]
 
 
 def is_foreign(path: str) -> bool:
@@ -108,12 +115,17 @@ def _a(value: object) -> str:
 
 
 def _read(
-    path: str | os.PathLike[str], paths: Sequence[str] | None, state: object, strict: bool
+    path: str | os.PathLike[str],
+    paths: Sequence[str] | None,
+    state: object,
+    strict: bool,
+    rename: tuple[str, ...] = (),
+    cast: tuple[str, ...] = (),
 ) -> tuple[Any, _pawl.Info, Any]:
     place = _checks.path("path", path)
 
     def restore(run: _pawl.Run) -> tuple[Any, _pawl.Info, list[str], list[str], Any]:
-        answer = run.restore(state, paths=_checks.globs(paths), strict=strict)
+        answer = run.restore(state, paths=_checks.globs(paths), strict=strict, rename=rename, cast=cast)
         if answer is None:
             raise _no_checkpoint(place)
         return answer

@@ -325,6 +325,8 @@ class CheckpointSaver:
         saver = self._open(state.run_name, ranks, uploads, True)
         os.makedirs(str(saver.folder), exist_ok=True)  # on every rank: the Trainer looks for files there
         self._state = weakref.ref(state)
+        for earlier in self._earlier():
+            earlier.wait()  # this Trainer may be about to look for the newest file
         _in_use.add(self)
 
     def _start(self, state: Any, logger: Any) -> None:
@@ -335,12 +337,16 @@ class CheckpointSaver:
         try:
             self._saver.start(now)
         except BusyError:
-            earlier = [one for one in _in_use if one is not self and one._has_same_files(self)]
+            earlier = self._earlier()
             if not earlier:
                 raise
             for one in earlier:
                 one.close()
             self._saver.start(now)
+
+    def _earlier(self) -> list[CheckpointSaver]:
+        """Savers of other Trainers of this process that write the same files."""
+        return [one for one in _in_use if one is not self and one._has_same_files(self)]
 
     def _has_same_files(self, other: CheckpointSaver) -> bool:
         mine, theirs = self._saver, other._saver

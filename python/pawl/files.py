@@ -27,11 +27,13 @@ class FileSaver:
     it is whole and durable, and what was there before stays until then.
     """
 
-    def __init__(self, threads: int = 0, bandwidth: int | None = None) -> None:
-        """``threads`` that copy and write, 0 = one per core; ``bandwidth`` of writing in bytes per second."""
-        if threads < 0 or (bandwidth is not None and bandwidth <= 0):
+    def __init__(self, threads: int = 0, bandwidth: int | str | None = None) -> None:
+        """``threads`` that copy and write, 0 = one per core; ``bandwidth`` of writing in bytes per second or as a text
+        such as "20MB"; None = no limit."""
+        limit = 0 if bandwidth is None else _checks.size("bandwidth", bandwidth)
+        if threads < 0 or (bandwidth is not None and limit == 0):
             raise UsageError(f"FileSaver: expected threads >= 0 and bandwidth > 0, received {threads} and {bandwidth}")
-        self._files = _pawl.Files(threads=threads, bandwidth=bandwidth or 0)
+        self._files = _pawl.Files(threads=threads, bandwidth=limit)
 
     def save(
         self,

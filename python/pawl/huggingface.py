@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from . import _checks
+from . import _checks, _options
 from ._holds import newest
 from ._pawl import UnsupportedError
 from .accelerate import AcceleratorSaver
@@ -35,17 +35,17 @@ __all__ = ["AcceleratorSaver", "Saver"]
 
 class Saver(TrainerCallback):
     """Callback of the Trainer: where the Trainer would save by its ``save_strategy`` ("steps" or "epoch"), pawl saves
-    instead, or at ``save_interval`` (``"500ba"`` counts optimizer steps): model, optimizer, scheduler, random
-    generators and the Trainer's own state. If an evaluation is due at that step it comes first, and its metrics go with
-    the checkpoint (``score_attribute="eval_loss"``). The other options are those of ``CheckpointManager``.
+    instead, or at ``save_interval`` (``"500ba"`` or ``500`` counts optimizer steps): model, optimizer, scheduler,
+    random generators and the Trainer's own state. If an evaluation is due at that step it comes first, and its metrics
+    go with the checkpoint (``score_attribute="eval_loss"``). The other options are those of ``CheckpointManager``.
     """
 
     def __init__(self, root: str | os.PathLike[str], *, save_interval: Any = None, **options: Any) -> None:
         if TrainerCallback is object:
-            raise ImportError("pawl.huggingface.Saver needs transformers: pip install 'pawl[huggingface]'")
+            raise ImportError("pawl.huggingface.Saver needs transformers: pip install 'libpawl[huggingface]'")
         self._root = _checks.path("root", root)
         self._by_interval = save_interval is not None
-        self._options = {"signals": False, **options, "save_interval": save_interval, "rank": 0, "world_size": 1}
+        self._options = _options.with_rank({"signals": False, **options, "save_interval": save_interval}, 0, 1)
         self._manager: CheckpointManager | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._saved = -1

@@ -2,7 +2,7 @@
 """Arrays of JAX on several devices, of one process or of many.
 
     state = {"params": params, "step": 0}
-    manager = pawl.CheckpointManager(root, rank=jax.process_index(), world_size=jax.process_count())
+    manager = pawl.CheckpointManager(root, ranks=pawl.Ranks(rank=jax.process_index(), world_size=jax.process_count()))
     manager.save(step, pawl.jax.shards(state))          # each process writes what is on its devices
     ...
     host = pawl.jax.shards(state, empty=True)           # whatever the sharding is now
@@ -40,6 +40,14 @@ def shards(tree: Any, *, empty: bool = False) -> Any:
 def arrays(tree: Any, like: Any) -> Any:
     """The tree that ``shards`` made (and a restore has filled), as arrays with the shardings of those in ``like``."""
     return jax.tree.map(lambda old, new: _to_devices(new, old) if isinstance(old, jax.Array) else new, like, tree)
+
+
+def _place(values: np.ndarray[Any, Any], like: jax.Array) -> jax.Array:
+    """For the extension module: the values as an array on the devices of another one."""
+    if not getattr(like, "committed", True):  # JAX chooses the device
+        return jax.numpy.array(values)
+    placed: jax.Array = jax.device_put(values, like.sharding)
+    return placed
 
 
 def _box(index: tuple[slice, ...], shape: tuple[int, ...]) -> Box:

@@ -17,11 +17,12 @@ import os
 import shutil
 from typing import Any
 
-from . import _checks, _pawl
+from . import _checks, _options, _pawl
 from ._holds import newest
 from ._pawl import NotFoundError, UsageError
 from .checkpoint import is_foreign, load
 from .manager import CheckpointManager
+from .options import Ranks
 from .rng import RngState
 
 try:
@@ -30,7 +31,7 @@ try:
     from lightning.pytorch.plugins.io import TorchCheckpointIO
     from lightning.pytorch.utilities.exceptions import SIGTERMException
 except ImportError as error:
-    raise ImportError(f"pawl.lightning needs Lightning: pip install 'pawl[lightning]' ({error})") from None
+    raise ImportError(f"pawl.lightning needs Lightning: pip install 'libpawl[lightning]' ({error})") from None
 
 __all__ = ["CheckpointIO", "Saver"]
 
@@ -98,21 +99,21 @@ class CheckpointIO(_CheckpointIO):
 class Saver(Callback):
     """Callback: saves the complete state of the training into a run, and the random generators with it.
 
-    ``save_interval`` counts batches (``"500ba"``: optimizer steps) and epochs (``"1ep"``: after each epoch, validation
-    included); ``metrics`` are the Trainer's. On SIGTERM, as Lightning sees it, the state is saved once more. The other
-    options are those of ``CheckpointManager``.
+    ``save_interval`` counts batches (``"500ba"`` or ``500``: optimizer steps) and epochs (``"1ep"``: after each epoch,
+    validation included); ``metrics`` are the Trainer's. On SIGTERM, as Lightning sees it, the state is saved once more.
+    The other options are those of ``CheckpointManager``.
     """
 
     def __init__(self, root: str | os.PathLike[str], *, save_interval: str | int = "1ep", **options: Any) -> None:
         self._root = _checks.path("root", root)
-        self._options = {"signals": False, **options, "save_interval": save_interval, "rank": 0, "world_size": 1}
+        self._options = _options.with_rank({"signals": False, **options, "save_interval": save_interval}, 0, 1)
         self._manager: CheckpointManager | None = None
         self._saved = -1
 
     def ckpt_path(self) -> str | None:
         """What ``fit`` resumes from with the plugin ``CheckpointIO``: the run if it holds a checkpoint, else None."""
         try:
-            with CheckpointManager(self._root, read_only=True, rank=0, world_size=1) as manager:
+            with CheckpointManager(self._root, read_only=True, ranks=Ranks(rank=0, world_size=1)) as manager:
                 return self._root if manager.checkpoints(with_bad=True) else None
         except NotFoundError:
             return None

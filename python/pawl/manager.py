@@ -4,35 +4,95 @@
 from __future__ import annotations
 
 import contextlib
+import html
 import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypedDict, Unpack, cast, overload
 
-from . import _checks, _options, _pawl, _reports, _signals, loggers
+from . import _checks, _events, _options, _pawl, _reports, _signals, loggers
+from ._names import explained
+from ._notebook import Rows
 from ._pawl import NotFoundError, Ticket, UsageError
 from .checkpoint import Checkpoint, of_run
-from .records import CheckpointInfo, Decision, Restored, T
+from .options import IO, Interval, Mirror, Naming, Packs, Ranks, Retention, Staging, Timeouts, Uploads
+from .records import CheckpointInfo, Decision, Event, Finding, Restored, T, checkpoint_info
 
 _RANK_VALUES = {"strict": 0, "drop": 1, "wrap": 2}
 
 Order = Literal["max", "min"]
-Interval = str | int | Callable[[int], bool] | None
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    # What save returns: a Ticket, or None as well where a save may not be due.
+    Saved = TypeVar("Saved", bound=Ticket | None, default=Ticket | None, covariant=True)
+else:
+    from typing import TypeVar
+
+    Saved = TypeVar("Saved")
+
+Place = str | os.PathLike[str] | Mirror
+Mirrors = Place | Sequence[Place]
+Hook = Callable[[Event], object]
 
 
-class CheckpointManager:
+class _Options(TypedDict, total=False):
+    """The arguments of CheckpointManager that do not decide whether ``save`` may return None."""
+
+    num_to_keep: int | None
+    score_attribute: str | Sequence[str] | None
+    score_order: Order | Sequence[Order]
+    mirrors: Mirrors
+    compression: str | None
+    nonfinite: Literal["accept", "flag", "refuse"]
+    read_only: bool
+    overwrite: bool
+    signals: bool | None
+    save_on_exception: bool
+    logger: object
+    on_durable: Hook | None
+    on_uploaded: Hook | None
+    on_deleted: Hook | None
+    on_error: Hook | None
+    retention: Retention | None
+    uploads: Uploads | None
+    staging: Staging | None
+    packs: Packs | None
+    io: IO | None
+    ranks: Ranks | None
+    timeouts: Timeouts | None
+    naming: Naming | None
+
+
+@explained
+class CheckpointManager(Generic[Saved]):
     """Saves, keeps and restores the checkpoints of one run in one folder.
 
-    What is kept: with no rule everything. ``num_to_keep=N`` keeps the newest N, or with ``score_attribute`` the best N
-    and the latest as well, so that a resume never loses progress (``keep_latest=False`` gives exactly N);
-    ``num_to_keep=0`` writes nothing and keeps the newest in memory. ``keep_last``, ``keep_best``, ``keep_every``
-    (steps), ``keep_seconds`` and ``max_bytes`` add to that.
+    With no rule everything is kept. ``num_to_keep=N`` keeps the newest N, or with ``score_attribute`` the best N and
+    the latest as well, so that a resume never loses progress. ``pawl.Retention`` adds rules.
 
-    ``save_interval`` is a time string ("1ep", "500ba", "30sec", "0.25dur", "auto"), a number of epochs, or a function
-    of the step; then ``save`` may be called every step and returns None when no save is due.
+    With ``save_interval``, ``save`` may be called at every step; it returns None when no save is due.
     """
 
+    @overload
+    def __init__(
+        self: CheckpointManager[Ticket],
+        root: str | os.PathLike[str],
+        *,
+        save_interval: None = None,
+        on_busy: Literal["wait", "replace"] = "wait",
+        **options: Unpack[_Options],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: CheckpointManager[Ticket | None],
+        root: str | os.PathLike[str],
+        *,
+        save_interval: Interval = None,
+        on_busy: Literal["wait", "skip", "replace"] = "wait",
+        **options: Unpack[_Options],
+    ) -> None: ...
     def __init__(
         self,
         root: str | os.PathLike[str],
@@ -40,83 +100,70 @@ class CheckpointManager:
         num_to_keep: int | None = None,
         score_attribute: str | Sequence[str] | None = None,
         score_order: Order | Sequence[Order] = "max",
-        keep_latest: bool = True,
-        keep_last: int = 0,
-        keep_best: int = 0,
-        keep_every: int = 0,
-        keep_seconds: float = 0.0,
-        max_bytes: int = 0,
-        strict_score: bool = False,
         save_interval: Interval = None,
-        mtbf_seconds: float = 0.0,
+        mirrors: Mirrors = (),
+        compression: str | None = None,
+        on_busy: Literal["wait", "skip", "replace"] = "wait",
+        nonfinite: Literal["accept", "flag", "refuse"] = "accept",
         read_only: bool = False,
         overwrite: bool = False,
-        run_id: str | None = None,
-        name_template: str | None = None,
-        mode: Literal["snapshot", "ring", "direct"] = "snapshot",
-        on_busy: Literal["wait", "skip", "replace"] = "wait",
-        arena_bytes: int = 0,
-        ring_bytes: int = 0,
-        pack_bytes: int = 0,
-        block_bytes: int = 0,
-        bandwidth: int | None = None,
-        read_bandwidth: int | None = None,
-        copy_threads: int = 0,
-        io_threads: int = 0,
-        recycle: int = 0,
-        reuse: bool = True,
-        direct_io: bool = True,
-        strict_latest: bool = False,
-        nonfinite: Literal["accept", "flag", "refuse"] = "accept",
-        lease_timeout: float | None = None,
-        lease_wait: float | None = None,
-        rank: int | None = None,
-        world_size: int | None = None,
-        commit_timeout: float | None = None,
-        broadcast: Callable[..., Any] | None = None,
-        node_folder: str | os.PathLike[str] | None = None,
-        partner: int = 0,
-        n_nodes: int = 0,
-        node_rank: int | None = None,
-        mirrors: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
-        mirror_keep: Mapping[str, float] | None = None,
-        num_concurrent_uploads: int = 0,
-        upload_timeout: float | None = None,
-        upload_memory: int = 0,
-        upload_bandwidth: int | None = None,
-        upload_error_budget: int = 0,
-        delete_after_upload: bool = False,
-        upload_errors: Literal["soft", "hard"] = "soft",
-        wait_uploads: bool = True,
-        compression: str | None = None,
-        compression_level: int = 0,
         signals: bool | None = None,
-        grace_seconds: float | None = None,
         save_on_exception: bool = False,
-        fault: tuple[str, int, int, bool] | None = None,
-        after_id: int = 0,
         logger: object = None,
+        on_durable: Hook | None = None,
+        on_uploaded: Hook | None = None,
+        on_deleted: Hook | None = None,
+        on_error: Hook | None = None,
+        retention: Retention | None = None,
+        uploads: Uploads | None = None,
+        staging: Staging | None = None,
+        packs: Packs | None = None,
+        io: IO | None = None,
+        ranks: Ranks | None = None,
+        timeouts: Timeouts | None = None,
+        naming: Naming | None = None,
     ) -> None:
-        """Opens or creates the run in ``root``: a path, ``file://path``, ``mem:``, or a URL (docs/stores.md).
+        """Opens or creates the run in ``root``.
 
-        ``mirrors``: paths or URLs to which every checkpoint is copied in the background (docs/mirrors.md).
-        ``mirror_keep``: what they keep, by the words of the rules above; None = everything. ``delete_after_upload``:
-        what all of them have is deleted here. ``upload_errors``: "soft" tells them by ``check_for_errors`` and
-        ``close``, with "hard" ``save`` fails, too. ``wait_uploads``: whether ``close`` waits for uploads; else who
-        opens the run next goes on with them.
+        Args:
+            root: A path, ``file://path``, ``mem:``, or a URL (docs/stores.md).
+            num_to_keep: Keep the newest N, or with ``score_attribute`` the best N and the latest. 0 writes nothing and
+                keeps the newest in memory. Default: None, everything is kept.
+            score_attribute: Name of a metric, or several, compared in this order. Default: None.
+            score_order: "max" or "min", for all score attributes or for each. Default: "max".
+            save_interval: When a save is due: a time string ("1ep", "500ba", "30sec", "0.25dur", "auto"), a number of
+                steps, or a function of the step. Default: None, at every call.
+            mirrors: Paths, URLs or ``pawl.Mirror`` to which checkpoints are copied in the background (docs/mirrors.md).
+            compression: "zst", "planes" or "auto" (docs/compression.md). Default: None, no compression.
+            on_busy: What ``save`` does while another save is written: "wait"; "skip" returns None; "replace" copies the
+                state and drops a copy that still waits. Default: "wait".
+            nonfinite: What ``save`` does with NaN and Inf: "accept", "flag" the checkpoint, or "refuse". Default:
+                "accept".
+            read_only: Take no lease, and write only holds, pins and scores. Default: False.
+            overwrite: Use a folder that holds another run. Default: False.
+            signals: Watch SIGTERM and SIGUSR1 for ``preempted``. Default: None, from the first look at it.
+            save_on_exception: When the ``with`` block ends by an exception, save the state as it is then, if the last
+                ``save`` has saved nothing (docs/python.md). Default: False.
+            logger: Where metrics and the cost of each checkpoint go (pawl.loggers). Default: None.
+            on_durable: Called with a ``pawl.Event`` once a checkpoint is durable. As all hooks it is called on the
+                caller's thread, by the next call of the manager or by ``poll``.
+            on_uploaded: Called with a ``pawl.Event`` once a mirror has a checkpoint.
+            on_deleted: Called with a ``pawl.Event`` once a checkpoint was deleted; it has the reason.
+            on_error: Called with a ``pawl.Event`` when a save or an upload fails in the background. The error is
+                raised by a later call as well.
+            retention: More rules of what to keep.
+            uploads: How checkpoints reach the mirrors.
+            staging: How tensors get from the caller to the threads that write.
+            packs: How checkpoints are stored in files.
+            io: How bytes reach the store.
+            ranks: Many processes that save one run together. Default: None, as the launcher says.
+            timeouts: Durations that the run waits or counts with.
+            naming: How the run and its checkpoints are called.
 
-        ``lease_wait``: how many seconds to wait while another process holds the run's lease; the wait is logged. None =
-        until that process is known to live or to be dead, ``lease_timeout`` at most; 0 = raise ``BusyError`` at once.
-
-        ``signals``: watch SIGTERM and SIGUSR1 for ``preempted``; None = from the first look at it. ``grace_seconds``:
-        time between the signal and the kill, if known. ``save_on_exception``: when the ``with`` block ends by an
-        exception, save the state as it is then, if the last ``save`` call has saved nothing; see docs/python.md for
-        what that means. ``fault``: fail the n-th call of an
-        operation of the store, for tests: (operation, n, code, for ever). ``after_id``: ids of new checkpoints are
-        above this one. ``compression``: "zst" or "planes": new checkpoints are
-        compressed, by pawl's own threads after the copy (docs/compression.md); "auto": by planes, as long as the store
-        or a mirror is slower than that. ``logger``: where metrics and the cost
-        of each checkpoint go (pawl.loggers).
+        Raises:
+            BusyError: Another process holds the run's lease.
+            ExistsError: The folder holds another run.
+            UsageError: An option is wrong; the message names it.
         """
         place, who, options = _options.read(locals())
         self._due = save_interval if callable(save_interval) else None
@@ -127,16 +174,28 @@ class CheckpointManager:
         self._save_on_exception = save_on_exception
         self._offered: dict[str, Any] | None = None  # of the last call of save, for save_on_exception
         self._ticket: Ticket | None = None  # what that call gave
-        self._grace = _checks.seconds("grace_seconds", grace_seconds or 0.0)
+        grace = None if timeouts is None else timeouts.grace
+        self._grace = _checks.seconds("timeouts.grace", grace or 0.0)
         self._watch: _pawl.Watch | None = None
         self._watches = signals is not False
         self._saved_after_signal = False
-        self._run = _pawl.Run(place, **options)
+        hooks = {"saved": on_durable, "uploaded": on_uploaded, "deleted": on_deleted, "failed": on_error}
+        self._waits_uploads = bool(options["mirrors.list"]) and not options.get("mirrors.leave_uploads")
+        self._run = _options.open_run(place, options)
+        self._events = _events.Queue(self._run, hooks)
         self.rank, self.world_size = who.rank, who.world_size
         self._left_open = weakref.finalize(self, _reports.finish, self._run)
-        _reports.store(self._run.warning)
-        if signals or (signals is None and grace_seconds is not None):
+        _reports.store(self.root, self._run.warning)
+        if signals or (signals is None and grace is not None):
             self._look()
+
+    def poll(self) -> None:
+        """Calls the hooks for what has happened since, on this thread. Never waits.
+
+        Raises:
+            Exception: A hook has raised it.
+        """
+        self._events.serve()
 
     # ---- saving ----
 
@@ -156,22 +215,35 @@ class CheckpointManager:
         wait: bool = False,
         lazy: bool = False,
         force: bool = False,
-    ) -> Ticket | None:
+    ) -> Saved:
         """Starts a save; the caller is held only while its tensors are copied.
 
-        Returns None when no save is due (``save_interval``; ``force`` saves anyway), or when another one is still being
-        written and ``on_busy`` is "skip" (with ``force`` or ``wait`` it waits for its turn). With ``lazy`` even the
-        copy of what an optimizer in the state updates happens in the background: call ``before_step()`` before the
-        optimizer's step. If a tensor changes earlier the save fails. ``wait`` returns when the checkpoint is durable
-        and settled.
+        Args:
+            step: The training's counter, a whole number.
+            state: A tree of dicts, lists, tensors, numbers, texts and objects with ``state_dict()``.
+            metrics: Numbers by their names; those of ``score_attribute`` decide what is best.
+            metadata: A tree of plain values that is stored with the checkpoint.
+            progress: Counters of the training, such as ``{"epoch": 3}``. Default: ``step`` counts batches.
+            wait: Return when the checkpoint is durable and settled.
+            lazy: Copy what an optimizer in the state updates in the background, too: call ``before_step()`` before
+                the optimizer's step. If a tensor changes earlier the save fails.
+            force: Save though none is due, and wait for its turn where ``on_busy`` is "skip".
+
+        Returns:
+            The save's ticket; None when no save is due, or when another one is written and ``on_busy`` is "skip".
+
+        Raises:
+            UnsupportedError: The state has a value that cannot be saved; the message gives its path.
+            PawlError: The first error of a background save that no call has raised.
         """
         step = _checks.step(step)
+        self.poll()
         if self._save_on_exception:
             given = {"metrics": metrics, "metadata": metadata, "progress": progress}
             self._offered, self._ticket = {"step": step, "state": state, **given}, None
         due = force or self.should_save(step, progress)
         if not due:
-            return None
+            return cast(Saved, None)
         signalled = self._watch is not None and self._watch.signal != 0
         must = force or wait or (signalled and not self._saved_after_signal)
         try:
@@ -187,16 +259,19 @@ class CheckpointManager:
         except _pawl.BusyError:
             if self._on_busy != "skip":
                 raise
-            return None
+            return cast(Saved, None)
         self._ticket = ticket
         self._saved_after_signal = signalled
         self._tell_no_numbers(metrics)
         if wait:
-            ticket.wait()
+            try:
+                ticket.wait()
+            finally:
+                self.poll()
         if self._scalars is not None:
             self._scalars.metrics(metrics, step)
             self._scalars.saved(ticket, step)
-        return ticket
+        return cast(Saved, ticket)
 
     def should_save(self, step: int, progress: Mapping[str, float] | None = None) -> bool:
         """True if a save is due: by the interval, or once after a signal asked the process to end.
@@ -204,6 +279,7 @@ class CheckpointManager:
         Raises the first error of a background save that no call has raised.
         """
         step = _checks.step(step)
+        self.poll()
         self._run.check(True)
         if self._watch is not None and self._watch.signal and not self._saved_after_signal:
             return True
@@ -232,12 +308,17 @@ class CheckpointManager:
 
         With ``level="remote"`` until every mirror has every checkpoint, too, or an upload has failed.
         """
-        self._run.wait(timeout, _checks.word("level", level, ("local", "remote")) == "remote")
+        remote = _checks.word("level", level, ("local", "remote")) == "remote"
+        try:
+            self._run.wait(timeout, remote)
+        finally:
+            self.poll()
         if self._scalars is not None:
             self._scalars.flush()
 
     def check_for_errors(self) -> None:
         """Raises the first error of a background save that no call has raised. Never waits."""
+        self.poll()
         self._run.check()
 
     def mirrors(self) -> list[_pawl.Mirror]:
@@ -262,16 +343,40 @@ class CheckpointManager:
         strict: bool = True,
         rank_values: Literal["strict", "drop", "wrap"] = "strict",
         share_reads: bool = False,
+        fallback: bool = True,
+        rename: Sequence[tuple[str, str]] | None = None,
+        cast: str | Mapping[str, str] | None = None,
     ) -> Restored[T] | None:
-        """Restores into ``state`` in place, or with no state into new objects. None on a fresh run.
+        """Restores into ``state`` in place, or with no state into new objects.
 
-        The latest checkpoint falls back to the next older valid one if it is damaged; ``fallbacks`` says why, and so
-        does a warning of the logger "pawl". ``paths`` are globs for a partial restore. ``strict`` demands the same
-        tensors and objects on both sides; without it, ``report`` lists what did not fit. ``share_reads``, on all ranks
-        or none: what every rank wants is read by one of them and handed to the others by ``broadcast(data, root)``.
+        The latest checkpoint falls back to the next older valid one if it is damaged; ``fallbacks`` and a warning of
+        the logger "pawl" give the reason.
+
+        Args:
+            state: Objects to restore into. Default: None, new objects.
+            step: Step of the checkpoint. Default: None, see ``which``.
+            id: Id of the checkpoint. Default: None, see ``which``.
+            which: "latest", "best", or "good": the newest without NaN or Inf.
+            paths: Globs for a partial restore. Default: None, everything.
+            strict: Demand the same tensors and objects on both sides; without it ``report`` lists what did not fit.
+            rank_values: How values per rank are restored on another number of ranks: "strict", "drop" or "wrap".
+            share_reads: One rank reads the data that every rank needs, and ``broadcast(data, root)`` sends it to the
+                others. The same on all ranks.
+            rename: Pairs of an old and a new path of the checkpoint, ``("old/*", "new/*")``.
+            cast: Converts floats: a dtype ("float32"), or a dict of globs of paths and dtypes.
+            fallback: Whether an older checkpoint may take the place of a damaged one.
+
+        Returns:
+            The checkpoint's facts and state; None on a fresh run.
+
+        Raises:
+            CorruptError: No valid checkpoint could be restored.
+            MismatchError: ``state`` and the checkpoint do not fit.
+            NotFoundError: There is no such checkpoint.
         """
         selector = self._selector(step, id, which)
         globs = _checks.globs(paths)
+        renames, casts = _checks.renames(rename), _checks.casts(cast)
         per_rank = _RANK_VALUES[_checks.word("rank_values", rank_values, _RANK_VALUES)]
         sharing = share_reads and self.world_size > 1
         any_will_do = step is None and id is None
@@ -285,6 +390,9 @@ class CheckpointManager:
                 strict=strict,
                 rank_values=per_rank,
                 share_reads=sharing,
+                fallback=fallback,
+                rename=renames,
+                cast=casts,
             )
             if answer is not None:
                 break
@@ -295,6 +403,8 @@ class CheckpointManager:
             raise NotFoundError(f"{self.root}: {selector} was deleted while it was being restored")
         tree, info, fallbacks, report, metadata = answer
         _reports.fallbacks(self.root, info["name"], fallbacks)
+        _reports.resumed(self.root, info["step"], info["name"])
+        _reports.added(self.root, report)
         return Restored(
             step=info["step"],
             id=info["id"],
@@ -324,9 +434,9 @@ class CheckpointManager:
         """Steps of all checkpoints, oldest first."""
         return list(dict.fromkeys(info["step"] for info in self._run.list()))
 
-    def checkpoints(self, *, with_bad: bool = False) -> list[CheckpointInfo]:
+    def checkpoints(self, *, with_bad: bool = False) -> Rows[CheckpointInfo]:
         """Facts of all checkpoints, oldest first; with_bad: also of damaged ones."""
-        return [CheckpointInfo(**info) for info in self._run.list(with_bad)]
+        return Rows(map(checkpoint_info, self._run.list(with_bad)))
 
     def metrics(self, step: int | None = None, *, id: int | None = None) -> dict[str, float]:
         """Metrics of a checkpoint, with those scored later."""
@@ -375,13 +485,15 @@ class CheckpointManager:
         """Adds metrics that came later to a checkpoint; the best one is chosen again."""
         self._run.score(self._id(step, id), metrics)
 
-    def prune(self, *, dry_run: bool = False) -> list[Decision]:
+    def prune(self, *, dry_run: bool = False) -> Rows[Decision]:
         """Applies retention now, or says what it would do. One decision per checkpoint, oldest first."""
-        return [Decision(*row) for row in self._run.prune(dry_run)]
+        return Rows(Decision(*row) for row in self._run.prune(dry_run))
 
-    def verify(self, step: int | None = None, *, id: int | None = None) -> list[_pawl.Finding]:
+    def verify(self, step: int | None = None, *, id: int | None = None) -> Rows[Finding]:
         """Reads and checks every byte of a checkpoint, or of all; returns what is wrong."""
-        return self._run.verify(0 if step is None and id is None else self._id(step, id))
+        return Rows(
+            Finding(**row) for row in self._run.verify(0 if step is None and id is None else self._id(step, id))
+        )
 
     # ---- signals ----
 
@@ -416,12 +528,18 @@ class CheckpointManager:
     def close(self) -> None:
         """Waits for running saves and releases the run. Raises the first error that no call has raised."""
         self._stop_looking()
+        failed = None
         try:
-            self._run.close()
+            failed = self._events.serve_last(self._waits_uploads)
         finally:
-            if self._scalars is not None:
-                self._scalars.flush()
+            try:
+                self._run.close()
+            finally:
+                if self._scalars is not None:
+                    self._scalars.flush()
         self._left_open.detach()
+        if failed is not None:
+            raise failed
 
     def __enter__(self) -> Self:
         return self
@@ -443,6 +561,9 @@ class CheckpointManager:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.root!r})" if not self._run.closed else f"{type(self).__name__}(closed)"
+
+    def _repr_html_(self) -> str:
+        return f"<code>{html.escape(repr(self))}</code>{'' if self._run.closed else self.checkpoints()._repr_html_()}"
 
     # ---- inside ----
 

@@ -22,6 +22,7 @@
  *   py_lazy.c      what a lazy save must know about its tensors
  *   py_tensor.c    a framework's tensor -> struct pawl_tensor, without copying
  *   py_walk.c      Python objects -> struct pawl_state
+ *   py_kind.c      values with a kind
  *   py_build.c     struct pawl_state -> Python objects
  *   py_match.c     which live object receives which saved value
  *   py_leaf.c      the same for one tensor
@@ -50,8 +51,8 @@
 
 #define PY_N_CODES (-PAWL_EINTERNAL + 1)
 #define PY_N_DTYPES (PAWL_C128 + 1)
-#define PY_MAX_DEPTH 256  /* of containers; the library's own limit */
-#define PY_SLICE_MS 100   /* longest time without a check for Ctrl+C */
+#define PY_MAX_DEPTH 256 /* of containers; the library's own limit */
+#define PY_SLICE_MS 100  /* longest time without a check for Ctrl+C */
 
 /* Stores a reference in a slot and releases the previous one. */
 static inline void
@@ -64,11 +65,14 @@ py_set(PyObject **slot, PyObject *value)
 }
 
 /* Names that are looked up often, kept as interned strings. */
-#define PY_STRINGS(X) \
-	X(dtype) X(shape) X(stride) X(strides) X(data_ptr) X(is_cpu) X(layout) X(is_conj) X(is_neg) X(is_meta) \
-	X(requires_grad) X(resolve_conj) X(resolve_neg) X(detach) X(contiguous) X(view) X(copy_) X(itemsize) X(name) \
-	X(isnative) X(__array_interface__) X(state_dict) X(load_state_dict) X(tensor) X(global_shape) X(offsets) \
-	X(copy) X(clear) X(_metadata) X(empty) X(per_rank) X(value) X(writer)
+#define PY_STRINGS(X)                                                                                                  \
+	X(dtype)                                                                                                       \
+	X(shape)                                                                                                       \
+	X(stride) X(strides) X(data_ptr) X(is_cpu) X(is_cuda) X(get_device) X(layout) X(is_conj) X(is_neg) X(is_meta)  \
+		X(requires_grad) X(resolve_conj) X(resolve_neg) X(detach) X(contiguous) X(view) X(copy_) X(itemsize)   \
+			X(name) X(isnative) X(__array_interface__) X(state_dict) X(load_state_dict) X(tensor)          \
+				X(global_shape) X(offsets) X(copy) X(clear) X(_metadata) X(empty) X(per_rank) X(value) \
+					X(writer)
 
 #define PY_STRING_MEMBER(n) PyObject *n;
 
@@ -77,13 +81,15 @@ struct dl_tensor;
 /* What is known about a framework; module is NULL until it was seen in sys.modules. */
 struct py_torch {
 	PyObject *module, *tensor, *parameter, *nn_module, *size, *strided;
-	PyObject *codes;                  /* dict: torch dtype -> number of enum pawl_dtype */
-	PyObject *dtypes[PY_N_DTYPES];    /* the reverse; NULL where torch has none */
+	PyObject *codes;                                  /* dict: torch dtype -> number of enum pawl_dtype */
+	PyObject *dtypes[PY_N_DTYPES];                    /* the reverse; NULL where torch has none */
 	int (*show)(void *object, struct dl_tensor *ret); /* py_dlpack.c; NULL where torch has none */
+	int driver;       /* of tensors on devices: enum pawl_device; -1 = none, 0 = not known yet */
+	PyObject *stream; /* torch's function for the current stream, or NULL */
 };
 struct py_numpy {
 	PyObject *module, *ndarray, *generic, *memmap;
-	PyObject *codes;                  /* dict: numpy dtype -> number, 0 = cannot be saved; filled on first use */
+	PyObject *codes; /* dict: numpy dtype -> number, 0 = cannot be saved; filled on first use */
 	PyObject *dtypes[PY_N_DTYPES];
 };
 struct py_jax {
@@ -92,18 +98,18 @@ struct py_jax {
 
 /* State of the module. */
 struct py_state {
-	PyObject *errors[PY_N_CODES];     /* by -code; [0] is PawlError */
+	PyObject *errors[PY_N_CODES]; /* by -code; [0] is PawlError */
 	PyObject *run_type, *ticket_type, *hold_type, *watch_type, *experiment_type;
-	PyObject *ordered_dict;           /* collections.OrderedDict */
-	PyObject *shard;                  /* pawl.Shard, once it is imported */
-	PyObject *per_rank;               /* pawl.PerRank */
+	PyObject *ordered_dict; /* collections.OrderedDict */
+	PyObject *shard;        /* pawl.Shard, once it is imported */
+	PyObject *per_rank;     /* pawl.PerRank */
 	struct py_torch torch;
 	struct py_numpy numpy;
 	struct py_jax jax;
 	struct {
 		PY_STRINGS(PY_STRING_MEMBER)
 	} s;
-	struct pawl_arena *arena;         /* shared by all runs of the interpreter; created by the first */
+	struct pawl_arena *arena; /* shared by all runs of the interpreter; created by the first */
 	pid_t arena_pid;
 };
 
@@ -167,9 +173,10 @@ struct py_tensor {
 	struct pawl_tensor raw;
 	uint64_t shape[PAWL_MAX_DIMS], global_shape[PAWL_MAX_DIMS], offsets[PAWL_MAX_DIMS];
 	int64_t strides[PAWL_MAX_DIMS];
-	PyObject *owner;  /* keeps raw.data alive; new reference */
-	bool on_device;   /* the processor cannot read it: raw.data is NULL */
-	bool fixed;       /* cannot be written in place: read-only, immutable, or raw describes a copy */
+	PyObject *owner; /* keeps raw.data alive; new reference */
+	bool on_device;  /* the processor cannot read it. raw.device: the library can; else raw.data is NULL */
+	int device;      /* torch's number of that device */
+	bool fixed;      /* cannot be written in place: read-only, immutable, or raw describes a copy */
 };
 void py_tensor_clear(struct py_tensor *t);
 /* 1: obj is a tensor and *ret describes it; 0: it is not a tensor; -1 with an exception: a tensor
@@ -195,6 +202,14 @@ void py_dlpack_load(struct py_state *st);
  * must be read instead. Does not detect views with the negative bit. */
 bool py_dlpack_describe(struct py_state *st, PyObject *obj, struct py_tensor *ret);
 
+/* ---- py_device.c ---- */
+
+/* Sets device, stream and data of ret->raw for ret->owner. False, without an exception, if torch
+ * must copy it. */
+bool py_device_describe(struct py_state *st, struct py_tensor *ret);
+/* Is this torch's current stream of the device? */
+bool py_device_is_current(struct py_state *st, int device, uint64_t stream);
+
 /* ---- py_walk.c ---- */
 
 struct py_fill;
@@ -204,13 +219,15 @@ struct py_lazy;
 struct py_walk {
 	struct py_state *st;
 	struct pawl_state *state;
-	PyObject *keep;            /* list: objects that must live until the tensors have been staged */
+	PyObject *keep; /* list: objects that must live until the tensors have been staged */
 	struct py_fill *fills;
 	PyThreadState *thread;
-	PyObject *error[3];        /* raised inside a fill */
-	bool no_tensors;           /* metadata: tensors are not allowed */
-	struct py_lazy *lazy;      /* borrowed: tensors of a lazy save; NULL = the save is not lazy */
-	bool in_optimizer;         /* the walk is inside the state of an optimizer */
+	PyObject *error[3];   /* raised inside a fill */
+	bool by_driver;       /* tensors on devices are copied by the library; else by torch */
+	bool no_tensors;      /* metadata: tensors are not allowed */
+	struct py_lazy *lazy; /* borrowed: tensors of a lazy save; NULL = the save is not lazy */
+	bool in_optimizer;    /* the walk is inside the state of an optimizer */
+	bool in_rank;         /* the walk is inside a value per rank */
 };
 int py_walk_begin(struct py_walk *w, struct py_state *st, PyObject *root, bool no_tensors, const struct pawl *run);
 /* The same for a lazy save. */
@@ -246,6 +263,8 @@ bool py_lazy_is_optimizer_state(PyObject *dict);
 const unsigned char *py_lazy_at_once(struct py_lazy *lazy, size_t n_tensors);
 /* A pawl_changed_fn; arg is the struct py_lazy. */
 size_t py_lazy_changed(void *arg, int later);
+/* Are torch's current streams those of the save? Else a fence on these does not hold later work. */
+bool py_lazy_is_current(const struct py_lazy *lazy, struct py_state *st);
 
 /* ---- py_build.c ---- */
 
@@ -256,6 +275,29 @@ PyObject *py_scalar_object(const struct pawl_scalar *s);
 void py_name_long_int(struct py_state *st, const struct pawl_node *root);
 /* The tree of a state without tensors. New reference. */
 PyObject *py_plain_object(const struct pawl_node *node);
+
+/* ---- py_kind.c ---- */
+
+struct py_restore;
+struct py_kinded;
+/* True for plain containers and tensors, without a look at the table. */
+bool py_has_no_kind(struct py_state *st, PyObject *obj);
+/* 1 and new references if the object has a kind, 0 if not, -1 with an exception. */
+int py_kind_parts(struct py_state *st, PyObject *obj, PyObject **ret_kind, PyObject **ret_value);
+/* Is its value plain data? 1, 0, or -1, without an exception, if it has no kind. */
+int py_kind_is_plain(struct py_state *st, PyObject *live, int depth);
+/* Does each process have its own values of this kind? 1, 0, or -1 with an exception. */
+int py_kind_is_per_rank(PyObject *kind);
+/* The value that a kind names; the plain value if the kind is unknown. New reference. */
+PyObject *py_kind_make(const char *kind, PyObject *value);
+/* The live object with the saved value of kind `saved`, or a new object of its type. */
+PyObject *py_kind_rebuild(const struct py_kinded *k, PyObject *value, const char *saved, bool in_place);
+/* If the live object has a kind, adds a row and sets *ret_value, borrowed: 1. Else 0; -1 with an
+ * exception. */
+int py_kind_push(struct py_restore *r, const struct pawl_node *node, PyObject *live, PyObject **ret_value);
+/* The row of this node and object, if it is the next one, else NULL. */
+const struct py_kinded *py_kind_next(struct py_restore *r, const struct pawl_node *node, PyObject *live);
+void py_kind_clear(struct py_restore *r);
 
 /* ---- py_match.c ---- */
 
@@ -269,26 +311,27 @@ enum py_rule {
 /* The result for one leaf, in the order of the saved tree. In partial restores scalars have a leaf,
  * too. */
 struct py_leaf {
-	PyObject *holder;   /* new tensor to read into; NULL = none */
-	PyObject *value;    /* the live tensor, or the finished holder; NULL = left out, or not finished yet */
-	PyObject *copy_to;  /* the holder is copied to it after reading: the live tensor, or its local piece */
-	PyObject *live;     /* the value after that copy */
-	const char *kind;   /* of the finished holder */
-	size_t other;       /* 1 + the next leaf tied to this one, but of another kind; 0 = none */
-	bool left_out;      /* not selected: value is the live value, if any */
-	bool is_rejected;   /* a difference was reported: the live value stays unchanged */
+	PyObject *holder;  /* new tensor to read into; NULL = none */
+	PyObject *value;   /* the live tensor, or the finished holder; NULL = left out, or not finished yet */
+	PyObject *copy_to; /* the holder is copied to it after reading: the live tensor, or its local piece */
+	PyObject *live;    /* the value after that copy; without copy_to an array of JAX, whose
+	                       sharding the holder gets */
+	const char *kind;  /* of the finished holder */
+	size_t other;      /* 1 + the next leaf tied to this one, but of another kind; 0 = none */
+	bool left_out;     /* not selected: value is the live value, if any */
+	bool is_rejected;  /* a difference was reported: the live value stays unchanged */
 };
 
 /* A live object with state_dict and load_state_dict. */
 struct py_object {
 	const struct pawl_node *node;
 	PyObject *live, *state_dict;
-	PyObject *skip;     /* set: keys of state_dict that must not be loaded */
-	PyObject *parameters; /* dict: saved number -> DTensor of an optimizer; NULL = not an optimizer */
+	PyObject *skip;              /* set: keys of state_dict that must not be loaded */
+	PyObject *parameters;        /* dict: saved number -> DTensor of an optimizer; NULL = not an optimizer */
 	const struct py_path *where; /* its position; only compared, while it is matched */
 	bool is_module;
-	bool must_load;     /* a module whose tensors were not all read in place */
-	bool is_wanted;     /* something in it was selected */
+	bool must_load; /* a module whose tensors were not all read in place */
+	bool is_wanted; /* something in it was selected */
 };
 
 /* A part of the tree whose live values stay unchanged. */
@@ -297,9 +340,15 @@ struct py_skip {
 	PyObject *live; /* borrowed from the caller's state, or NULL; only compared */
 };
 
+/* A live object of a kind, and its plain value, which is matched in its place. */
+struct py_kinded {
+	const struct pawl_node *node;
+	PyObject *live, *kind, *value;
+};
+
 struct py_restore {
 	struct py_state *st;
-	uint32_t world;     /* ranks of this job */
+	uint32_t world; /* ranks of this job */
 	struct pawl_restore *handle;
 	const struct pawl_state *saved;
 	const struct pawl_restore_opts *opts;
@@ -309,7 +358,9 @@ struct py_restore {
 	size_t n_objects, cap_objects, next_object;
 	struct py_skip *skips; /* in the order of the saved tree, like leaves and objects */
 	size_t n_skips, cap_skips, next_skip;
-	size_t *fresh;      /* per saved tensor: 1 + leaf with its new tensor, so that tied ones become one object */
+	struct py_kinded *kinded; /* in the order of the saved tree */
+	size_t n_kinded, cap_kinded, next_kinded;
+	size_t *fresh; /* per saved tensor: 1 + leaf with its new tensor, so that tied ones become one object */
 	bool *glob_used;
 	size_t object;      /* 1 + the object whose state_dict is being matched; 0 = none */
 	PyObject *memory;   /* set: addresses of its tensors, if it is a module */
@@ -357,14 +408,14 @@ PyObject *py_restore_run(struct py_state *st, struct pawl *run, PyObject *live, 
 /* ---- py_run.c, py_options.c, py_list.c, py_ticket.c ---- */
 
 struct py_run {
-	PyObject_HEAD
-	struct pawl *run;   /* NULL once closed */
-	pid_t pid;          /* of the process that opened it */
-	struct pawl_fault *fault; /* of tests, or NULL */
-	PyObject *lazy;     /* list of tickets whose tensors may not have been copied yet */
-	PyObject *broadcast; /* the caller's function, or NULL */
-	PyObject *holds;    /* list of holds, released before the run is closed */
-	unsigned calls;     /* methods that use run now; protected by the GIL, like all fields */
+	PyObject_HEAD struct pawl *run; /* NULL once closed */
+	pid_t pid;                      /* of the process that opened it */
+	struct pawl_fault *fault;       /* of tests, or NULL */
+	PyObject *lazy;                 /* list of tickets whose tensors may not have been copied yet */
+	PyObject *broadcast;            /* the caller's function, or NULL */
+	PyObject *keep;                 /* the caller's rule of retention, or NULL */
+	PyObject *holds;                /* list of holds, released before the run is closed */
+	unsigned calls;                 /* methods that use run now; protected by the GIL, like all fields */
 	bool closing;
 	bool waits_uploads; /* close() waits for uploads */
 };
@@ -377,12 +428,12 @@ struct py_options {
 	int score_orders[PY_MAX_SCORES];
 	/* values that the library takes in another form */
 	PyObject *fault, *broadcast, *on_lease_wait; /* borrowed; None = none */
-	PyObject *raised[3]; /* the exception that ended the wait for the lease */
+	PyObject *raised[3];                         /* the exception that ended the wait for the lease */
 	struct pawl_rank rank;
 	const char *attempt;
-	PyObject *score_attributes, *orders, *mirrors, *mirror_keep; /* borrowed */
-	const char *mirror_urls[PY_MAX_MIRRORS];
-	struct pawl_retention mirror_retention;
+	PyObject *score_attributes, *orders, *mirrors, *keep; /* borrowed */
+	struct pawl_mirror mirror_list[PY_MAX_MIRRORS];
+	struct pawl_retention mirror_rules[PY_MAX_MIRRORS];
 };
 /* The arena of the module, borrowed. */
 int py_shared_arena(struct py_state *st, struct pawl_arena **ret);
@@ -443,7 +494,12 @@ PyObject *py_run_unpin(struct py_run *self, PyObject *args);
 PyObject *py_run_remove(struct py_run *self, PyObject *args);
 PyObject *py_run_score(struct py_run *self, PyObject *args);
 PyObject *py_run_prune(struct py_run *self, PyObject *args);
-PyObject *py_run_verify(struct py_run *self, PyObject *args);
+PyObject *py_run_verify(struct py_run *self, PyObject *args); /* py_upkeep.c, as the next ones */
+PyObject *py_run_diff(struct py_run *self, PyObject *args);
+PyObject *py_run_copy(struct py_run *self, PyObject *args);
+PyObject *py_run_gc(struct py_run *self, PyObject *args);
+PyObject *py_run_repair(struct py_run *self, PyObject *args);
+PyObject *py_doctor(PyObject *module, PyObject *args);
 PyObject *py_run_reload(struct py_run *self, PyObject *none);
 PyObject *py_run_wait_for_new(struct py_run *self, PyObject *args);
 PyObject *py_run_hold(struct py_run *self, PyObject *args);
@@ -459,6 +515,8 @@ void py_ticket_held_since(PyObject *ticket, double begin);
 /* Releases the tensors if they have been copied (or in any case, if force). True if it has none
  * left. */
 bool py_ticket_release(PyObject *ticket, bool force);
+/* If torch's current stream is not that of the lazy save: waits until its tensors are copied. */
+int py_ticket_fence(PyObject *ticket, PyObject *timeout);
 PyObject *py_hold_new(struct py_state *st, struct pawl_hold *hold);
 void py_hold_release(PyObject *hold);
 int py_hold_init(PyObject *module, struct py_state *st);
@@ -473,7 +531,7 @@ int py_saver_init(PyObject *module); /* py_saver.c */
 PyObject *py_saver_find(PyObject *module, PyObject *args);
 PyObject *py_path_matches(PyObject *module, PyObject *args);
 int py_tune_init(PyObject *module, struct py_state *st); /* py_tune.c */
-int py_tune_run_init(PyObject *module); /* py_tune_run.c */
+int py_tune_run_init(PyObject *module);                  /* py_tune_run.c */
 
 double py_now_seconds(void); /* monotonic */
 #define PY_METHOD(f) ((PyCFunction)(void (*)(void))(f))

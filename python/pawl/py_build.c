@@ -112,11 +112,9 @@ py_name_long_int(struct py_state *st, const struct pawl_node *root)
 	Py_XDECREF(trace);
 }
 
-PyObject *
-py_plain_object(const struct pawl_node *node)
+static PyObject *
+value_of(const struct pawl_node *node)
 {
-	if (!node)
-		return Py_NewRef(Py_None);
 	switch (pawl_node_type(node)) {
 	case PAWL_DICT:
 	case PAWL_ODICT:
@@ -133,4 +131,14 @@ py_plain_object(const struct pawl_node *node)
 	default:
 		return py_scalar_object(pawl_node_scalar(node));
 	}
+}
+
+PyObject *
+py_plain_object(const struct pawl_node *node)
+{
+	AUTO_REF value = node ? value_of(node) : Py_NewRef(Py_None);
+
+	if (!value || !node || pawl_node_type(node) == PAWL_TENSOR)
+		return Py_XNewRef(value);
+	return py_kind_make(pawl_node_kind(node), value);
 }

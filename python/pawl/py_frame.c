@@ -243,6 +243,7 @@ py_frames_traverse(struct py_state *st, visitproc visit, void *arg)
 	Py_VISIT(st->torch.nn_module);
 	Py_VISIT(st->torch.size);
 	Py_VISIT(st->torch.codes);
+	Py_VISIT(st->torch.stream);
 	Py_VISIT(st->numpy.module);
 	Py_VISIT(st->numpy.ndarray);
 	Py_VISIT(st->numpy.generic);
@@ -263,6 +264,7 @@ py_frames_clear(struct py_state *st)
 	Py_CLEAR(st->torch.size);
 	Py_CLEAR(st->torch.strided);
 	Py_CLEAR(st->torch.codes);
+	Py_CLEAR(st->torch.stream);
 	Py_CLEAR(st->numpy.module);
 	Py_CLEAR(st->numpy.ndarray);
 	Py_CLEAR(st->numpy.generic);

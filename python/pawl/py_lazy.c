@@ -25,7 +25,15 @@ struct range {
 	const char *begin, *end;
 };
 
+/* The stream that was current when the save began, on one of its devices. */
+struct current {
+	int device;
+	uint64_t stream;
+};
+
 struct py_lazy {
+	struct current *streams;
+	size_t n_streams, cap_streams;
 	struct seen *rows;
 	struct range *parameters;
 	size_t n_rows, cap_rows, n_parameters, cap_parameters;
@@ -55,6 +63,7 @@ py_lazy_free(struct py_lazy *lazy)
 	for (size_t i = 0; i < lazy->n_rows; i++)
 		Py_XDECREF(lazy->rows[i].tensor);
 	Py_XDECREF(lazy->version);
+	PyMem_Free(lazy->streams);
 	PyMem_Free(lazy->rows);
 	PyMem_Free(lazy->parameters);
 	PyMem_Free(lazy->at_once);
@@ -94,6 +103,30 @@ range_of(const struct pawl_tensor *t)
 	return (struct range){.begin = first, .end = last};
 }
 
+static int
+add_stream(struct py_lazy *lazy, const struct py_tensor *t)
+{
+	for (size_t i = 0; i < lazy->n_streams; i++)
+		if (lazy->streams[i].device == t->device)
+			return 0;
+	struct current *rows = py_grow(lazy->streams, lazy->n_streams, &lazy->cap_streams, sizeof(*rows));
+
+	if (!rows)
+		return -1;
+	lazy->streams = rows;
+	rows[lazy->n_streams++] = (struct current){t->device, t->raw.stream};
+	return 0;
+}
+
+bool
+py_lazy_is_current(const struct py_lazy *lazy, struct py_state *st)
+{
+	for (size_t i = 0; i < lazy->n_streams; i++)
+		if (!py_device_is_current(st, lazy->streams[i].device, lazy->streams[i].stream))
+			return false;
+	return true;
+}
+
 int
 py_lazy_add(struct py_lazy *lazy, struct py_state *st, PyObject *obj, const struct py_tensor *t, size_t index,
             bool of_optimizer)
@@ -102,7 +135,7 @@ py_lazy_add(struct py_lazy *lazy, struct py_state *st, PyObject *obj, const stru
 	const struct range range = range_of(&t->raw);
 	PyObject *tensor = NULL;
 
-	if (!rows)
+	if (!rows || (t->raw.device && add_stream(lazy, t) < 0))
 		return -1;
 	lazy->rows = rows;
 	if (st->torch.module && PyObject_TypeCheck(obj, (PyTypeObject *)st->torch.tensor))
@@ -131,7 +164,7 @@ add_parameter(struct py_lazy *lazy, struct py_state *st, PyObject *parameter)
 		return -1;
 	lazy->parameters = rows;
 	if (py_tensor_describe(st, parameter, NULL, &t) == 1) {
-		if (!t.on_device && t.raw.data)
+		if ((!t.on_device || t.raw.device) && t.raw.data)
 			rows[lazy->n_parameters++] = range_of(&t.raw);
 		py_tensor_clear(&t);
 	}

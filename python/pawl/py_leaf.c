@@ -272,11 +272,14 @@ match_fitting(struct py_restore *r, const struct pawl_node *node, PyObject *live
 	if (t->raw.offsets && t->fixed)
 		return py_raise_at(r->st, PAWL_EUNSUPPORTED, path,
 		                   "a shard can only be restored in place, into writable memory");
-	if (t->on_device || (is_torch && t->fixed))
+	if ((t->on_device && !t->raw.device) || (is_torch && t->fixed))
 		return note_module(r, live, t) < 0 ? -1 : push_device(r, node, live, t);
 	if (t->fixed || overlaps(&t->raw)) {
 		py_module_must_load(r);
-		return push_fresh(r, node);
+		TRY(push_fresh(r, node));
+		if (strcmp(t->raw.kind, "jax") == 0)
+			r->leaves[r->n_leaves - 1].live = Py_NewRef(live);
+		return 0;
 	}
 	taken = is_taken(r, t, index, &other);
 	if (taken < 0 || note_module(r, live, t) < 0)
@@ -296,7 +299,10 @@ static int
 match_other(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule,
             const struct py_path *path)
 {
-	bool was_scalar = strcmp(pawl_node_kind(node), "numpy_scalar") == 0;
+	const char *kind = pawl_node_kind(node);
+	bool was_scalar =
+		strcmp(kind, "numpy_scalar") == 0 || (strcmp(kind, "jax") == 0 && /* a counter that began as a number */
+	                                              pawl_state_tensor(r->saved, pawl_node_tensor(node))->ndim == 0);
 	AUTO_REF name = NULL;
 
 	py_module_must_load(r);

@@ -203,18 +203,20 @@ py_texts(PyObject *texts, size_t *ret_n)
 PyObject *
 py_run_restore(struct py_run *self, PyObject *args, PyObject *kwargs)
 {
-	static char *words[] = {"state",      "selector",    "paths",       "strict", "fallback",
-	                        "ring_bytes", "rank_values", "share_reads", NULL};
+	static char *words[] = {"state",       "selector",    "paths",  "strict", "fallback", "ring_bytes",
+	                        "rank_values", "share_reads", "rename", "cast",   NULL};
 	struct pawl_restore_opts opts = PAWL_RESTORE_OPTS_INIT;
-	PyObject *live = Py_None, *paths = NULL;
+	PyObject *live = Py_None, *paths = NULL, *rename = NULL, *cast = NULL;
 	AUTO_TEXTS globs = NULL;
+	AUTO_TEXTS renames = NULL;
+	AUTO_TEXTS casts = NULL;
 	AUTO_RUN in = NULL;
 	int strict = 1, fallback = 1, shares = 0;
 	unsigned long long ring_bytes = 0;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OzO!ppKip:restore", words, &live, &opts.selector,
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OzO!ppKipO!O!:restore", words, &live, &opts.selector,
 	                                 &PyTuple_Type, &paths, &strict, &fallback, &ring_bytes, &opts.rank_values,
-	                                 &shares))
+	                                 &shares, &PyTuple_Type, &rename, &PyTuple_Type, &cast))
 		return NULL;
 	if (shares && !self->broadcast)
 		return py_raise_text(state_of(self), PAWL_EUSAGE,
@@ -226,7 +228,12 @@ py_run_restore(struct py_run *self, PyObject *args, PyObject *kwargs)
 	opts.ring_bytes = ring_bytes;
 	if (paths && !(globs = py_texts(paths, &opts.n_include)))
 		return NULL;
+	if ((rename && !(renames = py_texts(rename, &opts.n_rename))) ||
+	    (cast && !(casts = py_texts(cast, &opts.n_cast))))
+		return NULL;
 	opts.include = globs;
+	opts.rename = renames;
+	opts.cast = casts;
 	if (!(in = py_run_enter(self)))
 		return NULL;
 	return py_restore_run(state_of(self), in->run, live == Py_None ? NULL : live, &opts);
@@ -319,41 +326,6 @@ py_run_prune(struct py_run *self, PyObject *args)
 	PyObject *rows = decision_rows(decisions);
 	pawl_decisions_free(decisions);
 	return rows;
-}
-
-static PyObject *
-finding_rows(const struct pawl_findings *findings)
-{
-	AUTO_REF rows = PyList_New(0);
-
-	for (size_t i = 0; rows && i < pawl_findings_count(findings); i++) {
-		const struct pawl_finding *f = pawl_findings_get(findings, i);
-		AUTO_REF row = Py_BuildValue("{s:K,s:s,s:K,s:K,s:s,s:s}", "id", (unsigned long long)f->id, "file",
-		                             f->file, "begin", (unsigned long long)f->begin, "end",
-		                             (unsigned long long)f->end, "tensor", f->tensor, "message", f->message);
-
-		if (!row || PyList_Append(rows, row) < 0)
-			return NULL;
-	}
-	return Py_XNewRef(rows);
-}
-
-PY_DEFINE_CLEAN(struct pawl_findings *, pawl_findings_free);
-
-PyObject *
-py_run_verify(struct py_run *self, PyObject *args)
-{
-	PY_CLEAN(pawl_findings_free) struct pawl_findings *findings = NULL;
-	struct pawl_error err = {0};
-	unsigned long long id = 0;
-	AUTO_RUN in = NULL;
-
-	if (!PyArg_ParseTuple(args, "|K:verify", &id) || !(in = py_run_enter(self)))
-		return NULL;
-	int rc = UNLOCKED(pawl_verify(in->run, id, NULL, &findings, &err));
-	if (rc < 0 && !(rc == PAWL_ECORRUPT && findings))
-		return py_raise(state_of(self), rc, &err);
-	return finding_rows(findings);
 }
 
 PyObject *

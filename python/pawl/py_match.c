@@ -6,7 +6,8 @@
  *
  * Containers with tensors or objects must have the same keys on both sides (PY_USER, PY_MODULE).
  * Plain data, a part without either, is replaced by what was saved. An object other than a torch
- * module interprets its state_dict itself (PY_OBJECT). An optimizer that has not stepped yet has no
+ * module interprets its state_dict itself (PY_OBJECT). A live object of a kind (py_kind) is matched
+ * as its plain value. An optimizer that has not stepped yet has no
  * tensors, which is allowed (py_optim).
  */
 #include "py.h"
@@ -78,6 +79,12 @@ py_is_plain(struct py_state *st, PyObject *live, int depth)
 		return true;
 	if (depth > PY_MAX_DEPTH)
 		return false;
+	if (!py_has_no_kind(st, live)) {
+		int rc = py_kind_is_plain(st, live, depth);
+
+		if (rc >= 0)
+			return rc;
+	}
 	if (PyDict_Check(live))
 		return is_plain_dict(st, live, depth);
 	if (!PyList_Check(live) && !PyTuple_Check(live))
@@ -323,6 +330,36 @@ differs_in_size(const struct pawl_node *node, PyObject *live)
 	return n != (Py_ssize_t)pawl_node_count(node);
 }
 
+/* An empty dict or list of the caller takes what was saved: an optimizer that has not stepped yet
+ * has an empty "state". Of many ranks, one may have nothing of a container, except of that. */
+static bool
+is_filled(struct py_restore *r, PyObject *live, const struct py_path *path)
+{
+	PyObject *outer = path ? path->container : NULL;
+
+	if (r->n_kinded && r->kinded[r->n_kinded - 1].value == live)
+		return false;
+	if (!(PyDict_Check(live) && PyDict_Size(live) == 0) && !(PyList_Check(live) && PyList_Size(live) == 0))
+		return false;
+	return r->world == 1 || (outer && PyDict_Check(outer) && py_lazy_is_optimizer_state(outer));
+}
+
+static int
+note_filled(struct py_restore *r, const struct pawl_node *node, const struct py_path *path)
+{
+	PyObject *problems = r->problems;
+	int rc = is_wanted(r, path);
+
+	if (rc <= 0 && !r->opts->n_include)
+		return rc;
+	if (py_node_is_plain(node))
+		return 0;
+	r->problems = r->notices;
+	rc = py_problem(r, "added", path, ": was empty; pass the restored dict to load_state_dict()");
+	r->problems = problems;
+	return rc;
+}
+
 static int
 match_container(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule,
                 const struct py_path *path)
@@ -331,6 +368,10 @@ match_container(struct py_restore *r, const struct pawl_node *node, PyObject *li
 	                     (rule == PY_USER && !(py_node_is_plain(node) && py_is_plain(r->st, live, 0))));
 	Py_ssize_t index = 0, before = PyList_Size(r->problems);
 
+	if (ours && rule == PY_USER && is_filled(r, live, path)) {
+		TRY(note_filled(r, node, path));
+		ours = false;
+	}
 	for (const struct pawl_node *child = pawl_node_first(node); child; child = pawl_node_next(child), index++) {
 		AUTO_REF key = pawl_node_key(child) ? py_scalar_object(pawl_node_key(child)) : NULL;
 
@@ -454,6 +495,17 @@ match_node(struct py_restore *r, const struct pawl_node *given, PyObject *wrappe
 
 	if (object)
 		return object < 0 ? -1 : match_object(r, node, live, path);
+	if (live) {
+		PyObject *value = NULL;
+		int rc = py_kind_push(r, node, live, &value);
+
+		if (rc < 0)
+			return -1;
+		if (rc > 0) {
+			Py_DECREF(live);
+			live = Py_NewRef(value);
+		}
+	}
 	if (!is_container(node))
 		return match_leaf(r, node, live, rule, path);
 	if (!pawl_node_first(node) && (!live || !py_is_alike(node, live) || r->opts->n_include))
@@ -526,6 +578,7 @@ py_match_clear(struct py_restore *r)
 	}
 	PyMem_Free(r->leaves);
 	PyMem_Free(r->objects);
+	py_kind_clear(r);
 	PyMem_Free(r->skips);
 	r->skips = NULL;
 	r->n_skips = r->cap_skips = r->next_skip = 0;

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define LONGEST_SECONDS 1e9 /* 31 years; fits as milliseconds in each option */
+
 static int
 to_size(PyObject *obj, void *ret)
 {
@@ -86,7 +88,7 @@ arm_fault(struct py_state *st, PyObject *tuple, struct pawl_fault **ret)
 
 /* Copies the message of the current exception, which stays raised. */
 static void
-put_exception(char *text, size_t cap)
+put_exception(char *text, size_t cap, const char *what)
 {
 	PyObject *kind, *value, *trace;
 
@@ -95,7 +97,7 @@ put_exception(char *text, size_t cap)
 	const char *words = shown ? PyUnicode_AsUTF8AndSize(shown, NULL) : NULL;
 
 	PyErr_Clear();
-	snprintf(text, cap, "the broadcast function has raised an exception%s%.400s", words && *words ? ": " : "",
+	snprintf(text, cap, "%s has raised an exception%s%.400s", what, words && *words ? ": " : "",
 	         words ? words : "");
 	PyErr_Restore(kind, value, trace);
 }
@@ -126,7 +128,7 @@ call_broadcast(PyObject *function, const uint32_t *root, void *bytes, size_t nby
 		snprintf(err->message, sizeof(err->message),
 		         "the broadcast function did not return bytes of the same length");
 	else
-		put_exception(err->message, sizeof(err->message));
+		put_exception(err->message, sizeof(err->message), "the broadcast function");
 	if (PyErr_Occurred())
 		PyErr_WriteUnraisable(function);
 	return err->code = PAWL_EUSAGE;
@@ -180,6 +182,64 @@ tell_lease_wait(void *arg, int64_t waited_ms, const char *why, struct pawl_error
 	return fails ? PAWL_ECANCELLED : 0;
 }
 
+/* ---- a rule of the caller ---- */
+
+static PyObject *
+make_candidate(const struct pawl_candidate *c)
+{
+	AUTO_REF metrics = PyDict_New();
+
+	for (size_t i = 0; metrics && i < c->n_metrics; i++) {
+		AUTO_REF value = PyFloat_FromDouble(c->metrics[i].value);
+		if (!value || PyDict_SetItemString(metrics, c->metrics[i].name, value) < 0)
+			return NULL;
+	}
+	return metrics ? Py_BuildValue("(KLdKOii)", (unsigned long long)c->id, (long long)c->step, c->unix_seconds,
+	                               (unsigned long long)c->bytes, metrics, c->pinned, c->nonfinite)
+	               : NULL;
+}
+
+/* Calls function([(id, step, ...), ...]), which returns one truth value for each. */
+static int
+call_rule(PyObject *function, const struct pawl_candidate *candidates, size_t n, unsigned char *keep)
+{
+	AUTO_REF list = PyList_New(0);
+
+	for (size_t i = 0; list && i < n; i++) {
+		AUTO_REF one = make_candidate(&candidates[i]);
+		if (!one || PyList_Append(list, one) < 0)
+			return -1;
+	}
+	AUTO_REF answer = list ? PyObject_CallFunctionObjArgs(function, list, NULL) : NULL;
+
+	if (!answer || PyList_Size(answer) != (Py_ssize_t)n)
+		return -1;
+	for (size_t i = 0; i < n; i++) {
+		const int truth = PyObject_IsTrue(PyList_GetItem(answer, (Py_ssize_t)i));
+		if (truth < 0)
+			return -1;
+		keep[i] = truth > 0;
+	}
+	return 0;
+}
+
+static int
+py_keep(void *arg, const struct pawl_candidate *candidates, size_t n, unsigned char *keep, struct pawl_error *err)
+{
+	PyGILState_STATE gil = PyGILState_Ensure();
+	int rc = call_rule(arg, candidates, n, keep);
+
+	if (rc < 0) {
+		struct pawl_error own = {.code = PAWL_EUSAGE};
+		put_exception(own.message, sizeof(own.message), "the rule of retention");
+		if (err)
+			*err = own;
+		PyErr_Clear();
+	}
+	PyGILState_Release(gil);
+	return rc < 0 ? PAWL_EUSAGE : 0;
+}
+
 /* ---- the table of options ---- */
 
 static int
@@ -212,6 +272,25 @@ find_choice(const char *choices, const char *word)
 	return -1;
 }
 
+/* A whole number of Python, also one of another type (NumPy's); a size may be text. */
+static int
+read_whole(const struct pawl_option *row, PyObject *value, unsigned long long *ret)
+{
+	uint64_t nbytes = 0;
+
+	if (row->type == PAWL_OPTION_BYTES && PyUnicode_Check(value)) {
+		const char *text = PyUnicode_AsUTF8AndSize(value, NULL);
+		if (!text || pawl_parse_bytes(text, &nbytes, NULL) < 0)
+			return -1;
+		*ret = nbytes;
+		return 0;
+	}
+	AUTO_REF whole = PyBool_Check(value) ? NULL : PyNumber_Index(value);
+
+	*ret = whole ? PyLong_AsUnsignedLongLong(whole) : 0;
+	return !whole || PyErr_Occurred() ? -1 : 0;
+}
+
 static int
 set_whole(struct py_state *st, const struct pawl_option *row, PyObject *value, void *field)
 {
@@ -219,32 +298,64 @@ set_whole(struct py_state *st, const struct pawl_option *row, PyObject *value, v
 	const unsigned long long top = row->width == 4 ? (is_signed ? INT32_MAX : UINT32_MAX)
 	                               : is_signed     ? INT64_MAX
 	                                               : UINT64_MAX;
-	const bool negative = is_signed && PyLong_Check(value) && PyLong_AsLongLong(value) == PAWL_KEEP_MEMORY;
-	const unsigned long long found = negative || !PyLong_Check(value) ? 0 : PyLong_AsUnsignedLongLong(value);
+	const bool memory = is_signed && PyLong_Check(value) && PyLong_AsLongLong(value) == PAWL_KEEP_MEMORY;
+	unsigned long long found = 0;
 
-	if (!PyLong_Check(value) || PyErr_Occurred() || found > top)
+	PyErr_Clear();
+	if (!memory && (read_whole(row, value, &found) < 0 || found > top))
 		return refuse(st, row->name,
-		              row->width == 4 ? "a whole number of 0 to 2**32" : "a whole number of 0 or more", value);
+		              row->type == PAWL_OPTION_BYTES
+		                      ? "a size of 0 or more: a number of bytes or a text such as 500MB"
+		              : row->width == 4 ? "a whole number of 0 to 2**32"
+		                                : "a whole number of 0 or more",
+		              value);
 	if (row->width == 4)
-		*(uint32_t *)field = negative ? (uint32_t)PAWL_KEEP_MEMORY : (uint32_t)found;
+		*(uint32_t *)field = memory ? (uint32_t)PAWL_KEEP_MEMORY : (uint32_t)found;
 	else
-		*(uint64_t *)field = negative ? (uint64_t)PAWL_KEEP_MEMORY : found;
+		*(uint64_t *)field = memory ? (uint64_t)PAWL_KEEP_MEMORY : found;
 	return 0;
 }
 
-/* In Python, durations are numbers of seconds. */
+/* In Python, durations are numbers of seconds or texts. -1 ms is a value of lease.wait_ms. */
 static int
 set_seconds(struct py_state *st, const struct pawl_option *row, PyObject *value, void *field)
 {
-	const double seconds = PyFloat_AsDouble(value);
+	const char *text = PyUnicode_Check(value) ? PyUnicode_AsUTF8AndSize(value, NULL) : NULL;
+	const bool never = row->type == PAWL_OPTION_MS && row->low < 0;
+	double seconds = 0;
+	bool good = text ? pawl_parse_seconds(text, &seconds, NULL) == 0 : !PyBool_Check(value);
 
-	if (PyErr_Occurred() || !(seconds >= -1 && seconds < 1e12))
-		return refuse(st, row->name, "a number of seconds", value);
+	if (good && !text)
+		seconds = PyFloat_AsDouble(value);
+	if (!good || PyErr_Occurred() || !(seconds >= 0 || (never && seconds == -0.001)))
+		return refuse(st, row->name,
+		              "a time: a number of seconds of 0 or more, a timedelta or a text such as 90s or 5min",
+		              value);
+	if (seconds > LONGEST_SECONDS)
+		seconds = LONGEST_SECONDS;
 	if (row->type == PAWL_OPTION_MS)
 		*(int64_t *)field = (int64_t)(seconds * 1000);
 	else
 		*(double *)field = seconds;
 	return 0;
+}
+
+/* "wait", "skip" or "replace" */
+static int
+set_choice(struct py_state *st, const struct pawl_option *row, PyObject *value, int *field)
+{
+	const char *word = PyUnicode_Check(value) ? PyUnicode_AsUTF8AndSize(value, NULL) : NULL;
+	char expected[120] = "";
+
+	*field = word ? find_choice(row->choices, word) : -1;
+	if (*field >= 0)
+		return 0;
+	for (const char *at = row->choices; *at;) {
+		const size_t n = strcspn(at, " "), len = strlen(expected);
+		snprintf(expected + len, sizeof expected - len, "%s\"%.*s\"", len ? " or " : "", (int)n, at);
+		at += n + (at[n] == ' ');
+	}
+	return refuse(st, row->name, expected, value);
 }
 
 static int
@@ -254,11 +365,8 @@ set_row(struct py_state *st, const struct pawl_option *row, PyObject *value, voi
 	case PAWL_OPTION_FLAG:
 		*(int *)field = PyObject_IsTrue(value);
 		return *(int *)field < 0 ? -1 : 0;
-	case PAWL_OPTION_CHOICE: {
-		const char *word = PyUnicode_Check(value) ? PyUnicode_AsUTF8AndSize(value, NULL) : NULL;
-		*(int *)field = word ? find_choice(row->choices, word) : -1;
-		return *(int *)field < 0 ? refuse(st, row->name, row->choices, value) : 0;
-	}
+	case PAWL_OPTION_CHOICE:
+		return set_choice(st, row, value, field);
 	case PAWL_OPTION_MS:
 	case PAWL_OPTION_SECONDS:
 		return set_seconds(st, row, value, field);
@@ -291,8 +399,8 @@ set_other(struct py_state *st, struct py_options *o, const char *name, PyObject 
 		{"retention.score_orders", &o->orders},
 		{"lease.on_wait", &o->on_lease_wait},
 		{"ranks.broadcast", &o->broadcast},
-		{"mirrors.urls", &o->mirrors},
-		{"mirrors.retention", &o->mirror_keep},
+		{"retention.keep", &o->keep},
+		{"mirrors.list", &o->mirrors},
 		{"io.fault", &o->fault},
 	};
 
@@ -350,6 +458,32 @@ read_words(struct py_state *st, struct py_options *o, PyObject *args, PyObject *
 	return 0;
 }
 
+/* Reads the rules of a mirror by their names, such as "keep_last". */
+static int
+read_rules(struct py_state *st, struct py_options *o, PyObject *rules, struct pawl_retention *k)
+{
+	static const char prefix[] = "retention.";
+	const size_t base = offsetof(struct pawl_open_opts, retention);
+	PyObject *key, *value;
+	Py_ssize_t at = 0;
+
+	*k = (struct pawl_retention)PAWL_RETENTION_INIT;
+	k->score_attributes = o->opts.retention.score_attributes;
+	k->score_orders = o->opts.retention.score_orders;
+	k->n_scores = o->opts.retention.n_scores;
+	while (PyDict_Next(rules, &at, &key, &value)) {
+		const char *name = PyUnicode_AsUTF8AndSize(key, NULL);
+		for (size_t i = 0; name && pawl_option_get(i); i++) {
+			const struct pawl_option *row = pawl_option_get(i);
+			if (strncmp(row->name, prefix, strlen(prefix)) == 0 && strcmp(row->name, name) == 0 &&
+			    set_row(st, row, value, (char *)k + (row->offset - base)) < 0)
+				return -1;
+		}
+	}
+	return PyErr_Occurred() ? -1 : 0;
+}
+
+/* Each mirror is (url, every or None, rules or None). */
 static int
 read_mirrors(struct py_state *st, struct py_options *o)
 {
@@ -362,43 +496,18 @@ read_mirrors(struct py_state *st, struct py_options *o)
 		return -1;
 	}
 	for (Py_ssize_t i = 0; i < n; i++) {
-		o->mirror_urls[i] = PyUnicode_AsUTF8AndSize(PyTuple_GetItem(o->mirrors, i), NULL);
-		if (!o->mirror_urls[i])
+		PyObject *rules;
+		if (!PyArg_ParseTuple(PyTuple_GetItem(o->mirrors, i), "szO:mirror", &o->mirror_list[i].url,
+		                      &o->mirror_list[i].every, &rules))
 			return -1;
+		if (rules == Py_None)
+			continue;
+		TRY(read_rules(st, o, rules, &o->mirror_rules[i]));
+		o->mirror_list[i].retention = &o->mirror_rules[i];
 	}
-	o->opts.mirrors.urls = n ? o->mirror_urls : NULL;
-	o->opts.mirrors.n_urls = (size_t)n;
+	o->opts.mirrors.list = n ? o->mirror_list : NULL;
+	o->opts.mirrors.n = (size_t)n;
 	return 0;
-}
-
-/* Reads what the mirrors keep, as words of retention; an empty dict = all. */
-static int
-read_mirror_keep(struct py_state *st, struct py_options *o)
-{
-	static const char prefix[] = "retention.";
-	struct pawl_retention *k = &o->mirror_retention;
-	PyObject *key, *value;
-	Py_ssize_t at = 0;
-
-	if (!o->mirror_keep || PyDict_Size(o->mirror_keep) == 0)
-		return PyErr_Occurred() ? -1 : 0;
-	*k = (struct pawl_retention)PAWL_RETENTION_INIT;
-	k->score_attributes = o->opts.retention.score_attributes;
-	k->score_orders = o->opts.retention.score_orders;
-	k->n_scores = o->opts.retention.n_scores;
-	o->opts.mirrors.retention = k;
-	while (PyDict_Next(o->mirror_keep, &at, &key, &value)) {
-		const char *name = PyUnicode_AsUTF8AndSize(key, NULL);
-		for (size_t i = 0; name && pawl_option_get(i); i++) {
-			const struct pawl_option *row = pawl_option_get(i);
-			const size_t base = offsetof(struct pawl_open_opts, retention);
-			if (strncmp(row->name, prefix, strlen(prefix)) == 0 &&
-			    strcmp(row->name + strlen(prefix), name) == 0 &&
-			    set_row(st, row, value, (char *)k + (row->offset - base)) < 0)
-				return -1;
-		}
-	}
-	return PyErr_Occurred() ? -1 : 0;
 }
 
 int
@@ -412,7 +521,6 @@ py_options_read(struct py_options *o, struct py_state *st, PyObject *args, PyObj
 	TRY(read_words(st, o, args, kwargs));
 	TRY(read_scores(st, o->score_attributes, o->orders, o));
 	TRY(read_mirrors(st, o));
-	TRY(read_mirror_keep(st, o));
 	o->opts.lease.on_wait = tell_lease_wait;
 	o->opts.lease.on_wait_arg = o;
 	return o->opts.read_only ? 0 : py_shared_arena(st, &o->opts.staging.arena);
@@ -431,6 +539,11 @@ py_options_keep(struct py_options *o, struct py_state *st, struct py_run *self)
 		self->broadcast = Py_NewRef(o->broadcast);
 		o->opts.ranks.broadcast = broadcast;
 		o->opts.ranks.broadcast_arg = self->broadcast;
+	}
+	if (o->keep) {
+		self->keep = Py_NewRef(o->keep);
+		o->opts.retention.keep = py_keep;
+		o->opts.retention.keep_arg = self->keep;
 	}
 	return 0;
 }

@@ -11,6 +11,8 @@
 
 #include <string.h>
 
+#define SHOWN_PROBLEMS 10 /* in an error; the report of restore(strict=False) has all */
+
 /* The result for a node. tree NULL = it was left out. put is the value to store in the live
  * container. Both are new references; put NULL = the same as tree. */
 struct outcome {
@@ -91,6 +93,12 @@ finish_holder(struct py_restore *r, const struct pawl_node *node, struct py_leaf
 			tied->other = (size_t)(leaf - r->leaves) + 1;
 		tied = &r->leaves[tied->other - 1];
 	}
+	if (leaf->live) {
+		AUTO_REF jax = PyImport_ImportModule("pawl.jax");
+
+		leaf->value = jax ? PyObject_CallMethod(jax, "_place", "OO", leaf->holder, leaf->live) : NULL;
+		return leaf->value ? 0 : -1;
+	}
 	leaf->value = py_tensor_finish(r->st, leaf->holder, leaf->kind, pawl_state_tensor(r->saved, index));
 	return leaf->value ? 0 : -1;
 }
@@ -163,6 +171,7 @@ static int
 finish_dict(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule, struct outcome *ret)
 {
 	bool replaced = is_replaced(r, node, live, rule), any = !pawl_node_first(node);
+	bool is_filled = live && PyDict_Size(live) == 0;
 	AUTO_REF tree = new_dict(r, node, live, rule);
 
 	if (!tree)
@@ -178,7 +187,7 @@ finish_dict(struct py_restore *r, const struct pawl_node *node, PyObject *live, 
 			continue;
 		any = true;
 		TRY(PyObject_SetItem(tree, key, rule == PY_USER ? o.tree : put_of(&o)));
-		if (rule == PY_USER && (item || replaced) && put_item(live, key, item, put_of(&o)) < 0)
+		if (rule == PY_USER && (item || replaced || is_filled) && put_item(live, key, item, put_of(&o)) < 0)
 			return -1;
 	}
 	if (replaced && !r->opts->n_include && drop_other_keys(live, tree) < 0)
@@ -195,7 +204,7 @@ put_list(PyObject *live, PyObject *puts, bool replaced)
 {
 	Py_ssize_t n = PyList_Size(live), m = PyList_Size(puts);
 
-	if (replaced)
+	if (replaced || n == 0)
 		return PyList_SetSlice(live, 0, n, puts);
 	for (Py_ssize_t i = 0; i < n && i < m; i++) {
 		PyObject *put = PyList_GetItem(puts, i); /* borrowed */
@@ -344,6 +353,42 @@ finish_value(struct py_restore *r, const struct pawl_node *node, PyObject *live,
 	return is_dict(node) ? finish_dict(r, node, live, rule, ret) : finish_list(r, node, live, rule, ret);
 }
 
+/* Puts the values of a live object of a kind back into it, or into another one of its type. */
+static int
+finish_kinded(struct py_restore *r, const struct pawl_node *node, const struct py_kinded *k, enum py_rule rule,
+              struct outcome *ret)
+{
+	AUTO_OUTCOME inner = {0};
+
+	TRY(finish_value(r, node, k->value, rule, &inner));
+	if (!inner.tree)
+		return 0;
+	if (r->opts->n_include && inner.tree == k->value) { /* a leaf that was left out */
+		ret->tree = Py_NewRef(k->live);
+		return 0;
+	}
+
+	AUTO_REF made = py_kind_rebuild(k, put_of(&inner), pawl_node_kind(node), rule == PY_USER);
+
+	ret->tree = Py_XNewRef(made);
+	return made ? 0 : -1;
+}
+
+/* A value whose kind has no live object to go into. */
+static int
+make_kind(const struct pawl_node *node, PyObject *live, struct outcome *ret)
+{
+	PyObject *made;
+
+	if (!ret->tree || ret->tree == live || pawl_node_type(node) == PAWL_TENSOR || !*pawl_node_kind(node))
+		return 0;
+	made = py_kind_make(pawl_node_kind(node), ret->tree);
+	if (!made)
+		return -1;
+	py_set(&ret->tree, made);
+	return 0;
+}
+
 /* Stores the value of a pawl.PerRank in it; the object itself stays in place. */
 static int
 put_into_wrapper(struct py_restore *r, PyObject *wrapper, PyObject *live, struct outcome *ret)
@@ -363,6 +408,7 @@ finish_node(struct py_restore *r, const struct pawl_node *given, PyObject *wrapp
 {
 	const struct pawl_node *node = pawl_node_own(given);
 	AUTO_REF live = py_unwrap(r->st, wrapped);
+	const struct py_kinded *k;
 	int rc;
 
 	if (wrapped && !live)
@@ -376,7 +422,10 @@ finish_node(struct py_restore *r, const struct pawl_node *given, PyObject *wrapp
 	}
 	if (!node)
 		return finish_list(r, given, NULL, PY_NEW, ret);
-	rc = finish_value(r, node, live, rule, ret);
+	k = live ? py_kind_next(r, node, live) : NULL;
+	rc = k ? finish_kinded(r, node, k, rule, ret) : finish_value(r, node, live, rule, ret);
+	if (rc == 0 && !k)
+		rc = make_kind(node, live, ret);
 	return rc == 0 && live != wrapped ? put_into_wrapper(r, wrapped, live, ret) : rc;
 }
 
@@ -397,20 +446,42 @@ rows(size_t n, const char *(*get)(const struct pawl_restore *, size_t), const st
 	return list;
 }
 
+/* The differences in one text. Of a long list the first and the last, which are of other kinds. */
+static PyObject *
+problems_text(PyObject *problems)
+{
+	const Py_ssize_t n = PyList_Size(problems), ends = SHOWN_PROBLEMS / 2;
+	AUTO_REF semicolon = PyUnicode_FromString("; ");
+	AUTO_REF shown = PyList_GetSlice(problems, 0, n > SHOWN_PROBLEMS ? ends : n);
+
+	if (n > SHOWN_PROBLEMS && shown) {
+		AUTO_REF more = PyUnicode_FromFormat("... %zd more ...", n - 2 * ends);
+		AUTO_REF rest = PyList_GetSlice(problems, n - ends, n);
+
+		if (!more || !rest || PyList_Append(shown, more) < 0 ||
+		    PyList_SetSlice(shown, ends + 1, ends + 1, rest) < 0)
+			return NULL;
+	}
+	return semicolon && shown ? PyUnicode_Join(semicolon, shown) : NULL;
+}
+
 /* Raises all differences as one error (strict), or nothing. */
 static int
 check_problems(struct py_restore *r)
 {
 	Py_ssize_t n = PyList_Size(r->problems);
-	AUTO_REF semicolon = PyUnicode_FromString("; ");
-	AUTO_REF text = semicolon ? PyUnicode_Join(semicolon, r->problems) : NULL;
+
+	if (n == 0 || r->opts->non_strict)
+		return 0;
+	AUTO_REF text = problems_text(r->problems);
 
 	if (!text)
 		return -1;
-	if (n == 0 || r->opts->non_strict)
-		return 0;
 	PyErr_Format(r->st->errors[-PAWL_EMISMATCH], "%s does not fit the state, %zd difference%s: %U",
 	             pawl_restore_info(r->handle)->name, n, n == 1 ? "" : "s", text);
+	py_add_note(NULL,
+	            "rename=[(\"old/*\", \"new/*\")] maps names, cast=\"float32\" converts floats, paths= selects "
+	            "what to restore, and strict=False restores what fits; a tensor of another shape is never cut");
 	return -1;
 }
 

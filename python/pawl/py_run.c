@@ -190,7 +190,7 @@ run_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 		py_raise(st, rc, &err);
 	if (rc < 0)
 		return NULL;
-	self->waits_uploads = options.opts.mirrors.n_urls > 0 && !options.opts.mirrors.leave_uploads;
+	self->waits_uploads = options.opts.mirrors.n > 0 && !options.opts.mirrors.leave_uploads;
 	return Py_NewRef(object);
 }
 
@@ -225,6 +225,7 @@ run_dealloc(struct py_run *self)
 	Py_CLEAR(self->lazy);
 	Py_CLEAR(self->holds);
 	Py_CLEAR(self->broadcast);
+	Py_CLEAR(self->keep);
 	pawl_fault_free(self->fault);
 	PyErr_Restore(kind, value, trace);
 	py_object_free((PyObject *)self);
@@ -312,6 +313,11 @@ run_fence(struct py_run *self, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "|O:fence", &timeout) || !(in = py_run_enter(self)))
 		return NULL;
+	for (Py_ssize_t i = 0; i < PyList_Size(self->lazy); i++) {
+		AUTO_REF ticket = Py_NewRef(PyList_GetItem(self->lazy, i));
+
+		TRY_NULL(py_ticket_fence(ticket, timeout));
+	}
 	TRY_NULL(py_wait(py_state_of((PyObject *)self), timeout, wait_fence, in->run,
 	                 "the tensors of lazy saves of %s were not copied", pawl_root(in->run)));
 	py_run_prune_lazy(self, false);
@@ -327,6 +333,24 @@ run_check(struct py_run *self, PyObject *args)
 	if (!PyArg_ParseTuple(args, "|p:check", &saves) || !(in = py_run_enter(self)))
 		return NULL;
 	return py_none(CALL(py_state_of((PyObject *)self), (saves ? pawl_check_saves : pawl_check)(in->run, err)));
+}
+
+/* The oldest event that was not taken, as JSON, or None. */
+static PyObject *
+run_event(struct py_run *self, PyObject *none)
+{
+	AUTO_RUN in = py_run_enter(self);
+	char *text = NULL;
+
+	(void)none;
+	if (!in)
+		return NULL;
+	if (pawl_event_take(in->run, &text, NULL) <= 0)
+		Py_RETURN_NONE;
+	PyObject *ret = PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+
+	pawl_event_free(text);
+	return ret;
 }
 
 static PyObject *
@@ -422,6 +446,7 @@ static PyMethodDef run_methods[] = {
          "Report to the other ranks that this one cannot "
          "save."},
 	{"wait", PY_METHOD(run_wait), METH_VARARGS, "Wait until all saves are settled, or also copied to all mirrors."},
+	{"event", PY_METHOD(run_event), METH_NOARGS, "Take the oldest event, as JSON, or None."},
 	{"mirrors", PY_METHOD(run_mirrors), METH_NOARGS, "Figures of the mirrors."},
 	{"fence", PY_METHOD(run_fence), METH_VARARGS, "Wait until all tensors given to lazy saves may change."},
 	{"check", PY_METHOD(run_check), METH_VARARGS, "Raise the first background error that no call has raised yet."},
@@ -443,6 +468,10 @@ static PyMethodDef run_methods[] = {
 	{"remove", PY_METHOD(py_run_remove), METH_VARARGS, "Delete a checkpoint."},
 	{"prune", PY_METHOD(py_run_prune), METH_VARARGS, "Apply the run's retention: [(id, keep, reason)]."},
 	{"verify", PY_METHOD(py_run_verify), METH_VARARGS, "Read and check every byte: list of findings."},
+	{"diff", PY_METHOD(py_run_diff), METH_VARARGS, "What changed from a checkpoint to one of a run."},
+	{"copy", PY_METHOD(py_run_copy), METH_VARARGS, "Copy a checkpoint, or the run, to another place."},
+	{"gc", PY_METHOD(py_run_gc), METH_VARARGS, "Remove what crashes left: (left-overs, bytes)."},
+	{"repair", PY_METHOD(py_run_repair), METH_VARARGS, "Rebuild the manifest of a checkpoint."},
 	{"reload", PY_METHOD(py_run_reload), METH_NOARGS, "See what other processes did."},
 	{"wait_for_new", PY_METHOD(py_run_wait_for_new), METH_VARARGS, "Id of a checkpoint above the given one."},
 	{"hold", PY_METHOD(py_run_hold), METH_VARARGS, "Hold a checkpoint against deletion."},

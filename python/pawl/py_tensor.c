@@ -214,7 +214,8 @@ read_attributes(struct py_state *st, PyObject *obj, const struct py_path *path, 
 		return -1;
 	if (!cpu) {
 		t->on_device = true;
-		t->raw.strides = NULL;
+		if (!py_device_describe(st, t))
+			t->raw.strides = NULL;
 		return 0;
 	}
 

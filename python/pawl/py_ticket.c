@@ -97,6 +97,23 @@ wait_ticket(void *arg, int64_t timeout_ms, struct pawl_error *err)
 }
 
 static int
+wait_copied(void *arg, int64_t timeout_ms, struct pawl_error *err)
+{
+	return pawl_ticket_wait_for(arg, PAWL_STAGE_STAGED, timeout_ms, err);
+}
+
+int
+py_ticket_fence(PyObject *ticket, PyObject *timeout)
+{
+	struct py_ticket *self = (struct py_ticket *)ticket;
+	struct py_state *st = py_state_of(ticket);
+
+	if (!self->lazy || py_lazy_is_current(self->lazy, st))
+		return 0;
+	return py_wait(st, timeout, wait_copied, self->ticket, "the tensors of step %lld were not copied", self->step);
+}
+
+static int
 wait_committed(void *arg, int64_t timeout_ms, struct pawl_error *err)
 {
 	return pawl_ticket_wait_for(arg, PAWL_STAGE_COMMITTED, timeout_ms, err);

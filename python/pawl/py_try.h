@@ -7,7 +7,7 @@
 #define PAWL_PY_TRY_H
 
 /* Defines fn##_clean, which calls fn(var) at the end of the scope unless var is NULL by then. */
-#define PY_DEFINE_CLEAN(type, fn)             \
+#define PY_DEFINE_CLEAN(type, fn)              \
 	static inline void fn##_clean(type *p) \
 	{                                      \
 		if (*p)                        \
@@ -46,18 +46,18 @@ py_lock_again(PyThreadState **thread)
 	PyEval_RestoreThread(*thread);
 }
 /* The value of a call that may wait, made without the GIL. */
-#define UNLOCKED(call)                                                                                       \
-	__extension__({                                                                                      \
+#define UNLOCKED(call)                                                                                        \
+	__extension__({                                                                                       \
 		__attribute__((cleanup(py_lock_again), unused)) PyThreadState *thread_ = PyEval_SaveThread(); \
-		call;                                                                                        \
+		call;                                                                                         \
 	})
 /* The same for a call that reports to a `struct pawl_error *err`, which is defined here. A negative
  * value is raised. */
-#define CALL(st, call)                                        \
-	__extension__({                                       \
-		struct pawl_error err_ = {0}, *err = &err_;   \
-		const int rc_ = UNLOCKED(call);               \
-		rc_ < 0 ? py_raise(st, rc_, err), rc_ : rc_;  \
+#define CALL(st, call)                                       \
+	__extension__({                                      \
+		struct pawl_error err_ = {0}, *err = &err_;  \
+		const int rc_ = UNLOCKED(call);              \
+		rc_ < 0 ? py_raise(st, rc_, err), rc_ : rc_; \
 	})
 
 /* The result of a method that returns nothing. */

@@ -15,7 +15,7 @@
 
 struct py_experiment {
 	PyObject_HEAD struct tune_experiment *e; /* NULL once closed */
-	PyObject *judge;     /* functions of the caller, or NULL */
+	PyObject *judge;                         /* functions of the caller, or NULL */
 	PyObject *explore;
 	PyObject *raised[3]; /* by one of them, and not raised yet */
 	unsigned users;      /* runners */

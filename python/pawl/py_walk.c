@@ -3,9 +3,9 @@
  * py_walk: a Python object as a state. Dicts, lists, tuples and scalars are walked; tensors are
  * described by address. An object with a state_dict() is replaced by the result of that.
  *
- * A value that could not be restored as it was is refused by path and type: namedtuples and other
- * subclasses of tuple (except torch.Size, which is restored as a plain tuple), sets, bytearrays.
- * Subclasses of dict and list are restored as dict and list (an OrderedDict as itself). Subclasses
+ * Other types that pawl._kinds knows are saved as a plain value and a kind. All remaining types are
+ * refused; the error names path and type. A torch.Size is restored as a plain tuple. Other
+ * subclasses of dict and list are restored as dict and list (an OrderedDict as itself). Subclasses
  * of int, float, str and bytes are restored as their value: they compare equal.
  */
 #include "py.h"
@@ -162,6 +162,8 @@ set_fill(struct py_walk *w, struct py_tensor *t)
 	}
 	*f = (struct py_fill){.next = w->fills, .walk = w, .tensor = Py_NewRef(t->owner)};
 	w->fills = f;
+	t->raw.device = PAWL_DEVICE_HOST;
+	t->raw.strides = NULL;
 	t->raw.fill = fill;
 	t->raw.fill_arg = f;
 	return 0;
@@ -200,13 +202,15 @@ walk_tensor(struct py_walk *w, PyObject *obj, const struct py_path *path)
 		py_tensor_clear(&t);
 		return walk_plain(w, obj, path);
 	}
-	if (t.on_device)
+	const bool by_driver = t.raw.device && w->by_driver;
+
+	if (t.on_device && !by_driver)
 		rc = set_fill(w, &t);
 	if (rc >= 0)
 		rc = PyList_Append(w->keep, t.owner);
 	if (rc >= 0)
 		rc = failed(w, pawl_state_add_tensor(w->state, &t.raw, &err), &err);
-	if (rc >= 0 && w->lazy && !t.on_device)
+	if (rc >= 0 && w->lazy && (!t.on_device || by_driver))
 		rc = py_lazy_add(w->lazy, w->st, obj, &t, pawl_state_last_tensor(w->state), w->in_optimizer);
 	py_tensor_clear(&t);
 	return rc < 0 ? -1 : 1;
@@ -356,7 +360,9 @@ walk_per_rank(struct py_walk *w, PyObject *value, const struct py_path *path)
 	struct pawl_error err = {0};
 
 	TRY(failed(w, pawl_state_begin(w->state, PAWL_PER_RANK, &err), &err));
+	w->in_rank = true;
 	TRY(walk_value(w, value, path));
+	w->in_rank = false;
 	return failed(w, pawl_state_end(w->state, &err), &err);
 }
 
@@ -397,31 +403,22 @@ refuse(struct py_walk *w, PyObject *obj, const struct py_path *path)
 {
 	AUTO_REF name = PyType_GetQualName(Py_TYPE(obj));
 	AUTO_REF module = PyObject_GetAttrString((PyObject *)Py_TYPE(obj), "__module__");
-	const char *hint = "";
+	const char *hint = PyCallable_Check(obj)
+	                           ? "it is code; save its name"
+	                           : "save its values in a dict, or give it state_dict() and load_state_dict()";
 
 	if (!name || !module)
 		return -1;
-	if (PyTuple_Check(obj))
-		hint = " (it would come back as a plain tuple; save tuple(...) or ._asdict())";
-	else if (PyAnySet_Check(obj))
-		hint = " (save a sorted list)";
-	else if (PyByteArray_Check(obj))
-		hint = " (save bytes(...))";
-	return py_raise_at(w->st, PAWL_EUNSUPPORTED, path, "%s %S.%U cannot be held in a state%s",
+	return py_raise_at(w->st, PAWL_EUNSUPPORTED, path, "%s %S.%U cannot be held in a state (%s)",
 	                   PyUnicode_Check(module) ? py_article(module) : "a", module, name, hint);
 }
 
 static int
 walk_object(struct py_walk *w, PyObject *obj, const struct py_path *path)
 {
-	int has = py_has_state_dict(w->st, obj);
-	AUTO_REF dict = NULL;
+	AUTO_REF dict = PyObject_CallMethodObjArgs(obj, w->st->s.state_dict, NULL);
+	int has;
 
-	if (has < 0)
-		return py_wrap_at(w->st, path, obj);
-	if (!has)
-		return refuse(w, obj, path);
-	dict = PyObject_CallMethodObjArgs(obj, w->st->s.state_dict, NULL);
 	if (!dict) {
 		py_add_note(path, "raised by state_dict()");
 		return -1;
@@ -436,27 +433,68 @@ walk_object(struct py_walk *w, PyObject *obj, const struct py_path *path)
 	return has < 0 ? -1 : has ? walk_per_rank(w, dict, path) : walk_value(w, dict, path);
 }
 
+/* The plain value of an object that has a kind. 1 = added, 0 = it has none. */
 static int
-walk_value(struct py_walk *w, PyObject *obj, const struct py_path *path)
+walk_kind(struct py_walk *w, PyObject *obj, const struct py_path *path)
 {
-	int type, rc;
+	struct pawl_error err = {0};
+	PyObject *kind_slot, *value_slot;
+	int rc = py_kind_parts(w->st, obj, &kind_slot, &value_slot), own = 0;
+	AUTO_REF kind = kind_slot;
+	AUTO_REF value = value_slot;
+	const char *text = kind ? PyUnicode_AsUTF8AndSize(kind, NULL) : NULL;
 
-	if (py_is_simple(obj))
-		return walk_scalar(w, obj, path) < 0 ? -1 : 0;
-	type = container_type(w, obj);
+	if (rc <= 0)
+		return rc < 0 ? py_wrap_at(w->st, path, obj) : 0;
+	TRY(check_cycle(w, obj, path));
+	if (!w->in_rank) /* else the values around it belong to the process already */
+		own = py_kind_is_per_rank(kind);
+	if (!text || own < 0 || PyList_Append(w->keep, value) < 0)
+		return -1;
+	if (own)
+		TRY(failed(w, pawl_state_begin(w->state, PAWL_PER_RANK, &err), &err));
+	TRY(failed(w, pawl_state_kind(w->state, text, &err), &err));
+	TRY(walk_value(w, value, path));
+	if (own)
+		TRY(failed(w, pawl_state_end(w->state, &err), &err));
+	return 1;
+}
+
+static int
+walk_other(struct py_walk *w, PyObject *obj, const struct py_path *path)
+{
+	int type = container_type(w, obj), rc;
+
 	if (type)
 		return walk_container(w, obj, type, path);
-	if ((PyObject *)Py_TYPE(obj) == w->st->per_rank) {
-		AUTO_REF value = py_unwrap(w->st, obj);
-
-		return value ? walk_per_rank(w, value, path) : -1;
-	}
 	rc = walk_tensor(w, obj, path);
 	if (rc == 0)
 		rc = walk_scalar(w, obj, path);
 	if (rc)
 		return rc < 0 ? -1 : 0;
-	return w->no_tensors ? refuse(w, obj, path) : walk_object(w, obj, path);
+	return refuse(w, obj, path);
+}
+
+static int
+walk_value(struct py_walk *w, PyObject *obj, const struct py_path *path)
+{
+	int rc = 0;
+
+	if (py_is_simple(obj))
+		return walk_scalar(w, obj, path) < 0 ? -1 : 0;
+	if ((PyObject *)Py_TYPE(obj) == w->st->per_rank) {
+		AUTO_REF value = py_unwrap(w->st, obj);
+
+		return value ? walk_per_rank(w, value, path) : -1;
+	}
+	if (py_has_no_kind(w->st, obj))
+		return walk_other(w, obj, path);
+	if (!w->no_tensors && !PyDict_Check(obj) && !PyList_Check(obj) && !PyTuple_Check(obj))
+		rc = py_has_state_dict(w->st, obj);
+	if (rc)
+		return rc < 0 ? py_wrap_at(w->st, path, obj) : walk_object(w, obj, path);
+	rc = walk_kind(w, obj, path);
+	return rc ? (rc < 0 ? -1 : 0) : walk_other(w, obj, path);
 }
 
 static int
@@ -480,14 +518,14 @@ begin(struct py_walk *w, PyObject *root, const struct pawl *run)
 int
 py_walk_begin(struct py_walk *w, struct py_state *st, PyObject *root, bool no_tensors, const struct pawl *run)
 {
-	*w = (struct py_walk){.st = st, .no_tensors = no_tensors};
+	*w = (struct py_walk){.st = st, .no_tensors = no_tensors, .by_driver = run != NULL};
 	return begin(w, root, run);
 }
 
 int
 py_walk_begin_lazy(struct py_walk *w, struct py_state *st, PyObject *root, const struct pawl *run, struct py_lazy *lazy)
 {
-	*w = (struct py_walk){.st = st, .lazy = lazy};
+	*w = (struct py_walk){.st = st, .lazy = lazy, .by_driver = true};
 	return begin(w, root, run);
 }
 

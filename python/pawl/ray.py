@@ -23,6 +23,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from . import _options
 from ._holds import HoldsManager
 from ._pawl import NotFoundError, Ticket, UnsupportedError, UsageError, url_schemes
 from ._ray_trial import TrialSaver
@@ -35,11 +36,11 @@ try:
     from ray import train as _train
     from ray.train import CheckpointUploadMode as _Mode
 except ImportError as error:
-    raise ImportError(f"pawl.ray needs Ray Train of 2.51 or later: pip install 'pawl[ray]' ({error})") from None
+    raise ImportError(f"pawl.ray needs Ray Train of 2.51 or later: pip install 'libpawl[ray]' ({error})") from None
 
 __all__ = ["Saver", "TrialSaver", "from_ray", "root", "to_ray", "upload"]
 
-_RAYS = ("num_to_keep", "keep_last", "keep_best", "keep_every", "keep_seconds", "max_bytes", "keep_latest")
+_RAYS = ("num_to_keep", "retention")
 _SCHEMES = {"gcs": "gs"}  # where a file system of Arrow has another name than the scheme of its URLs
 
 
@@ -96,13 +97,16 @@ class Saver(HoldsManager):
     def __init__(self, **options: Any) -> None:
         if given := [name for name in _RAYS if name in options]:
             raise UsageError(f"{given[0]}: Ray keeps and deletes the checkpoints; set it in Ray's CheckpointConfig")
-        if "name_template" in options:
+        naming = options.get("naming")
+        if naming is not None and naming.name_template is not None:
             raise UsageError("name_template: checkpoints have pawl's usual names here")
         context = _train.get_context()
         self._storage = context.get_storage()
         self._folder = f"{self._storage.experiment_fs_path}/pawl/checkpoints"
-        who = {"rank": context.get_world_rank(), "world_size": context.get_world_size()}
-        self.manager = CheckpointManager(root(), **{"signals": False, **options, **who})
+        self.manager = CheckpointManager(
+            root(),
+            **_options.with_rank({"signals": False, **options}, context.get_world_rank(), context.get_world_size()),
+        )
 
     def report(
         self, metrics: Mapping[str, Any], step: int | None = None, state: object = None, **given: Any

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """pawl below torch.distributed.checkpoint (DCP): its save, async_save and load, with its planners and their resharding.
 
-    writer = pawl.torch.StorageWriter("runs/demo", keep_last=3)
+    writer = pawl.torch.StorageWriter("runs/demo", num_to_keep=3)
     dcp.save(state, checkpoint_id=f"step_{step}", storage_writer=writer)
     dcp.load(state, storage_reader=pawl.torch.StorageReader("runs/demo"))
 
@@ -48,10 +48,11 @@ from torch.distributed.checkpoint.storage import StorageWriter as _StorageWriter
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
-from . import _checks, _dcp, _pawl, _reports
+from . import _checks, _dcp, _options, _pawl, _reports
 from ._pawl import ExistsError, InternalError, MismatchError, NotFoundError, UnsupportedError, UsageError
 from .checkpoint import is_foreign
 from .manager import CheckpointManager
+from .options import Staging
 from .shard import Shard
 
 __all__ = ["StorageReader", "StorageWriter", "export_dcp"]
@@ -116,9 +117,8 @@ class StorageWriter(_OfRun, _StorageWriter):
         super().__init__()
         self._root = _checks.path("root", root)
         self._group = process_group
-        if ("rank" in options) != ("world_size" in options):
-            raise UsageError("rank and world_size go together")
-        self._options: dict[str, Any] = {"mode": "direct", **options}  # DCP waits for the end of the save in any case
+        staging = Staging(mode="direct")  # DCP waits for the end of the save in any case
+        self._options: dict[str, Any] = {"staging": staging, **options}
         self._manager: CheckpointManager | None = None
         self._checkpoint_id: str | os.PathLike[str] | int | None = None
         self._last_step: int | None = None
@@ -130,7 +130,7 @@ class StorageWriter(_OfRun, _StorageWriter):
         """The run's manager; opened when it is first asked for, by all ranks together."""
         if self._manager is None:
             rank, world_size = self._who()
-            self._manager = CheckpointManager(self._root, **{**self._options, "rank": rank, "world_size": world_size})
+            self._manager = CheckpointManager(self._root, **_options.with_rank(self._options, rank, world_size))
         return self._manager
 
     def next_save(
@@ -224,8 +224,9 @@ class StorageWriter(_OfRun, _StorageWriter):
     # ---- inside ----
 
     def _who(self) -> tuple[int, int]:
-        if "rank" in self._options:
-            return self._options["rank"], self._options["world_size"]
+        ranks = self._options.get("ranks")
+        if ranks is not None and ranks.rank is not None and ranks.world_size is not None:
+            return ranks.rank, ranks.world_size
         if not (dist.is_available() and dist.is_initialized()):
             return 0, 1
         return dist.get_rank(self._group), dist.get_world_size(self._group)

@@ -281,3 +281,10 @@ clock_process_alive(const struct clock_process *p)
 		return -1;
 	return ticks == p->start_ticks;
 }
+
+bool
+clock_is_same_process(const struct clock_process *a, const struct clock_process *b)
+{
+	return a->pid == b->pid && a->start_ticks == b->start_ticks && strcmp(a->host, b->host) == 0 &&
+	       strcmp(a->boot, b->boot) == 0;
+}

@@ -3,6 +3,7 @@
 #ifndef PAWL_BASE_CLOCK_H
 #define PAWL_BASE_CLOCK_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -41,5 +42,7 @@ enum clock_place clock_process_place(const struct clock_process *p, const struct
 /* 1 alive, 0 provably dead (its machine was rebooted, or no such process here, or one with another
  * start time), -1 not known. */
 int clock_process_alive(const struct clock_process *p);
+/* Are they one process of one host and boot? */
+bool clock_is_same_process(const struct clock_process *a, const struct clock_process *b);
 
 #endif

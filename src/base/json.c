@@ -13,7 +13,7 @@
 #include "base/json_string.h"
 #include "base/text.h"
 
-#define MAX_DEPTH 1024
+#define MAX_DEPTH 1040
 #define NODES_PER_BLOCK 64
 #define TEXT_BLOCK_BYTES ((size_t)4096)
 

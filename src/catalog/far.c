@@ -133,6 +133,8 @@ void
 mirrors_wake(struct pawl *run)
 {
 	run_lock(run);
+	for (size_t i = 0; i < run->mirrors->n; i++)
+		mirror_skip_undue(&run->mirrors->list[i], run->catalog);
 	pthread_cond_broadcast(&run->mirrors->changed);
 	run_unlock(run);
 }

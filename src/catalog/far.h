@@ -25,6 +25,7 @@
 
 #include "base/sum.h"
 #include "catalog/catalog.h"
+#include "policy/trigger.h"
 #include "run/run.h"
 
 #define MIRROR_FOLDER ".pawl/mirrors"
@@ -32,9 +33,9 @@
 struct mirror_done {
 	uint64_t id;
 	char token[33];
-	bool retired; /* the mirror's own retention has deleted it */
-	bool verified;  /* this run has read it back; false: only its manifest was listed */
-	bool forgotten; /* the mirror is being listed again, and has not shown it yet */
+	bool retired;        /* the mirror's own retention has deleted it, or it was not due for the mirror */
+	bool verified;       /* this run has read it back; false: only its manifest was listed */
+	bool forgotten;      /* the mirror is being listed again, and has not shown it yet */
 	struct sum128 marks; /* of the pin and late scores last put in the mirror; 0 = none or unknown */
 };
 
@@ -52,9 +53,11 @@ struct mirror {
 	struct pawl *run;
 	char *url;
 	char *journal_key;
-	bool given;                   /* given by the options: only such a mirror is read and written */
-	_Atomic(struct store *) store; /* NULL until it could be opened */
-	bool is_ours;                 /* used by the uploading thread only: its run.json has been checked */
+	const struct pawl_mirror *options; /* borrowed; NULL: known from a journal only */
+	struct triggers every;             /* none: every checkpoint is copied */
+	bool given;                        /* given by the options: only such a mirror is read and written */
+	_Atomic(struct store *) store;     /* NULL until it could be opened */
+	bool is_ours;                      /* used by the uploading thread only: its run.json has been checked */
 
 	/* guarded by the run's lock */
 	struct mirror_done *done; /* ascending by id */
@@ -65,12 +68,12 @@ struct mirror {
 	int64_t marks_not_before_ms, marks_failed_ms; /* after marks could not be put */
 	int64_t not_before_ms; /* for all: after a failure that could not be recorded without memory */
 	uint64_t n_failed;
-	uint32_t n_row; /* failures since the last success */
+	uint32_t n_row;         /* failures since the last success */
 	struct pawl_error last; /* of the last try; code 0 = it went well */
 	bool unseen;            /* it concerns no checkpoint (opening, marks), and no caller has seen it */
 	struct pawl_meter meter;
 	bool uploading;
-	char *latest, *best;    /* used by the uploading thread only: names in the mirror's pointers; NULL = unknown */
+	char *latest, *best; /* used by the uploading thread only: names in the mirror's pointers; NULL = unknown */
 };
 
 struct mirrors {
@@ -110,6 +113,8 @@ bool mirror_has_verified(const struct mirror *m, uint64_t id, const char *token)
 bool mirror_had(const struct mirror *m, uint64_t id, const char *token);
 /* It must be copied to the mirror: it never was, or was not read back. */
 bool mirror_lacks(const struct mirror *m, uint64_t id, const char *token);
+/* Marks the checkpoints that are not due by the mirror's time string: it does not lack them. */
+void mirror_skip_undue(struct mirror *m, const struct catalog *c);
 int mirror_note_done(struct mirror *m, uint64_t id, const char *token, bool retired, struct pawl_error *err);
 /* Forgets the contents of the mirror before it is listed again. Remembers until the next time which
  * checkpoints were verified. */
@@ -169,7 +174,8 @@ void mirror_journal_read(struct mirror *m);
 /* Writes the journal, for the checkpoints that exist in the run. The run's lock is not held. */
 int mirror_journal_write(struct mirror *m, struct pawl_error *err);
 /* The URLs of all journals of a run; strings are memory's. */
-int mirror_journal_urls(struct store *store, struct bump *memory, const char ***ret, size_t *ret_n, struct pawl_error *err);
+int mirror_journal_urls(struct store *store, struct bump *memory, const char ***ret, size_t *ret_n,
+                        struct pawl_error *err);
 /* Removes the journals of mirrors that the run no longer has. */
 int mirror_journal_tidy(struct mirrors *ms, struct pawl_error *err);
 

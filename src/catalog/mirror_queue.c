@@ -246,14 +246,38 @@ is_verified_in_all(const struct mirrors *ms, const struct catalog_entry *e)
 bool
 mirrors_spend(const struct mirrors *ms, const struct catalog_entry *e)
 {
-	return ms && ms->run->opts.mirrors.n_urls > 0 && ms->run->opts.mirrors.delete_local &&
-	       is_verified_in_all(ms, e);
+	return ms && ms->run->opts.mirrors.n > 0 && ms->run->opts.mirrors.delete_local && is_verified_in_all(ms, e);
 }
 
 static bool
 is_wanted(const struct mirror *m, const struct catalog_entry *e)
 {
 	return e->summary && !e->at && mirror_lacks(m, e->id, e->summary->token);
+}
+
+/* A training that was set back counts from its beginning again. */
+static bool
+is_due(const struct mirror *m, const struct pawl_progress *last, const struct pawl_progress *now)
+{
+	if (last && now->batch < last->batch)
+		last = NULL;
+	return triggers_due(&m->every, last, now, 0, NULL) != 0;
+}
+
+void
+mirror_skip_undue(struct mirror *m, const struct catalog *c)
+{
+	const struct pawl_progress *last = NULL;
+
+	for (size_t i = 0; m->every.n && i < c->n; i++) {
+		const struct manifest *s = c->entries[i].summary;
+		if (!s || (mirror_had(m, s->id, s->token) && !mirror_has(m, s->id, s->token)))
+			continue;
+		if (mirror_has(m, s->id, s->token) || is_due(m, last, &s->progress))
+			last = &s->progress;
+		else
+			mirror_note_done(m, s->id, s->token, true, NULL);
+	}
 }
 
 size_t

@@ -35,6 +35,19 @@ device_open(enum driver_kind kind, bool demanded, struct device **ret, struct pa
 	return 0;
 }
 
+int
+pawl_device_check(int device, struct pawl_error *err)
+{
+	struct device *d;
+
+	if (device != PAWL_DEVICE_CUDA && device != PAWL_DEVICE_HIP)
+		return err_set(err, PAWL_EUSAGE, "device: expected %d or %d, found %d", PAWL_DEVICE_CUDA,
+		               PAWL_DEVICE_HIP, device);
+	TRY(device_open((enum driver_kind)device, false, &d, err));
+	device_close(d);
+	return 0;
+}
+
 struct device *
 device_ref(struct device *d)
 {

@@ -94,3 +94,9 @@ device_copies_add(struct device_copies *out, const struct pawl_tensor *t, uint64
 	}
 	return 0;
 }
+
+void
+device_copies_clear(struct device_copies *c)
+{
+	vec_free(&c->list);
+}

@@ -21,4 +21,6 @@ struct device_copies {
 int device_copies_add(struct device_copies *out, const struct pawl_tensor *t, uint64_t element_bytes, uint64_t offset,
                       uint64_t nbytes, uint64_t bytes, bool to_tensor, struct pawl_error *err);
 
+void device_copies_clear(struct device_copies *c);
+
 #endif

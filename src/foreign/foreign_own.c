@@ -14,7 +14,7 @@
 #include "layout/pack_header.h"
 #include "state/state.h"
 
-#define MAX_JSON_DEPTH (3 * 256 + 8) /* as of a manifest */
+#define MAX_JSON_DEPTH (4 * 256 + 8) /* as of a manifest */
 #define MAX_MEMORY ((size_t)1 << 30)
 
 /* A pack names its checkpoint. Opened by itself, it is a flat dict. */

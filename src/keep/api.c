@@ -134,7 +134,7 @@ remove_one(struct pawl *run, uint64_t id, int force, struct pawl_error *err)
 	if (rc == 0 && !force)
 		rc = check_precious(run, e, err);
 	if (rc == 0)
-		rc = removal_begin(run, e, &doomed, err);
+		rc = removal_begin(run, e, "asked for", &doomed, err);
 	run_edited(run);
 	TRY(rc);
 	TRY(removal_finish(run, &doomed, err));

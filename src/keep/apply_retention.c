@@ -42,6 +42,30 @@ pawl_decisions_get(const struct pawl_decisions *d, size_t i)
 
 PAWL_DEFINE_CLEAN(struct pawl_decisions, pawl_decisions_free);
 
+/* Asks the caller's rule. */
+static int
+ask_rule(const struct pawl_retention *policy, struct retain_item *items, size_t n, struct pawl_error *err)
+{
+	PAWL_FREE struct pawl_candidate *candidates = mem_zalloc(n + 1, sizeof(*candidates));
+	PAWL_FREE unsigned char *keep = mem_zalloc(n + 1, 1);
+
+	if (!candidates || !keep)
+		return err_nomem(err, "retention");
+	for (size_t i = 0; i < n; i++)
+		candidates[i] = (struct pawl_candidate){.id = items[i].id,
+		                                        .step = items[i].step,
+		                                        .unix_seconds = items[i].unix_seconds,
+		                                        .bytes = items[i].bytes,
+		                                        .metrics = items[i].metrics,
+		                                        .n_metrics = items[i].n_metrics,
+		                                        .pinned = items[i].pinned,
+		                                        .nonfinite = items[i].nonfinite};
+	TRY(policy->keep(policy->keep_arg, candidates, n, keep, err));
+	for (size_t i = 0; i < n; i++)
+		items[i].ruled = keep[i] != 0;
+	return 0;
+}
+
 static int
 decide(struct pawl *run, const struct pawl_retention *policy, struct pawl_decisions **ret, struct pawl_error *err)
 {
@@ -59,6 +83,8 @@ decide(struct pawl *run, const struct pawl_retention *policy, struct pawl_decisi
 	d->texts = mem_zalloc(d->n + 1, sizeof(*d->texts));
 	if (!d->rows || !d->texts)
 		return err_nomem(err, "retention");
+	if (policy->keep)
+		TRY(ask_rule(policy, items, d->n, err));
 	retain_decide(policy, items, d->n, (double)clock_unix_ns() / 1e9, d->texts);
 	for (size_t i = 0; i < d->n; i++) {
 		const struct catalog_entry *e = catalog_get(run->catalog, items[i].id);
@@ -90,7 +116,7 @@ apply_retention(struct pawl *run, const struct pawl_retention *policy, bool dry_
 		struct catalog_entry *e = d->rows[i].keep ? NULL : catalog_get(run->catalog, d->rows[i].id);
 
 		if (e)
-			rc = removal_begin(run, e, &doomed, err);
+			rc = removal_begin(run, e, d->rows[i].reason, &doomed, err);
 		if (rc == PAWL_EBUSY) /* held since the decision; the next decision will see it */
 			rc = 0;
 	}

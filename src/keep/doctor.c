@@ -430,6 +430,8 @@ doctor(const char *root, struct pawl_rows **ret, struct pawl_error *err)
 	if (!rows)
 		return err_nomem(err, "doctor");
 	TRY(examine(rows, root, err));
+	if (!doctor_try_devices(rows, PAWL_DEVICE_CUDA))
+		doctor_try_devices(rows, PAWL_DEVICE_HIP);
 	if (rows->failed)
 		return err_nomem(err, "doctor");
 	*ret = steal(&rows);

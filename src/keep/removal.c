@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/hidden.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "catalog/far.h"
 #include "run/lease.h"
@@ -84,7 +85,7 @@ end_existence(struct pawl *run, struct catalog_entry *e, const char *folder, con
 }
 
 int
-removal_begin(struct pawl *run, struct catalog_entry *e, struct buf *doomed, struct pawl_error *err)
+removal_begin(struct pawl *run, struct catalog_entry *e, const char *reason, struct buf *doomed, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf folder = {0}, rest = {0};
 	const size_t before = doomed->len;
@@ -95,6 +96,12 @@ removal_begin(struct pawl *run, struct catalog_entry *e, struct buf *doomed, str
 	buf_puts(doomed, e->name);
 	buf_putc(doomed, 0);
 	buf_puts(doomed, buf_str(&rest));
+	buf_putc(doomed, 0);
+	buf_printf(doomed, "\"id\":%llu,\"step\":%lld,\"name\":", (unsigned long long)e->id,
+	           e->summary ? (long long)e->summary->step : 0LL);
+	json_put_string(doomed, e->name, strlen(e->name));
+	buf_puts(doomed, ",\"reason\":");
+	json_put_string(doomed, reason, strlen(reason));
 	buf_putc(doomed, 0);
 	int rc = buf_check(doomed, "remove", err);
 
@@ -133,19 +140,17 @@ recycle_pack(void *arg, const struct store_entry *entry)
 }
 
 static int
-delete_bytes(struct pawl *run, const char *name, const char *folder, struct pawl_error *err)
+delete_bytes(struct pawl *run, const char *name, const char *folder, const char *fields, struct pawl_error *err)
 {
-	PAWL_CLEAN(buf_clear) struct buf mark = {0}, fields = {0};
+	PAWL_CLEAN(buf_clear) struct buf mark = {0};
 
 	buf_printf(&mark, PINS_FOLDER "/%s.json", name);
-	buf_printf(&fields, "\"name\":\"%s\"", name);
 	TRY(buf_check(&mark, "remove", err));
-	TRY(buf_check(&fields, "remove", err));
 	if (run->opts.packs.recycle && run->saves.writer)
 		store_list(run->store, folder, recycle_pack, &(struct kept_folder){&run->saves.recycle, folder}, NULL);
 	TRY(store_remove_folder(run->store, folder, err));
 	store_remove(run->store, buf_str(&mark), NULL);
-	events_add(&run->events, "remove", buf_str(&fields));
+	events_add(&run->events, "remove", fields);
 	return 0;
 }
 
@@ -155,8 +160,10 @@ removal_finish(struct pawl *run, const struct buf *doomed, struct pawl_error *er
 	for (const char *name = doomed->ptr; name && name < doomed->ptr + doomed->len;) {
 		const char *folder = name + strlen(name) + 1;
 
-		TRY(delete_bytes(run, name, folder, err));
-		name = folder + strlen(folder) + 1;
+		const char *fields = folder + strlen(folder) + 1;
+
+		TRY(delete_bytes(run, name, folder, fields, err));
+		name = fields + strlen(fields) + 1;
 	}
 	return 0;
 }

@@ -27,9 +27,10 @@ struct removal_ops {
 
 extern const struct removal_ops removal_by_rename, removal_by_manifest;
 
-/* First half: ends the checkpoint and appends its name and the folder of its bytes to doomed.
- * Within run_edit. */
-int removal_begin(struct pawl *run, struct catalog_entry *e, struct buf *doomed, struct pawl_error *err);
+/* First half: ends the checkpoint and appends its name, the folder of its bytes and the fields of
+ * its event to doomed. reason: as retention gives it. Within run_edit. */
+int removal_begin(struct pawl *run, struct catalog_entry *e, const char *reason, struct buf *doomed,
+                  struct pawl_error *err);
 /* Second half: deletes the bytes, which can take long. No lock is held. */
 int removal_finish(struct pawl *run, const struct buf *doomed, struct pawl_error *err);
 

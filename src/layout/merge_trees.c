@@ -102,6 +102,7 @@ add_leaf(struct merger *g, size_t tree, const struct pawl_node *node)
 
 	if (name)
 		return state_add_named(g->out, node->type, name, node->kind, g->err);
+	TRY(pawl_state_kind(g->out, node->kind, g->err));
 	return pawl_state_add(g->out, &node->scalar, g->err);
 }
 
@@ -125,13 +126,15 @@ merge_scalars(struct merger *g, nodes *at, size_t first)
 	bool is_same = true;
 
 	for (size_t i = first + 1; i < g->n_trees; i++)
-		is_same = is_same && (!at[i] || same_scalar(&at[i]->scalar, &at[first]->scalar));
+		is_same = is_same && (!at[i] || (same_scalar(&at[i]->scalar, &at[first]->scalar) &&
+		                                 strcmp(at[i]->kind, at[first]->kind) == 0));
 	if (is_same)
 		return add_leaf(g, first, at[first]);
 	TRY(pawl_state_begin(g->out, PAWL_DIFFERS, g->err));
 	for (uint32_t r = 0; r < g->world; r++) {
 		const struct pawl_node *node = at[g->tree_of[r]];
 
+		TRY(pawl_state_kind(g->out, node ? node->kind : "", g->err));
 		TRY(pawl_state_add(g->out, node ? &node->scalar : &none, g->err));
 	}
 	return pawl_state_end(g->out, g->err);
@@ -144,6 +147,7 @@ copy_node(struct merger *g, size_t tree, const struct pawl_node *node)
 {
 	if (node->type < PAWL_DICT)
 		return add_leaf(g, tree, node);
+	TRY(pawl_state_kind(g->out, node->kind, g->err));
 	TRY(pawl_state_begin(g->out, node->type, g->err));
 	for (const struct pawl_node *child = node->first; child; child = child->next) {
 		if (child->key)
@@ -187,6 +191,7 @@ merge_list(struct merger *g, nodes *at, size_t first)
 		}
 		children[i] = at[i] ? at[i]->first : NULL;
 	}
+	TRY(pawl_state_kind(g->out, at[first]->kind, g->err));
 	TRY(pawl_state_begin(g->out, at[first]->type, g->err));
 	for (size_t n = at[first]->count; n > 0; n--) {
 		TRY(merge_nodes(g, children));
@@ -217,6 +222,7 @@ merge_dict(struct merger *g, nodes *at, size_t first)
 
 	if (!children)
 		return err_nomem(g->err, "save");
+	TRY(pawl_state_kind(g->out, at[first]->kind, g->err));
 	TRY(pawl_state_begin(g->out, at[first]->type, g->err));
 	made = g->out->builder->stack[g->out->builder->depth - 1].node;
 	for (size_t i = first; i < g->n_trees; i++) {
@@ -288,7 +294,7 @@ merge_trees(struct manifest *const *parts, uint32_t world, struct pawl_state **r
 	return 0;
 }
 
-#define MAX_JSON_DEPTH (3 * 256 + 8) /* the greatest depth of a manifest's state */
+#define MAX_JSON_DEPTH (4 * 256 + 8) /* the greatest depth of a manifest's state */
 
 static int
 decode_text(const struct merge_text *text, struct manifest *ret, struct pawl_error *err)

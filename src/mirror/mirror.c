@@ -70,7 +70,12 @@ open_one(struct mirrors *ms, size_t i, const char *url, struct pawl_error *err)
 	struct mirror *m = &ms->list[i];
 	struct pawl_error why = {0};
 	m->run = ms->run;
-	m->given = ms->run->opts.mirrors.n_urls > 0;
+	m->given = ms->run->opts.mirrors.n > 0;
+	if (m->given) {
+		m->options = &ms->run->opts.mirrors.list[i];
+		if (m->options->every)
+			TRY(triggers_parse(m->options->every, &m->every, err));
+	}
 	m->url = mem_strdup(url);
 	if (!m->url)
 		return err_nomem(err, "mirror");
@@ -98,13 +103,16 @@ open_one(struct mirrors *ms, size_t i, const char *url, struct pawl_error *err)
 static int
 find_urls(struct pawl *run, struct bump *memory, const char *const **ret, size_t *ret_n, struct pawl_error *err)
 {
-	const char **found = NULL;
+	const struct pawl_mirrors_opts *o = &run->opts.mirrors;
+	const char **found = bump_array(memory, o->n + 1, sizeof(*found));
 
-	*ret = run->opts.mirrors.urls;
-	*ret_n = run->opts.mirrors.n_urls;
-	if (*ret_n > 0 || run->home.caps.is_private || run->group.rank > 0 || !run->catalog->kind->is_run)
-		return 0;
-	TRY(mirror_journal_urls(run->store, memory, &found, ret_n, err));
+	if (!found)
+		return err_nomem(err, "mirror");
+	for (size_t i = 0; i < o->n; i++)
+		found[i] = o->list[i].url;
+	*ret_n = o->n;
+	if (o->n == 0 && !run->home.caps.is_private && run->group.rank == 0 && run->catalog->kind->is_run)
+		TRY(mirror_journal_urls(run->store, memory, &found, ret_n, err));
 	*ret = found;
 	return 0;
 }
@@ -128,7 +136,7 @@ mirrors_open(struct pawl *run, struct pawl_error *err)
 		size_t i = ms->n++;
 		TRY(open_one(ms, i, urls[i], err));
 	}
-	if (run->opts.mirrors.n_urls == 0)
+	if (run->opts.mirrors.n == 0)
 		return 0;
 	TRY(store_tiers_new(run->store, n, &run->home.reads, err));
 	for (size_t i = 0; i < n; i++)
@@ -205,6 +213,7 @@ serve(void *arg)
 	run_lock(run);
 	while (!atomic_load(&ms->stop)) {
 		int64_t until;
+		mirror_skip_undue(m, run->catalog);
 		const struct catalog_entry *e = mirror_next(m, run->catalog, clock_mono_ms(), &until);
 		if (!e && serve_marks(m))
 			continue;
@@ -247,8 +256,7 @@ mirrors_start(struct pawl *run, struct pawl_error *err)
 	struct mirrors *ms = run->mirrors;
 	if (ms->n == 0)
 		return 0;
-	if (run->opts.mirrors.n_urls ==
-	    0) { /* the training no longer has mirrors: retention may delete local checkpoints */
+	if (run->opts.mirrors.n == 0) { /* the training no longer has mirrors: retention may delete local checkpoints */
 		drop_all(ms);
 		return mirror_journal_tidy(ms, err);
 	}

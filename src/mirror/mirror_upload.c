@@ -25,6 +25,7 @@
 /* What is to be uploaded, as it was when the lock was held. */
 struct parcel {
 	uint64_t id;
+	int64_t step;
 	char token[33];
 	char *name, *like; /* like: NULL, or another checkpoint in the mirror */
 	bool pinned;
@@ -65,6 +66,7 @@ pack(const struct mirror *m, uint64_t id, struct parcel *p, struct pawl_error *e
 	if (!e || e->at)
 		return 0;
 	p->id = id;
+	p->step = e->summary->step;
 	memcpy(p->token, e->summary->token, sizeof p->token);
 	p->pinned = e->pinned;
 	p->name = mem_strdup(e->name);
@@ -252,7 +254,7 @@ choose_doomed(struct mirror *m, struct bump *memory, const char ***ret, size_t *
 {
 	PAWL_FREE struct retain_item *items = NULL;
 	PAWL_FREE const char **names = NULL;
-	struct pawl_retention policy = *m->run->opts.mirrors.retention;
+	struct pawl_retention policy = *m->options->retention;
 	size_t n;
 	if (!policy.n_scores && m->run->settings.retention.n_scores) { /* the best is the best of the training */
 		policy.score_attributes = m->run->settings.retention.score_attributes;
@@ -283,7 +285,7 @@ retain_there(struct mirror *m, struct store *store, struct pawl_error *err)
 	PAWL_CLEAN(bump_clear) struct bump memory = {0};
 	const char **doomed = NULL;
 	size_t n = 0;
-	if (!m->run->opts.mirrors.retention)
+	if (!m->options || !m->options->retention)
 		return 0; /* R96 */
 	run_lock(m->run);
 	int rc = choose_doomed(m, &memory, &doomed, &n, err);
@@ -302,7 +304,8 @@ report_upload(struct mirror *m, const struct parcel *p, const struct copy_result
               const struct pawl_error *why)
 {
 	PAWL_CLEAN(buf_clear) struct buf fields = {0};
-	buf_printf(&fields, "\"id\":%llu,\"name\":\"%s\",\"mirror\":", (unsigned long long)p->id, p->name);
+	buf_printf(&fields, "\"id\":%llu,\"step\":%lld,\"name\":\"%s\",\"mirror\":", (unsigned long long)p->id,
+	           (long long)p->step, p->name);
 	json_put_string(&fields, m->url, strlen(m->url));
 	buf_printf(&fields, ",\"seconds\":%.6f", (double)(clock_mono_ns() - begin_ns) / 1e9);
 	if (why) {

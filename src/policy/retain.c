@@ -132,6 +132,54 @@ check_scores(const struct pawl_retention *policy, struct pawl_error *err)
 	return 0;
 }
 
+/* One checkpoint of each period is kept, of those younger than the span. */
+struct period {
+	const char *option, *name;
+	double seconds;
+	size_t span; /* of the option, in the policy */
+};
+
+static const struct period periods[] = {
+	{"keep_hourly", "hour", 3600, offsetof(struct pawl_retention, keep_hourly)},
+	{"keep_daily", "day", 86400, offsetof(struct pawl_retention, keep_daily)},
+	{"keep_weekly", "week", 604800, offsetof(struct pawl_retention, keep_weekly)},
+};
+#define N_PERIODS (sizeof(periods) / sizeof(periods[0]))
+
+static double
+span_of(const struct pawl_retention *policy, const struct period *p)
+{
+	double seconds;
+
+	memcpy(&seconds, (const char *)policy + p->span, sizeof(seconds));
+	return seconds;
+}
+
+/* Is a rule by steps or by time set? */
+static bool
+has_spans(const struct pawl_retention *policy)
+{
+	return policy->keep_every || policy->keep_seconds > 0 || policy->keep_hourly > 0 || policy->keep_daily > 0 ||
+	       policy->keep_weekly > 0;
+}
+
+static int
+check_span(const char *option, double seconds, struct pawl_error *err)
+{
+	if (isfinite(seconds) && seconds >= 0)
+		return 0;
+	return err_set(err, PAWL_EUSAGE, "retention: %s must be a non-negative number of seconds, received %g", option,
+	               seconds);
+}
+
+static int
+check_spans(const struct pawl_retention *policy, struct pawl_error *err)
+{
+	for (size_t i = 0; i < N_PERIODS; i++)
+		TRY(check_span(periods[i].option, span_of(policy, &periods[i]), err));
+	return check_span("keep_seconds", policy->keep_seconds, err);
+}
+
 int
 retain_check(const struct pawl_retention *policy, struct pawl_error *err)
 {
@@ -144,12 +192,9 @@ retain_check(const struct pawl_retention *policy, struct pawl_error *err)
 	if (policy->keep_best && !policy->n_scores)
 		return err_set(err, PAWL_EUSAGE, "retention: keep_best %llu needs a score attribute, none is given",
 		               (unsigned long long)policy->keep_best);
-	if (!isfinite(policy->keep_seconds) || policy->keep_seconds < 0)
-		return err_set(err, PAWL_EUSAGE,
-		               "retention: keep_seconds must be a non-negative number of seconds, received %g",
-		               policy->keep_seconds);
-	if (policy->num_to_keep == PAWL_KEEP_MEMORY && (policy->keep_last || policy->keep_best || policy->keep_every ||
-	                                                policy->keep_seconds > 0 || policy->max_bytes))
+	TRY(check_spans(policy, err));
+	if (policy->num_to_keep == PAWL_KEEP_MEMORY &&
+	    (policy->keep_last || policy->keep_best || has_spans(policy) || policy->keep || policy->max_bytes))
 		return err_set(err, PAWL_EUSAGE,
 		               "retention: nothing is written when num_to_keep is memory only, "
 		               "so no other rule may be given");
@@ -206,7 +251,7 @@ rules_of(const struct pawl_retention *policy)
 
 	if (num > *by_num)
 		*by_num = num;
-	r.any = r.n_best || r.n_newest || policy->keep_every || policy->keep_seconds > 0;
+	r.any = r.n_best || r.n_newest || has_spans(policy) || policy->keep;
 	/* Only a list of best ones can leave the latest out on purpose (E4). */
 	r.guard_latest = !policy->drop_latest || !r.n_best;
 	return r;
@@ -315,6 +360,7 @@ struct verdict {
 	bool scored;
 	size_t rank; /* 0 = no best list */
 	bool in_best, in_newest, on_step, young;
+	bool first_of[N_PERIODS];
 };
 
 /* Items with a role that no rule takes away; SIZE_MAX = none. */
@@ -336,14 +382,38 @@ find_roles(const struct pawl_retention *policy, const struct retain_item *items,
 	return r;
 }
 
+static uint64_t
+steps_of(const struct retain_item *item)
+{
+	return item->step < 0 ? 0 - (uint64_t)item->step : (uint64_t)item->step;
+}
+
+/* Is it the first in its span of steps? An item stays the first as long as it exists, so what was
+ * kept is kept at the next decision. */
+static bool
+opens_steps(uint64_t every, const struct retain_item *items, size_t i)
+{
+	return every && (i == 0 || steps_of(&items[i]) % every == 0 ||
+	                 steps_of(&items[i]) / every != steps_of(&items[i - 1]) / every);
+}
+
+/* The same for an hour, a day or a week. */
+static bool
+opens_period(const struct pawl_retention *policy, const struct period *p, const struct retain_item *items, size_t i,
+             double now)
+{
+	const double span = span_of(policy, p);
+
+	return span > 0 && !(now - items[i].unix_seconds >= span) &&
+	       (i == 0 || floor(items[i].unix_seconds / p->seconds) != floor(items[i - 1].unix_seconds / p->seconds));
+}
+
 static struct verdict
 judge(const struct pawl_retention *policy, const struct rules *rules, const struct retain_item *items, size_t n,
       size_t i, struct roles roles, size_t rank, double now)
 {
 	const struct retain_item *item = &items[i];
-	uint64_t step = item->step < 0 ? 0 - (uint64_t)item->step : (uint64_t)item->step;
-
-	return (struct verdict){
+	struct verdict v = {
 		.latest = i == n - 1 && rules->guard_latest,
 		.best = i == roles.best && policy->n_scores > 0,
 		.good = i == roles.good,
@@ -351,11 +421,15 @@ judge(const struct pawl_retention *policy, const struct rules *rules, const stru
 		.rank = rank,
 		.in_best = rank && rank <= rules->n_best,
 		.in_newest = n - i <= rules->n_newest,
-		.on_step = policy->keep_every && step % policy->keep_every == 0,
+		.on_step = opens_steps(policy->keep_every, items, i),
 		/* A clock that went backwards, or no clock at all, makes a checkpoint young: kept
 	         * rather than lost. */
 		.young = policy->keep_seconds > 0 && !(now - item->unix_seconds >= policy->keep_seconds),
 	};
+
+	for (size_t k = 0; k < N_PERIODS; k++)
+		v.first_of[k] = opens_period(policy, &periods[k], items, i, now);
+	return v;
 }
 
 static bool
@@ -365,7 +439,8 @@ is_kept(const struct rules *rules, const struct retain_item *item, const struct 
 		return true;
 	if (item->spent)
 		return false;
-	return !rules->any || v->latest || v->best || v->good || v->in_best || v->in_newest || v->on_step || v->young;
+	return !rules->any || v->latest || v->best || v->good || v->in_best || v->in_newest || v->on_step || v->young ||
+	       v->first_of[0] || v->first_of[1] || v->first_of[2] || item->ruled;
 }
 
 /* Appends a phrase, after a comma if it is not the first one; what does not fit is cut. */
@@ -450,10 +525,17 @@ say_kept(const struct wording *w, const struct retain_item *items, size_t n, siz
 	if (v->in_newest)
 		say(out, cap, "newest %zu of %llu", n - i, (unsigned long long)w->rules.n_newest);
 	if (v->on_step)
-		say(out, cap, "step %lld is a multiple of %llu", (long long)item->step,
-		    (unsigned long long)w->policy->keep_every);
+		say(out, cap,
+		    steps_of(item) % w->policy->keep_every ? "step %lld is the first after a multiple of %llu"
+		                                           : "step %lld is a multiple of %llu",
+		    (long long)item->step, (unsigned long long)w->policy->keep_every);
 	if (v->young)
 		say(out, cap, "younger than %.15g s", w->policy->keep_seconds);
+	for (size_t k = 0; k < N_PERIODS; k++)
+		if (v->first_of[k])
+			say(out, cap, "first of its %s", periods[k].name);
+	if (item->ruled)
+		say(out, cap, "kept by the caller's rule");
 	if (!w->rules.any)
 		say(out, cap, w->policy->max_bytes ? "within the byte budget" : "everything is kept");
 }
@@ -471,10 +553,15 @@ say_removed(const struct wording *w, const struct retain_item *item, const struc
 	if (w->rules.n_newest)
 		say(out, cap, "not among the newest %llu", (unsigned long long)w->rules.n_newest);
 	if (w->policy->keep_every)
-		say(out, cap, "step %lld is not a multiple of %llu", (long long)item->step,
+		say(out, cap, "step %lld is not the first after a multiple of %llu", (long long)item->step,
 		    (unsigned long long)w->policy->keep_every);
 	if (w->policy->keep_seconds > 0)
 		say(out, cap, "not younger than %.15g s", w->policy->keep_seconds);
+	for (size_t k = 0; k < N_PERIODS; k++)
+		if (span_of(w->policy, &periods[k]) > 0)
+			say(out, cap, "not the first of its %s", periods[k].name);
+	if (w->policy->keep)
+		say(out, cap, "not kept by the caller's rule");
 }
 
 /* Removes the oldest items that no pin, hold or role protects, until the rest fits. The last item

@@ -13,12 +13,13 @@
 
 #include "base/err.h"
 #include "base/sum.h"
+#include "base/vec.h"
 #include "ranks/rendezvous_own.h"
 #include "run/lease.h"
 
 #define POLL_LAST_MS 500
-#define FAR_FACTOR 5 /* factor of all pauses in a bucket, where a look is a request that costs money */
-#define CLEAR_TRIES 8
+#define FAR_FACTOR 5     /* factor of all pauses in a bucket, where a look is a request that costs money */
+#define ATTEMPT_DIGITS 8 /* of an attempt's token: the names of its folders begin with them */
 
 uint32_t
 rendezvous_rank(const struct rendezvous *m)
@@ -53,6 +54,7 @@ rendezvous_save_token(const struct rendezvous *m, uint64_t id, char ret[33])
 	sum_update(&s, m->pass.token, 32);
 	sum_update(&s, &id, sizeof(id));
 	sum_to_hex(sum_final(&s), ret);
+	memcpy(ret, m->pass.token, ATTEMPT_DIGITS);
 	ret[32] = 0;
 }
 
@@ -225,6 +227,68 @@ broadcast_attempt(struct rendezvous *m, const struct rendezvous_opts *opts, stru
 	return 0;
 }
 
+struct clearing {
+	char last_token[33]; /* of the last attempt, "" if unknown */
+	struct bump memory;
+	VEC(const char *) files, folders;
+};
+
+static void
+clearing_clear(struct clearing *c)
+{
+	vec_free(&c->files);
+	vec_free(&c->folders);
+	bump_clear(&c->memory);
+}
+
+static int
+add_old(void *arg, const struct store_entry *entry)
+{
+	struct clearing *c = arg;
+	bool is_last = c->last_token[0] && strncmp(entry->name, c->last_token, ATTEMPT_DIGITS) == 0;
+
+	if (entry->is_folder && is_last)
+		return 0;
+	const char **key;
+
+	if (entry->is_folder)
+		key = vec_add(&c->folders);
+	else
+		key = vec_add(&c->files);
+	if (key)
+		*key = bump_printf(&c->memory, RENDEZVOUS_FOLDER "/%s", entry->name);
+	return key && *key ? 0 : PAWL_ENOMEM;
+}
+
+/* A rank that leaves removes its own file; one that is late may put another, which the next call
+ * removes. */
+static bool
+is_cleared(int rc)
+{
+	return rc == 0 || rc == PAWL_ENOTFOUND || rc == PAWL_EEXISTS;
+}
+
+/* Removes what earlier attempts left. The folders of the last one stay until the next call: a rank
+ * of it may not have read its verdict yet. */
+static int
+clear_attempts(struct store *store, struct pawl_error *err)
+{
+	PAWL_CLEAN(clearing_clear) struct clearing c = {0};
+	PAWL_CLEAN(buf_clear) struct buf text = {0};
+	struct rendezvous_attempt last = {0};
+
+	if (store_get(store, RENDEZVOUS_ATTEMPT, RENDEZVOUS_MAX_ATTEMPT, &text, NULL) == 0 &&
+	    rendezvous_get_attempt(RENDEZVOUS_ATTEMPT, &text, &c.memory, &last, NULL) == 0)
+		memcpy(c.last_token, last.pass.token, sizeof(c.last_token));
+	int rc = store_list(store, RENDEZVOUS_FOLDER, add_old, &c, err);
+
+	for (size_t i = 0; i < c.files.n && is_cleared(rc); i++)
+		rc = store_remove(store, c.files.items[i], err);
+	for (size_t i = 0; i < c.folders.n && is_cleared(rc); i++)
+		rc = store_remove_folder(store, c.folders.items[i], err);
+	return is_cleared(rc) ? 0 : rc;
+}
+
 int
 rendezvous_host(struct store *store, const struct rendezvous_opts *opts, struct rendezvous_pass *pass,
                 struct rendezvous **ret, struct pawl_error *err)
@@ -239,12 +303,7 @@ rendezvous_host(struct store *store, const struct rendezvous_opts *opts, struct 
 		m->members[r].last_id = pass->last_id;
 	TRY(clock_token(pass->token, err));
 	m->pass = *pass;
-	int rc = PAWL_EEXISTS;
-
-	for (int i = 0; i < CLEAR_TRIES && rc == PAWL_EEXISTS; i++)
-		rc = store_remove_folder(store, RENDEZVOUS_FOLDER, err);
-	if (rc < 0 && rc != PAWL_EEXISTS) /* the old files are gone; a rank has joined meanwhile */
-		return rc;
+	TRY(clear_attempts(store, err));
 	if (m->by_broadcast) {
 		TRY(broadcast_attempt(m, opts, err));
 	} else {

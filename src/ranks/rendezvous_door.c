@@ -19,13 +19,6 @@
 #define DOOR_IDLE_MS 2000 /* when all have joined: only a rank that was started again can join */
 #define POLL_LAST_MS 500
 
-static bool
-is_same_process(const struct clock_process *a, const struct clock_process *b)
-{
-	return a->pid == b->pid && a->start_ticks == b->start_ticks && strcmp(a->host, b->host) == 0 &&
-	       strcmp(a->boot, b->boot) == 0;
-}
-
 /* Admits a process, or notes why it was refused. The lock is held. True if the attempt's text has
  * changed. */
 static bool
@@ -54,7 +47,7 @@ admit(struct rendezvous *m, const struct rendezvous_request *r)
 		pthread_cond_broadcast(&m->changed);
 		return true;
 	}
-	if (member && r->world == m->world && is_same_process(&member->process, &r->process))
+	if (member && r->world == m->world && clock_is_same_process(&member->process, &r->process))
 		return false; /* it opens the run again, and waits for rank 0 to do so too */
 	if (!member || r->world != m->world) {
 		snprintf(why, sizeof(why), "rank %u has a world size of %u, rank 0 one of %u", r->rank, r->world,

@@ -21,6 +21,7 @@
 #include "read/fetch_crc.h"
 #include "read/fetch_files.h"
 #include "read/compressed_pack.h"
+#include "read/to_device.h"
 
 #define HUGE_PAGE (2u << 20)
 #define FUSED_BYTES (4u << 10) /* from this size on, a range is copied while checksummed; else in two passes */
@@ -36,14 +37,17 @@ struct fetch {
 	char *memory;  /* as allocated */
 	char *buffers; /* huge-page aligned */
 	uint64_t buffer_bytes, n_buffers;
+	struct device_set devices;
+	struct device_pin *pin; /* of the buffers; NULL = not registered with a driver */
 };
 
 /* One fetch_run. */
 struct fetching {
 	const struct fetch_job *job;
 	struct store *store;
-	struct fetch_crc *crc; /* NULL = none */
-	atomic_size_t next;    /* unit */
+	struct fetch_crc *crc;       /* NULL = none */
+	struct to_device *to_device; /* NULL = all destinations are in host memory */
+	atomic_size_t next;          /* unit */
 	atomic_bool stop;
 	struct fetch_files *files;
 	pthread_mutex_t lock; /* guards all below */
@@ -61,7 +65,8 @@ struct worker {
 	struct store_reader *reader;
 	struct compressed_pack *packed;
 	size_t unit_index;
-	size_t first_part; /* first part that may overlap the current block */
+	size_t first_part;          /* first part that may overlap the current block */
+	struct to_device_load load; /* from the buffer */
 };
 
 int
@@ -71,6 +76,7 @@ fetch_new(struct store *store, unsigned io_threads, uint64_t ring_bytes, struct 
 	if (!f)
 		return err_nomem(err, "reading");
 	f->store = store;
+	device_set_init(&f->devices);
 	f->threads = io_threads == 0 ? 1 : io_threads < MAX_THREADS / 2 ? 2 * io_threads : MAX_THREADS;
 	f->ring_bytes = ring_bytes ? ring_bytes : FETCH_RING;
 	if (f->ring_bytes > FETCH_MAX_RING)
@@ -85,6 +91,8 @@ fetch_free(struct fetch *f)
 	if (!f)
 		return;
 	pool_free(f->pool);
+	device_set_clear(&f->devices);
+	device_pin_free(f->pin);
 	mem_free(f->memory);
 	mem_free(f);
 }
@@ -125,6 +133,7 @@ make_buffers(struct fetch *f, const struct reshard_plan *plan, uint64_t wanted, 
 		wanted = 1;
 	if (f->memory && f->buffer_bytes >= largest && f->n_buffers >= wanted)
 		return 0;
+	device_pin_free(steal(&f->pin));
 	mem_free(f->memory);
 	f->memory = mem_alloc((size_t)(wanted * largest + HUGE_PAGE));
 	if (!f->memory)
@@ -195,7 +204,7 @@ straight(const struct worker *w, const struct reshard_part *part, uint64_t offse
 {
 	const struct reshard_move *move = &w->f->job->plan->moves[part->move];
 	const struct reshard_binding *b = &w->f->job->bindings[move->binding];
-	if (move->n_outer > 0 || !b->contiguous)
+	if (move->n_outer > 0 || !b->contiguous || to_device_has(w->f->to_device, move->binding))
 		return NULL;
 	return (char *)b->dst.data + (move->dst + (offset - move->src) - move->dst_base);
 }
@@ -203,7 +212,7 @@ straight(const struct worker *w, const struct reshard_part *part, uint64_t offse
 /* Copies the runs of a part within [begin, end) to their destinations. bytes: the file's, from
  * `begin` on. */
 static void
-place(const struct worker *w, const struct reshard_part *part, uint64_t begin, uint64_t end, const char *bytes)
+place(struct worker *w, const struct reshard_part *part, uint64_t begin, uint64_t end, const char *bytes)
 {
 	const struct reshard_move *move = &w->f->job->plan->moves[part->move];
 	const struct reshard_binding *b = &w->f->job->bindings[move->binding];
@@ -211,7 +220,10 @@ place(const struct worker *w, const struct reshard_part *part, uint64_t begin, u
 	struct reshard_run run;
 	reshard_seek(&c, move, begin > part->begin ? begin : part->begin, end < part->end ? end : part->end);
 	while (reshard_next(&c, &run)) {
-		if (b->contiguous)
+		if (to_device_has(w->f->to_device, move->binding))
+			to_device_add(w->f->to_device, &w->load, move->binding, run.dst, run.nbytes,
+			              bytes + (run.src - begin));
+		else if (b->contiguous)
 			memcpy((char *)b->dst.data + run.dst, bytes + (run.src - begin), (size_t)run.nbytes);
 		else
 			tensor_scatter(&b->dst, run.dst, (size_t)run.nbytes, bytes + (run.src - begin));
@@ -256,11 +268,20 @@ is_fused(const struct worker *w, const struct reshard_part *part, uint64_t begin
 
 /* Places a block that has no checksum. */
 static void
-place_all(const struct worker *w, uint64_t begin, uint64_t end, const char *bytes)
+place_all(struct worker *w, uint64_t begin, uint64_t end, const char *bytes)
 {
 	const struct reshard_part *part;
 	for (size_t i = w->first_part; (part = next_part(w, begin, end, &i));)
 		place(w, part, begin, end, bytes);
+}
+
+/* Waits until the buffer may be used again. */
+static int
+finish_load(struct worker *w, uint64_t begin, uint64_t end)
+{
+	struct pawl_error err = {0};
+
+	return to_device_finish(&w->load, &err) < 0 ? report(w, begin, end, &err) : 0;
 }
 
 /* Looks for a good copy of a block that differs from what was written. bytes: the bad ones, in the
@@ -282,7 +303,7 @@ heal(struct worker *w, uint64_t begin, uint64_t end, const char *bytes, struct s
 		place_all(w, begin, end, again);
 		if (job->ret_healed_bytes)
 			__atomic_fetch_add(job->ret_healed_bytes, end - begin, __ATOMIC_RELAXED);
-		return 0;
+		return finish_load(w, begin, end);
 	}
 	return report_sum(w, begin, end, found);
 }
@@ -365,7 +386,7 @@ take_range(struct worker *w, uint64_t begin, uint64_t end)
 		else
 			TRY(take_block(w, at, block_end(w, at), w->buffer + (at - begin)));
 	}
-	return 0;
+	return finish_load(w, begin, end);
 }
 
 /* True if take_block reads each byte of a block once. Another process may change the bytes of a map
@@ -392,6 +413,8 @@ take_view(struct worker *w)
 	struct store_view view;
 	if (!w->f->job->held || w->f->job->only_copy || w->packed)
 		return 0; /* a view is of any copy, and of the stored bytes */
+	if (to_device_has_unit(w->f->to_device, w->f->job->plan, unit))
+		return 0; /* a view is not memory that a driver knows */
 	int rc = store_view(w->f->store, w->reader, unit->begin, (size_t)(unit->end - unit->begin), &view, NULL);
 	if (rc <= 0)
 		return 0; /* an error too: the plain read meets it again and reports it */
@@ -413,7 +436,7 @@ take_memory(struct worker *w)
 	int rc = 0;
 	for (uint64_t at = w->unit->begin; at < w->unit->end && rc == 0; at = block_end(w, at))
 		rc = take_block(w, at, block_end(w, at), w->file->memory + at);
-	return rc;
+	return rc < 0 ? rc : finish_load(w, w->unit->begin, w->unit->end);
 }
 
 static int
@@ -494,6 +517,8 @@ run_workers(struct fetch *fetch, struct fetching *f, unsigned n, struct pawl_err
 	if (rc < 0)
 		atomic_store(&f->stop, true);
 	group_wait(&group);
+	for (unsigned i = 0; i < n; i++)
+		to_device_clear(&workers[i].load);
 	group_clear(&group);
 	if (rc == 0 && f->error.code < 0) {
 		rc = f->error.code;
@@ -541,11 +566,15 @@ fetch_run(struct fetch *fetch, const struct fetch_job *job, struct pawl_error *e
 		fetch_crc_free(f.crc);
 		return rc;
 	}
+	rc = to_device_new(&fetch->devices, job, &f.to_device, err);
+	if (rc == 0 && !fetch->pin)
+		fetch->pin = to_device_pin(f.to_device, fetch->buffers, fetch->n_buffers * fetch->buffer_bytes);
 	pthread_mutex_init(&f.lock, NULL);
 	unsigned n = (unsigned)(fetch->n_buffers < n_units ? fetch->n_buffers : n_units);
-	rc = run_workers(fetch, &f, n, err);
+	rc = rc < 0 ? rc : run_workers(fetch, &f, n, err);
 	if (rc == 0)
 		rc = check_crc(&f, err);
+	to_device_free(f.to_device);
 	fetch_crc_free(f.crc);
 	fetch_files_free(f.files);
 	pthread_mutex_destroy(&f.lock);

@@ -176,7 +176,7 @@ prepare(struct sharing *s, struct pawl_error *err)
 	s->payload = (char *)(s->frame + 1);
 	for (size_t i = 0; i < r->n_bindings; i++) {
 		TRY(tensor_nbytes(&r->bindings[i].dst, &nbytes, err));
-		if (nbytes > 0)
+		if (nbytes > 0 && !r->bindings[i].dst.device) /* each rank reads what goes to a device */
 			s->wants[s->n_wants++] = (struct want){.key = key_of(&r->bindings[i]), .binding = i};
 	}
 	sort_wants(s);

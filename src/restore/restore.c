@@ -99,6 +99,8 @@ adopt_checkpoint(struct pawl_restore *r, uint64_t id, struct pawl_error *err)
 	int rc = run->home.single_name ? 0 : pawl_hold_open(run, id, &hold, err);
 	if (rc != PAWL_ENOTFOUND || run->mirrors->n > 0) /* else it was deleted */
 		rc = read_manifest(run, id, hold, &manifest, err);
+	if (rc == 0)
+		rc = restore_resolve(r, manifest, err);
 	r->has_vanished = rc == PAWL_ENOTFOUND || (rc == PAWL_ECONFLICT && !run->home.foreign);
 	run_lock(run);
 	const struct catalog_entry *e = rc == 0 ? catalog_get(run->catalog, id) : NULL;
@@ -128,12 +130,6 @@ adopt_checkpoint(struct pawl_restore *r, uint64_t id, struct pawl_error *err)
 	bump_clear(&r->info_memory);
 	manifest_free(r->manifest);
 	pawl_hold_close(r->hold);
-	if (run->group.world == manifest->world_size)
-		state_resolve_ranks(manifest->state, run->group.rank);
-	else if (r->rank_values == PAWL_RANK_VALUES_WRAP)
-		state_resolve_ranks(manifest->state, run->group.rank % manifest->world_size);
-	else
-		state_resolve_ranks(manifest->state, SIZE_MAX);
 	r->folder = key;
 	r->at = at;
 	r->info_memory = memory;
@@ -268,18 +264,12 @@ copy_options(struct pawl_restore *r, const struct pawl_restore_opts *given, stru
 	r->share_arg = o.share_arg;
 	if (!latest)
 		r->selector = bump_strndup(&r->options, o.selector, strlen(o.selector));
-	r->include = bump_array(&r->options, (uint64_t)o.n_include + 1, sizeof *r->include);
-	if (!r->include || (!latest && !r->selector))
+	if (!latest && !r->selector)
 		return err_nomem(err, "restore");
-	for (size_t i = 0; i < o.n_include; i++) {
-		if (!o.include[i])
-			return err_set(err, PAWL_EUSAGE, "restore: include %zu of %zu is NULL", i + 1, o.n_include);
-		r->include[i] = bump_strndup(&r->options, o.include[i], strlen(o.include[i]));
-		if (!r->include[i])
-			return err_nomem(err, "restore");
-		r->n_include++;
-	}
-	return 0;
+	TRY(restore_copy_texts(r, "include", o.include, o.n_include, &r->include, &r->n_include, err));
+	TRY(restore_copy_texts(r, "rename", o.rename, o.n_rename, &r->rename, &r->n_rename, err));
+	TRY(restore_copy_texts(r, "cast", o.cast, o.n_cast, &r->cast, &r->n_cast, err));
+	return restore_check_rules(r, err);
 }
 
 /* Events are optional: if one cannot be written, it is left out. */
@@ -426,6 +416,7 @@ pawl_restore_close(struct pawl_restore *r)
 	fetch_free(r->fetch);
 	restore_cut_bindings(r, 0);
 	mem_free(r->bindings);
+	mem_free(r->casts);
 	restore_cut_rows(&r->fallbacks, 0);
 	restore_cut_rows(&r->report, 0);
 	mem_free(r->fallbacks.rows);

@@ -21,26 +21,36 @@ struct restore_rows {
 	size_t n, cap;
 };
 
+/* A tensor that is read as it was saved, then converted to the caller's. */
+struct restore_cast {
+	size_t binding; /* that reads it into `bytes` */
+	int from;       /* its dtype */
+	void *bytes;
+	struct pawl_tensor to;
+};
+
 struct pawl_restore {
 	struct pawl *run;
 	struct bump options;  /* memory of the copied options */
 	const char *selector; /* NULL = the latest */
 	const char **include;
 	size_t n_include;
+	const char **rename, **cast; /* rules */
+	size_t n_rename, n_cast;
 	bool non_strict, can_fall_back;
-	bool has_vanished; /* the last candidate was deleted or replaced since the catalog was read */
-	unsigned n_looks;  /* selections after a checkpoint was deleted while it was read */
-	bool owes_word;  /* many ranks: the others wait for this rank's result */
+	bool has_vanished;        /* the last candidate was deleted or replaced since the catalog was read */
+	unsigned n_looks;         /* selections after a checkpoint was deleted while it was read */
+	bool owes_word;           /* many ranks: the others wait for this rank's result */
 	struct pawl_error reason; /* the last error: sent to the others when the restore is given up */
-	int rank_values; /* enum pawl_rank_values */
-	pawl_share_fn *share_fn; /* many ranks: sends what one rank has read to all, or NULL */
+	int rank_values;          /* enum pawl_rank_values */
+	pawl_share_fn *share_fn;  /* many ranks: sends what one rank has read to all, or NULL */
 	void *share_arg;
 	uint64_t ring_bytes;
 	uint64_t healed_bytes; /* damaged in one copy, read from another */
 
 	/* the current checkpoint; replaced by a fallback */
 	struct manifest *manifest;
-	char *folder; /* its key */
+	char *folder;     /* its key */
 	struct store *at; /* NULL, or the only mirror that has it; borrowed */
 	struct bump info_memory;
 	struct pawl_info info;
@@ -49,6 +59,8 @@ struct pawl_restore {
 	struct bump binding_memory;
 	struct reshard_binding *bindings;
 	size_t n_bindings, cap_bindings;
+	struct restore_cast *casts;
+	size_t n_casts, cap_casts;
 
 	struct restore_rows fallbacks, report;
 	struct fetch *fetch; /* made by the first read */
@@ -56,6 +68,19 @@ struct pawl_restore {
 	double read_seconds;
 };
 
+/* Checks the rules for names and dtypes. */
+int restore_check_rules(const struct pawl_restore *r, struct pawl_error *err);
+/* Copies a list of n texts into the memory of the options. */
+int restore_copy_texts(struct pawl_restore *r, const char *what, const char *const *texts, size_t n, const char ***ret,
+                       size_t *ret_n, struct pawl_error *err);
+/* Reduces a saved state to this rank's values, with the names and dtypes that the caller wants. */
+int restore_resolve(const struct pawl_restore *r, struct manifest *m, struct pawl_error *err);
+/* Replaces a destination of another dtype by memory for the saved bytes. Its arrays are copied. */
+int restore_add_cast(struct pawl_restore *r, int saved, struct pawl_tensor *dst, struct pawl_error *err);
+/* Converts what was read. */
+int restore_run_casts(struct pawl_restore *r, struct pawl_error *err);
+/* Forgets the casts of destinations from n on. */
+void restore_cut_casts(struct pawl_restore *r, size_t n);
 /* Reads on this rank alone. */
 int restore_read_own(struct pawl_restore *r, struct pawl_error *err);
 /* Fills destinations of the current checkpoint. *ret_nbytes: read from the store for that. */

@@ -22,6 +22,7 @@
 void
 restore_cut_bindings(struct pawl_restore *r, size_t n)
 {
+	restore_cut_casts(r, n);
 	r->n_bindings = n < r->n_bindings ? n : r->n_bindings;
 	if (n == 0)
 		bump_clear(&r->binding_memory);
@@ -79,16 +80,16 @@ overlaps_itself(const struct pawl_tensor *dst)
 }
 
 static int
-check_destination(const char *name, const struct pawl_tensor *dst, const struct manifest_tensor *saved,
+check_destination(const char *name, const struct pawl_tensor *dst, const struct manifest_tensor *saved, int dtype,
                   struct pawl_error *err)
 {
 	uint64_t nbytes;
 	int rc = tensor_nbytes(dst, &nbytes, err);
 	if (rc < 0)
 		return err_prefix(err, rc, "%s", name);
-	if (dst->dtype != saved->dtype)
+	if (dst->dtype != dtype)
 		return err_set(err, PAWL_EMISMATCH, "%s is saved as %s, the destination is %s", name,
-		               pawl_dtype_name(saved->dtype), pawl_dtype_name(dst->dtype));
+		               pawl_dtype_name(dtype), pawl_dtype_name(dst->dtype));
 	const uint64_t *shape = dst->global_shape ? dst->global_shape : dst->shape;
 	if (dst->ndim != saved->ndim || (dst->ndim > 0 && memcmp(shape, saved->shape, dst->ndim * sizeof *shape) != 0))
 		return err_set(err, PAWL_EMISMATCH, "%s: the destination has another shape than the saved tensor",
@@ -98,6 +99,9 @@ check_destination(const char *name, const struct pawl_tensor *dst, const struct 
 		if (!add_ok(from, dst->shape[d], &end) || end > saved->shape[d])
 			return err_set(err, PAWL_EMISMATCH, "%s: the destination is outside the saved tensor", name);
 	}
+	if (dst->device < PAWL_DEVICE_HOST || dst->device > PAWL_DEVICE_HIP)
+		return err_set(err, PAWL_EUSAGE, "%s: device: expected 0 to %d, found %d", name, PAWL_DEVICE_HIP,
+		               dst->device);
 	if (dst->fill || (!dst->data && nbytes > 0))
 		return err_set(err, PAWL_EUSAGE, "%s: the destination has no memory that can be written to", name);
 	if (overlaps_itself(dst))
@@ -116,13 +120,18 @@ pawl_restore_bind(struct pawl_restore *r, size_t index, const struct pawl_tensor
 		return err_set(err, PAWL_EUSAGE, "%s has %" PRIu64 " tensors, there is no number %zu", r->info.name,
 		               m->n_tensors, index);
 	memcpy(&dst, given, given->size < sizeof dst ? given->size : sizeof dst);
-	TRY(check_destination(m->tensors[index].name, &dst, &m->tensors[index], err));
+	if (given->size < sizeof dst)
+		dst.device = PAWL_DEVICE_HOST;
+	TRY(check_destination(m->tensors[index].name, &dst, &m->tensors[index], m->state->tensors[index].info.dtype,
+	                      err));
 	TRY(copy_array(r, (const void **)&dst.shape, dst.ndim, err));
 	TRY(copy_array(r, (const void **)&dst.strides, dst.ndim, err));
 	TRY(copy_array(r, (const void **)&dst.offsets, dst.ndim, err));
 	dst.global_shape = NULL;
 	if (!array_reserve(r->bindings, r->cap_bindings, r->n_bindings + 1))
 		return err_nomem(err, "restore");
+	if (dst.dtype != m->tensors[index].dtype)
+		TRY(restore_add_cast(r, m->tensors[index].dtype, &dst, err));
 	r->bindings[r->n_bindings++] =
 		(struct reshard_binding){.tensor = index, .dst = dst, .contiguous = tensor_is_contiguous(&dst)};
 	return 0;
@@ -290,14 +299,15 @@ bind_leaf(struct matcher *m, const char *path, const struct pawl_node *saved_nod
 	bool same_shape =
 		live->info.ndim == saved->ndim &&
 		(saved->ndim == 0 || memcmp(live->info.shape, saved->shape, saved->ndim * sizeof(uint64_t)) == 0);
-	if (live->info.dtype != saved->dtype)
+	const int dtype = m->r->manifest->state->tensors[saved_node->tensor].info.dtype; /* after a cast */
+	if (live->info.dtype != dtype)
 		TRY(restore_add_row(rows,
-		                    mem_printf("dtype: %s: saved %s, live %s", path, pawl_dtype_name(saved->dtype),
+		                    mem_printf("dtype: %s: saved %s, live %s", path, pawl_dtype_name(dtype),
 		                               pawl_dtype_name(live->info.dtype)),
 		                    err));
 	if (!same_shape)
 		TRY(add_shape_row(m, path, saved, &live->info, err));
-	if (live->info.dtype != saved->dtype || !same_shape || live->src.fill || *bound_to == saved_node->tensor)
+	if (live->info.dtype != dtype || !same_shape || live->src.fill || *bound_to == saved_node->tensor)
 		return 0;
 	if (*bound_to != NO_TENSOR && live->local_nbytes > 0)
 		return restore_add_row(rows,

@@ -225,6 +225,8 @@ restore_read_own(struct pawl_restore *r, struct pawl_error *err)
 		if (verdict <= 0)
 			break;
 	}
+	if (verdict == 0 && rc == 0)
+		rc = restore_run_casts(r, &why);
 	rc = err_give(err, verdict < 0 ? verdict : rc, &why);
 	restore_cut_bindings(r, 0);
 	r->read_bytes = nbytes;

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/json.h"
+#include "base/mem.h"
 
 #define EVENTS_KEY "events.jsonl"
 #define EVENTS_FOLDER "events"
@@ -115,6 +116,25 @@ events_open(struct run_events *e, struct store *store, const struct run_identity
 	e->ops = is_writer ? e->reads : &events_none;
 }
 
+/* The oldest line of a full queue goes. */
+static void
+queue_line(struct run_events *e, const char *text)
+{
+	char *line = mem_strdup(text);
+
+	if (!line)
+		return;
+	if (e->n == EVENTS_WAITING)
+		mem_free(events_take(e));
+	pthread_mutex_lock(&e->queue_lock);
+	if (e->n < EVENTS_WAITING) {
+		e->queue[(e->first + e->n++) % EVENTS_WAITING] = line;
+		line = NULL;
+	}
+	pthread_mutex_unlock(&e->queue_lock);
+	mem_free(line);
+}
+
 void
 events_add(struct run_events *e, const char *what, const char *fields)
 {
@@ -123,8 +143,25 @@ events_add(struct run_events *e, const char *what, const char *fields)
 	buf_printf(&line, "{\"unix_seconds\":%.3f,\"what\":", (double)clock_unix_ns() / 1e9);
 	json_put_string(&line, what, strlen(what));
 	buf_printf(&line, ",\"attempt\":%llu%s%s}\n", (unsigned long long)e->self->attempt, *fields ? "," : "", fields);
-	if (!line.failed)
-		e->ops->add(e, &line);
+	if (line.failed)
+		return;
+	e->ops->add(e, &line);
+	queue_line(e, buf_str(&line));
+}
+
+char *
+events_take(struct run_events *e)
+{
+	char *line = NULL;
+
+	pthread_mutex_lock(&e->queue_lock);
+	if (e->n > 0) {
+		line = e->queue[e->first];
+		e->first = (e->first + 1) % EVENTS_WAITING;
+		e->n--;
+	}
+	pthread_mutex_unlock(&e->queue_lock);
+	return line;
 }
 
 void
@@ -171,6 +208,11 @@ events_read_last(struct run_events *e, struct buf *ret, struct pawl_error *err)
 void
 events_close(struct run_events *e)
 {
+	char *line;
+
+	while ((line = events_take(e)) != NULL)
+		mem_free(line);
 	buf_clear(&e->text);
 	pthread_mutex_destroy(&e->lock);
+	pthread_mutex_destroy(&e->queue_lock);
 }

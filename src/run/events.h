@@ -20,6 +20,8 @@
 #include "run/run_file.h"
 #include "store/store.h"
 
+#define EVENTS_WAITING 1000u
+
 struct run_events;
 
 /* How events are stored. Chosen when the run is opened. */
@@ -37,6 +39,10 @@ struct run_events {
 	pthread_mutex_t lock; /* guards below; held while the object is put */
 	struct buf text;      /* of the object that is being filled */
 	char key[48];
+
+	pthread_mutex_t queue_lock;  /* guards below */
+	char *queue[EVENTS_WAITING]; /* a ring of lines for pawl_event_take */
+	size_t first, n;
 };
 
 /* has_events: false for single checkpoints. is_writer: false for readers and for every rank but
@@ -47,6 +53,8 @@ void events_open(struct run_events *e, struct store *store, const struct run_ide
 void events_add(struct run_events *e, const char *what, const char *fields);
 /* Adds a "warning" with code and message: something went wrong that stops nothing. */
 void events_warn(struct run_events *e, const struct pawl_error *why);
+/* The oldest line that was not taken yet; the caller frees it. NULL = none. */
+char *events_take(struct run_events *e);
 /* The last complete lines, at most 64 KiB; empty if there are none. */
 int events_read_last(struct run_events *e, struct buf *ret, struct pawl_error *err);
 void events_close(struct run_events *e);

@@ -187,7 +187,15 @@ refuse(struct attempt *a, const struct lease_text *t, struct pawl_error *err)
 {
 	const char *root = a->lease->store->root, *host = t->holder.host;
 	const long long pid = (long long)t->holder.pid;
+	struct clock_process own;
 
+	if (clock_this_process(&own, NULL) == 0 && clock_is_same_process(&own, &t->holder)) {
+		a->is_living = true;
+		return err_set(
+			err, PAWL_EBUSY,
+			"%s: this process has the run open already; close it first (manager.close(), pawl_close)",
+			root);
+	}
 	a->is_living = clock_process_alive(&t->holder) == 1 || a->holder.has_changed;
 	if (a->is_living)
 		return err_set(err, PAWL_EBUSY,

@@ -20,6 +20,7 @@ run_new(void)
 	pthread_mutex_init(&run->saves.recycle.lock, NULL);
 	pthread_mutex_init(&run->interval.lock, NULL);
 	pthread_mutex_init(&run->events.lock, NULL);
+	pthread_mutex_init(&run->events.queue_lock, NULL);
 	return run;
 }
 
@@ -114,4 +115,19 @@ const char *
 pawl_run_id(const struct pawl *run)
 {
 	return run->self.run_id;
+}
+
+int
+pawl_event_take(struct pawl *run, char **ret, struct pawl_error *err)
+{
+	if (!run || !ret)
+		return err_set(err, PAWL_EUSAGE, "event: expected a run and a place for the text, found NULL");
+	*ret = events_take(&run->events);
+	return *ret != NULL;
+}
+
+void
+pawl_event_free(char *text)
+{
+	mem_free(text);
 }

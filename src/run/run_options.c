@@ -139,30 +139,45 @@ check_nodes(struct pawl *run, struct pawl_error *err)
 }
 
 static int
+check_mirror(const struct pawl_mirror *m, size_t i, struct pawl_error *err)
+{
+	const char *url = m && m->url && *m->url ? m->url : NULL;
+	struct triggers every;
+
+	if (!url || strncmp(url, "mem:", 4) == 0)
+		return err_set(err, PAWL_EUSAGE, "mirrors: expected a path or URL as number %zu, found %s", i + 1,
+		               url ? url : "none");
+	if (m->every)
+		TRY(triggers_parse(m->every, &every, err));
+	for (size_t k = 0; m->every && k < every.n; k++)
+		if (every.rows[k].unit == TRIGGER_AUTO)
+			return err_set(err, PAWL_EUSAGE, "mirror %s: expected a time string such as 1000ba, found auto",
+			               url);
+	if (m->retention && m->retention->keep)
+		return err_set(err, PAWL_EUSAGE, "mirror %s: expected no rule of the caller, which is for the run only",
+		               url);
+	return m->retention ? retain_check(m->retention, err) : 0;
+}
+
+static int
 check_mirrors(struct pawl *run, struct pawl_error *err)
 {
 	struct pawl_open_opts *o = &run->opts;
 
-	if (!o->mirrors.n_urls)
-		return o->mirrors.delete_local || o->mirrors.retention
-		               ? err_set(err, PAWL_EUSAGE, "%s: expected mirrors as well",
-		                         o->mirrors.delete_local ? "drop_mirrored" : "mirror_retention")
-		               : 0;
+	if (!o->mirrors.n)
+		return o->mirrors.delete_local ? err_set(err, PAWL_EUSAGE,
+		                                         "mirrors.delete_local: expected a mirror as well, found none")
+		                               : 0;
 	if (o->single)
 		return err_set(err, PAWL_EUSAGE, "mirrors: expected a run, a single checkpoint has none");
 	if (run->settings.retention.num_to_keep == PAWL_KEEP_MEMORY)
 		return err_set(
 			err, PAWL_EUSAGE,
 			"mirrors: nothing is written when num_to_keep is memory only, so there is nothing to copy; "
-			"to keep nothing here after an upload set drop_mirrored");
-	for (size_t i = 0; i < o->mirrors.n_urls; i++)
-		if (!o->mirrors.urls || !o->mirrors.urls[i] || !*o->mirrors.urls[i] ||
-		    strncmp(o->mirrors.urls[i], "mem:", 4) == 0)
-			return err_set(err, PAWL_EUSAGE, "mirrors: expected a path or URL as number %zu, found %s",
-			               i + 1,
-			               o->mirrors.urls && o->mirrors.urls[i] && *o->mirrors.urls[i] ? o->mirrors.urls[i]
-			                                                                            : "none");
-	return o->mirrors.retention ? retain_check(o->mirrors.retention, err) : 0;
+			"to keep nothing here after an upload set mirrors.delete_local");
+	for (size_t i = 0; i < o->mirrors.n; i++)
+		TRY(check_mirror(o->mirrors.list ? &o->mirrors.list[i] : NULL, i, err));
+	return 0;
 }
 
 /* The copies live as long as the run. */
@@ -170,21 +185,25 @@ static int
 copy_mirrors(struct pawl *run, struct pawl_error *err)
 {
 	struct pawl_open_opts *o = &run->opts;
-	const char **urls = bump_array(&run->settings.strings, (uint64_t)o->mirrors.n_urls + 1, sizeof(*urls));
-	struct pawl_retention *policy = bump_alloc(&run->settings.strings, sizeof(*policy));
+	struct pawl_mirror *list = bump_array(&run->settings.strings, (uint64_t)o->mirrors.n + 1, sizeof(*list));
 
-	if (!urls || !policy)
+	if (!list)
 		return err_nomem(err, "run");
-	for (size_t i = 0; i < o->mirrors.n_urls; i++) {
-		urls[i] = o->mirrors.urls[i];
-		TRY(run_options_copy_text(run, &urls[i], err));
+	for (size_t i = 0; i < o->mirrors.n; i++) {
+		list[i] = o->mirrors.list[i];
+		TRY(run_options_copy_text(run, &list[i].url, err));
+		TRY(run_options_copy_text(run, &list[i].every, err));
+		if (!list[i].retention)
+			continue;
+		struct pawl_retention *policy = bump_alloc(&run->settings.strings, sizeof(*policy));
+		if (!policy)
+			return err_nomem(err, "run");
+		*policy = *list[i].retention;
+		list[i].retention = policy;
+		TRY(copy_scores(run, policy, err));
 	}
-	o->mirrors.urls = urls;
-	if (!o->mirrors.retention)
-		return 0;
-	*policy = *o->mirrors.retention;
-	o->mirrors.retention = policy;
-	return copy_scores(run, policy, err);
+	o->mirrors.list = list;
+	return 0;
 }
 
 static int

@@ -102,3 +102,9 @@ pawl_saving(struct pawl *run, struct pawl_saving *ret, struct pawl_error *err)
 
 	return err_give(err, find_progress(run, ret, &own), &own);
 }
+
+int
+pawl_is_open(struct pawl *run)
+{
+	return run && lease_is_held(run->store, run->opts.lease.timeout_ms);
+}

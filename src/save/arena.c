@@ -15,6 +15,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/pool.h"
+#include "device/device_pin.h"
 
 #define PAGE_BYTES ((size_t)4096)
 
@@ -26,6 +27,7 @@ struct arena_node {
 	struct arena_region region;
 	size_t wanted_bytes; /* to be faulted in ahead of the next use */
 	bool used;
+	struct device_pin *pin; /* NULL = not registered with a driver */
 	struct arena_node *next;
 };
 
@@ -56,6 +58,7 @@ pawl_arena_new(size_t limit_bytes, struct pawl_arena **ret, struct pawl_error *e
 static void
 drop_node(struct pawl_arena *a, struct arena_node *node)
 {
+	device_pin_free(node->pin);
 	munmap(node->region.ptr, node->region.nbytes);
 	a->total_bytes -= node->region.nbytes;
 	mem_free(node);
@@ -272,6 +275,16 @@ arena_give(struct pawl_arena *a, struct arena_region *r)
 		node->used = false;
 	pthread_mutex_unlock(&a->lock);
 	*r = (struct arena_region){0};
+}
+
+void
+arena_pin(struct pawl_arena *a, const struct arena_region *r, struct device *d, int ordinal)
+{
+	pthread_mutex_lock(&a->lock);
+	for (struct arena_node *n = a->nodes; n; n = n->next)
+		if (!n->pin && (!r || n->region.ptr == r->ptr))
+			(void)device_pin_new(d, ordinal, n->region.ptr, n->region.nbytes, 0, &n->pin, NULL);
+	pthread_mutex_unlock(&a->lock);
 }
 
 int

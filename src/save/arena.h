@@ -15,6 +15,8 @@
 
 #define ARENA_STEP_BYTES ((size_t)2 << 20) /* faulted in at a time: a huge page */
 
+struct device;
+
 struct arena_region {
 	void *ptr;         /* aligned to ARENA_STEP_BYTES; NULL = none */
 	size_t nbytes;     /* at least what was asked for */
@@ -33,6 +35,9 @@ void arena_fault_in(void *ptr, size_t nbytes);
 void arena_note_warm(struct pawl_arena *a, struct arena_region *r, size_t warm_bytes);
 /* Returns a region for the next save; a zeroed region is fine. */
 void arena_give(struct pawl_arena *a, struct arena_region *r);
+/* Registers a region (NULL: every one) with a driver of accelerators, in the background and once.
+ * Without success it works too, more slowly. */
+void arena_pin(struct pawl_arena *a, const struct arena_region *r, struct device *d, int ordinal);
 size_t arena_limit(const struct pawl_arena *a); /* 0 = none */
 
 /* Maps a region of room_bytes, of which arena_warm_step faults in nbytes. Does nothing if such a

@@ -17,6 +17,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "save/from_device.h"
 #include "state/state.h"
 
 #define LEAST_BYTES ((uint64_t)4 << 20) /* less is copied in about a millisecond */
@@ -29,7 +30,7 @@ lazy_decide(struct save_image *m, struct save_request *request, const struct paw
             struct pawl_error *err)
 {
 	bool *later = bump_array(&m->memory, (uint64_t)m->share.n_tensors + 1, sizeof(*later));
-	uint64_t total = 0, bytes = 0;
+	uint64_t total = 0, bytes = 0, host_bytes = 0;
 
 	request->find_changed = opts->changed;
 	request->changed_arg = opts->changed_arg;
@@ -40,10 +41,15 @@ lazy_decide(struct save_image *m, struct save_request *request, const struct paw
 	for (size_t i = 0; i < m->share.n_tensors; i++) {
 		const struct state_tensor *t = &m->share.tensors[i];
 
-		later[i] = !t->elsewhere && !t->is_blob && !t->src.fill && !(opts->at_once && opts->at_once[i]);
+		later[i] = !t->elsewhere && !t->is_blob && !t->src.fill && !from_device_has_managed(m, i) &&
+		           !(opts->at_once && opts->at_once[i]);
+		host_bytes += later[i] && !from_device_has(m, i) ? t->local_nbytes : 0;
 		total += t->elsewhere ? 0 : t->local_nbytes;
 		bytes += later[i] ? t->local_nbytes : 0;
 	}
+	/* A few host tensors must not make the fence wait on the host. */
+	for (size_t i = 0; m->from_device && host_bytes < LEAST_BYTES && i < m->share.n_tensors; i++)
+		later[i] = later[i] && from_device_has(m, i);
 	m->lazy = bytes >= LEAST_BYTES && bytes >= total / 2;
 	m->later = m->lazy ? later : NULL;
 	m->later_nbytes = bytes;
@@ -128,7 +134,7 @@ sample_all(struct save_image *m, struct sum128 *notes, bool compare)
 		for (size_t j = 0; j < p->n_slots; j++) {
 			size_t i = p->slots[j].tensor;
 
-			if (!m->later[i] || !p->slots[j].nbytes)
+			if (!m->later[i] || !p->slots[j].nbytes || from_device_has(m, i))
 				continue;
 			struct sum128 now = sample(m, &p->slots[j]);
 
@@ -152,18 +158,53 @@ lazy_note(struct save_image *m, struct pawl_error *err)
 	return ask_caller(m, false, err);
 }
 
+/* The caller may change tensors on a device when this has returned, although the copy runs. */
+static int
+ask_once(struct save_image *m, struct pawl_error *err)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&m->asking);
+	if (!m->is_asked)
+		rc = ask_caller(m, true, err);
+	m->is_asked = true;
+	pthread_mutex_unlock(&m->asking);
+	return rc;
+}
+
+/* The caller's argument may go when the save is staged. */
+static void
+end_asking(struct save_image *m)
+{
+	pthread_mutex_lock(&m->asking);
+	m->is_asked = true;
+	pthread_mutex_unlock(&m->asking);
+}
+
+void
+lazy_ask(struct save_image *m)
+{
+	struct pawl_error err = {0};
+	const int rc = ask_once(m, &err);
+
+	if (rc < 0)
+		save_fail(m->progress, rc, &err);
+}
+
 bool
 lazy_verify(struct save_image *m)
 {
 	struct pawl_error err = {0};
 	int rc = 0;
 
-	if (save_has_failed(m->progress))
+	if (save_has_failed(m->progress)) {
+		end_asking(m);
 		return false;
+	}
 	if (!m->lazy)
 		rc = ask_caller(m, false, &err);
 	if (rc == 0)
-		rc = ask_caller(m, true, &err);
+		rc = ask_once(m, &err);
 	if (rc == 0 && m->lazy) {
 		size_t found = sample_all(m, m->samples, true);
 
@@ -209,7 +250,7 @@ find_tensor(const struct save_image *m, const struct save_pack *p, uint64_t begi
 		uint64_t slot_begin = data + slot->begin, slot_end = slot_begin + slot->nbytes;
 		uint64_t from = slot_begin > begin ? slot_begin : begin, to = slot_end < end ? slot_end : end;
 
-		if (from >= to || lazy_at_once(m, slot->tensor))
+		if (from >= to || lazy_at_once(m, slot->tensor) || from_device_has(m, slot->tensor))
 			continue;
 		if (found == SIZE_MAX)
 			found = slot->tensor;

@@ -20,6 +20,7 @@
 #include "layout/rank_share.h"
 #include "policy/name.h"
 #include "ranks/rendezvous.h"
+#include "save/from_device.h"
 #include "save/lazy.h"
 #include "save/compress.h"
 #include "save/writer.h"
@@ -253,6 +254,7 @@ save_new(struct writer *w, const struct pawl_save_opts *opts, const struct pawl_
 	s->image.note_progress = note_progress;
 	s->image.note_arg = s;
 	pthread_mutex_init(&s->progress.lock, NULL);
+	pthread_mutex_init(&s->image.asking, NULL);
 	cond_init(&s->progress.changed);
 	group_init(&s->progress.writing);
 	atomic_store(&s->progress.not_finite, SIZE_MAX);
@@ -264,7 +266,9 @@ save_new(struct writer *w, const struct pawl_save_opts *opts, const struct pawl_
 	s->image.codec = choose_codec(w->run);
 	TRY(ticket_new(&s->progress.ticket, err));
 	TRY(save_share(s->run, state, &s->image.memory, &s->image.share, err));
+	TRY(from_device_open(&s->image, err));
 	TRY(lazy_decide(&s->image, &s->request, opts, err));
+	TRY(from_device_stage(&s->image, err));
 	if (w->run->opts.nonfinite)
 		TRY(walk_leaves(state->root, see_value, s, err)); /* tensors are checked while they are copied */
 	TRY(copy_metrics(s, opts, err));
@@ -285,6 +289,7 @@ save_unref(struct save *s)
 		pthread_mutex_destroy(&s->image.packs[k].lock);
 		compress_free(s->image.packs[k].compress);
 	}
+	from_device_close(&s->image);
 	arena_give(s->run->saves.arena, &s->image.region);
 	arena_give(s->run->saves.arena, &s->image.fill_region);
 	plan_free(s->image.plan);
@@ -295,6 +300,7 @@ save_unref(struct save *s)
 	group_clear(&s->progress.writing);
 	pthread_cond_destroy(&s->progress.changed);
 	pthread_mutex_destroy(&s->progress.lock);
+	pthread_mutex_destroy(&s->image.asking);
 	bump_clear(&s->image.memory);
 	mem_free(s);
 }

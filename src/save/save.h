@@ -32,6 +32,7 @@
 #include "state/manifest.h"
 
 struct compress;
+struct from_device;
 struct save;
 struct save_image;
 struct save_pack;
@@ -158,10 +159,13 @@ struct save_image {
 	struct pawl_state share; /* what this rank writes of the state; borrows it, so only during the call */
 	struct plan *plan;       /* owned until the save is released */
 	struct snapshot_source *sources;
+	struct from_device *from_device; /* NULL = all tensors are in host memory */
 	struct save_pack *packs;
 	struct save_unit *units;
 	size_t n_units;
 	uint64_t unit_bytes;     /* of one write: complete blocks, at most SAVE_UNIT_BYTES */
+	pthread_mutex_t asking;  /* guards is_asked, and is held while the caller is asked what has changed */
+	bool is_asked;           /* about the tensors that are copied later */
 	bool *later;             /* of a lazy save, per tensor: it is copied after the call; NULL = all is copied during it */
 	uint64_t later_nbytes;   /* of those tensors */
 	struct sum128 *samples;  /* of those tensors, per tensor, at the call */

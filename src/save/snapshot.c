@@ -212,11 +212,13 @@ fill_block(const struct plan_pack *pack, const struct snapshot_source *sources, 
 
 		if (!n)
 			continue;
-		if (source->strided)
+		const char *bytes = source->strided || source->on_device ? begin : source->data + at;
+
+		if (source->strided && !source->on_device)
 			block_gather(b, source->strided, at, n);
 		else
-			block_put(b, source->data + at, n);
-		if (check_finite && !all_finite(source->dtype, source->strided ? begin : source->data + at, n))
+			block_put(b, bytes, n);
+		if (check_finite && !all_finite(source->dtype, bytes, n))
 			not_finite = s->tensor;
 		offset += n;
 	}
@@ -264,7 +266,8 @@ snapshot_in_place(const struct plan *plan, size_t pack, const struct snapshot_so
 	if (slot >= p->n_slots)
 		return NULL;
 	at = offset - p->slots[slot].begin;
-	if (p->slots[slot].nbytes - at < n || !sources[p->slots[slot].tensor].data)
+	if (p->slots[slot].nbytes - at < n || !sources[p->slots[slot].tensor].data ||
+	    sources[p->slots[slot].tensor].on_device)
 		return NULL;
 
 	const char *address = sources[p->slots[slot].tensor].data + at;

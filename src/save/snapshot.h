@@ -15,6 +15,7 @@ struct snapshot_source {
 	const char *data;                  /* contiguous bytes, or NULL when strided is set (or empty) */
 	const struct pawl_tensor *strided; /* NULL when contiguous */
 	int dtype;
+	bool on_device; /* the processor cannot read it: its bytes have been copied to their place in dst */
 };
 
 /* Writes bytes [offset, offset + n) of a pack's image to dst and the checksums of its blocks to

@@ -8,6 +8,8 @@
  *             A snapshot whose memory is cold passes through the warm part, which grows when no
  *             slot is free
  *   direct    a unit inside one aligned tensor is written from there; others use a slot
+ *
+ * Tensors on devices are copied to a unit's place first (from_device.c).
  */
 #include <string.h>
 #include <sys/resource.h>
@@ -15,6 +17,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "save/from_device.h"
 #include "save/lazy.h"
 #include "save/compress.h"
 #include "save/save.h"
@@ -55,7 +58,10 @@ make_sources(struct save_image *m, const struct pawl_state *state, struct pawl_e
 		source->dtype = t->info.dtype;
 		if (t->elsewhere)
 			continue;
-		if (t->is_blob && m->lazy) { /* in the state's own memory, which may be freed */
+		source->on_device = from_device_has(m, i);
+		if (from_device_staged(m, i)) {
+			source->data = (const char *)(uintptr_t)from_device_staged(m, i);
+		} else if (t->is_blob && m->lazy) { /* in the state's own memory, which may be freed */
 			source->data = bump_strndup(&m->memory, t->src.data, (size_t)t->local_nbytes);
 			if (!source->data)
 				return err_nomem(err, "save");
@@ -124,6 +130,10 @@ fill_tensors(struct save_image *m, const struct pawl_state *state, struct pawl_e
 				dst = (char *)m->fill_region.ptr + used;
 				used += round_up(slot->nbytes, 64);
 			}
+			if (m->sources[slot->tensor].on_device) {
+				TRY(from_device_add_tensor(m, slot->tensor, dst, slot->nbytes, err));
+				continue;
+			}
 			if (t->fill)
 				TRY(t->fill(t->fill_arg, dst, (size_t)slot->nbytes, err));
 			else
@@ -132,7 +142,7 @@ fill_tensors(struct save_image *m, const struct pawl_state *state, struct pawl_e
 			m->sources[slot->tensor].strided = NULL;
 		}
 	}
-	return 0;
+	return from_device_hold(m, err);
 }
 
 /* Takes room for more packs, where the limits allow it. */
@@ -155,7 +165,7 @@ take_image(struct save_image *m, uint64_t limit, struct pawl_error *err)
 static bool
 should_pass_through(const struct save_image *m, const struct pawl_state *state)
 {
-	if (m->lazy || m->deferred || m->codec || !m->run->home.caps.local ||
+	if (m->lazy || m->deferred || m->codec || m->from_device || !m->run->home.caps.local ||
 	    m->region.warm_bytes + COLD_BYTES > m->plan->image_bytes)
 		return false;
 	for (size_t i = 0; i < state->n_tensors; i++)
@@ -198,6 +208,10 @@ make_memory(struct save_image *m, const struct pawl_state *state, struct pawl_er
 		ring = SAVE_UNIT_BYTES;
 	TRY(arena_take_cold(m->run->saves.arena, (size_t)ring, &m->region, err));
 	TRY(make_ring(m, ring, err));
+	if (m->from_device) { /* a slot cannot wait for the device while the caller continues */
+		m->lazy = false;
+		m->later = NULL;
+	}
 	m->mode = mode == PAWL_MODE_DIRECT ? mode : PAWL_MODE_RING;
 	return 0;
 }
@@ -357,8 +371,8 @@ stage_give_slot(struct save_image *m, const struct save_unit *u)
 
 /* Without a copy in memory a pack cannot be parked. So it is compared before the copy, up to the
  * first block that differs. */
-static void
-compare_ahead(struct save_image *m)
+static int
+compare_ahead(struct save_image *m, struct pawl_error *err)
 {
 	const struct plan *plan = m->plan;
 	char *slot = take_slot(m, (size_t)plan->block_bytes);
@@ -369,10 +383,11 @@ compare_ahead(struct save_image *m)
 
 		for (size_t b = 0; equal && b < p->plan->n_blocks; b++) {
 			uint64_t offset = b * plan->block_bytes, left = p->plan->nbytes - offset;
+			const size_t n = (size_t)(left < plan->block_bytes ? left : plan->block_bytes);
 			struct sum128 sum;
 
-			snapshot_unit(plan, k, m->sources, offset,
-			              (size_t)(left < plan->block_bytes ? left : plan->block_bytes), slot, &sum, false);
+			TRY(from_device_fetch(m, k, offset, n, slot, err));
+			snapshot_unit(plan, k, m->sources, offset, n, slot, &sum, false);
 			p->sums[b] = sum;
 			equal = sum_equal(sum, p->before->sums[b]);
 		}
@@ -380,6 +395,7 @@ compare_ahead(struct save_image *m)
 		p->undecided = equal;
 	}
 	m->ring.fresh = 0; /* no unit has a slot yet */
+	return 0;
 }
 
 int
@@ -389,10 +405,23 @@ stage_prepare(struct save_image *m, const struct pawl_state *state, struct pawl_
 	m->unit_bytes = unit_bytes(m);
 	TRY(make_memory(m, state, err));
 	TRY(make_packs(m, err));
+	TRY(from_device_begin(m, err));
 	TRY(fill_tensors(m, state, err));
 	if (m->mode != PAWL_MODE_SNAPSHOT)
-		compare_ahead(m);
+		TRY(compare_ahead(m, err));
 	return lazy_note(m, err);
+}
+
+/* Brings what is on devices to the unit's place. False: the save has failed. */
+static bool
+fetch(struct save_image *m, const struct save_unit *u, char *dst)
+{
+	struct pawl_error err = {0};
+	const int rc = !dst             ? 0
+	               : u->pack->bytes ? from_device_wait(m, u, &err)
+	                                : from_device_fetch(m, u->pack->index, u->offset, u->nbytes, dst, &err);
+
+	return rc == 0 || save_fail(m->progress, rc, &err) == 0;
 }
 
 static void
@@ -402,7 +431,7 @@ stage_unit(struct save_image *m, struct save_unit *u)
 	const struct plan *plan = m->plan;
 	struct sum128 *sums = p->sums + u->offset / plan->block_bytes;
 	char *dst = NULL;
-	size_t bad;
+	size_t bad = SIZE_MAX;
 
 	if (p->linked) /* found equal ahead of the copy */
 		return;
@@ -416,7 +445,9 @@ stage_unit(struct save_image *m, struct save_unit *u)
 		if (!u->mem)
 			dst = u->slot = take_slot(m, u->nbytes);
 	}
-	bad = snapshot_unit(plan, p->index, m->sources, u->offset, u->nbytes, dst, sums, m->run->opts.nonfinite != 0);
+	if (fetch(m, u, dst))
+		bad = snapshot_unit(plan, p->index, m->sources, u->offset, u->nbytes, dst, sums,
+		                    m->run->opts.nonfinite != 0);
 	if (bad != SIZE_MAX) {
 		atomic_store(&m->progress->not_finite, bad);
 		if (m->run->opts.nonfinite == 2) {
@@ -500,6 +531,7 @@ leave_copy(struct save_image *m)
 	pthread_mutex_unlock(&m->progress->lock);
 	if (!is_last)
 		return;
+	from_device_settle(m);
 	if (lazy_verify(m)) {
 		add_stagers(m, other_threads(m), check_work);
 		lazy_check_units(m);
@@ -515,6 +547,7 @@ stage_work(void *arg)
 	struct rusage before, after;
 
 	getrusage(RUSAGE_THREAD, &before);
+	from_device_add_units(m);
 	for (;;) {
 		size_t i = atomic_fetch_add(&m->progress->next_unit, 1);
 

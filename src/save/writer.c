@@ -17,6 +17,7 @@
 #include "policy/retain.h"
 #include "ranks/rendezvous.h"
 #include "save/compress.h"
+#include "save/from_device.h"
 
 #define SPACE_RESERVE_BYTES ((uint64_t)1 << 20) /* folders, journal, pointers */
 
@@ -33,6 +34,7 @@ writer_new(struct pawl *run, struct writer **ret, struct pawl_error *err)
 	w->run = run;
 	pthread_mutex_init(&w->lock, NULL);
 	cond_init(&w->changed);
+	device_set_init(&w->devices);
 	if (run->opts.staging.copy_threads > 1)
 		rc = pool_new("pawl-copy", run->opts.staging.copy_threads - 1, &w->copiers, err);
 	if (rc == 0)
@@ -63,6 +65,7 @@ writer_free(struct writer *w)
 	pool_free(w->saver);
 	pool_free(w->writers);
 	pool_free(w->copiers);
+	device_set_clear(&w->devices);
 	plan_free(w->plan);
 	reuse_free(w->reuse);
 	past_free(w->past);
@@ -440,35 +443,51 @@ writer_skip(struct writer *w, int code, struct pawl_error *err)
 	return code;
 }
 
-/* A reference to the ticket of a save that has not staged everything, or NULL. */
-static struct pawl_ticket *
-unstaged(struct writer *w)
+/* References to the saves that have not staged everything; their number. */
+static unsigned
+unstaged(struct writer *w, struct save *ret[2])
 {
 	struct save *saves[2];
-	struct pawl_ticket *found = NULL;
+	unsigned n = 0;
 
 	pthread_mutex_lock(&w->lock);
 	saves[0] = w->active;
 	saves[1] = w->queued;
-	for (int i = 0; i < 2 && !found; i++)
-		if (saves[i] && pawl_ticket_stage(saves[i]->progress.ticket) < PAWL_STAGE_STAGED)
-			found = ticket_ref(saves[i]->progress.ticket);
+	for (int i = 0; i < 2; i++)
+		if (saves[i] && pawl_ticket_stage(saves[i]->progress.ticket) < PAWL_STAGE_STAGED) {
+			atomic_fetch_add(&saves[i]->refs, 1);
+			ret[n++] = saves[i];
+		}
 	pthread_mutex_unlock(&w->lock);
-	return found;
+	return n;
+}
+
+/* Waits until the caller may change the tensors of a save. */
+static int
+fence(struct save *s, int64_t deadline_ms)
+{
+	struct pawl_ticket *t = s->progress.ticket;
+	int rc = from_device_fence(&s->image, deadline_ms);
+
+	if (rc != 0)
+		return rc == ETIMEDOUT ? rc : 0;
+	pthread_mutex_lock(&t->lock);
+	while (t->stage < PAWL_STAGE_STAGED && rc == 0)
+		rc = cond_wait_until(&t->changed, &t->lock, deadline_ms);
+	pthread_mutex_unlock(&t->lock);
+	return rc;
 }
 
 int
 writer_fence(struct writer *w, int64_t deadline_ms)
 {
-	struct pawl_ticket *t;
+	struct save *saves[2];
+	const unsigned n = unstaged(w, saves);
 	int rc = 0;
 
-	while (rc == 0 && (t = unstaged(w))) {
-		pthread_mutex_lock(&t->lock);
-		while (t->stage < PAWL_STAGE_STAGED && rc == 0)
-			rc = cond_wait_until(&t->changed, &t->lock, deadline_ms);
-		pthread_mutex_unlock(&t->lock);
-		pawl_ticket_free(t);
+	for (unsigned i = 0; i < n; i++) {
+		rc = rc == 0 ? fence(saves[i], deadline_ms) : rc;
+		save_unref(saves[i]);
 	}
 	return rc;
 }

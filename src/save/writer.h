@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 
 #include "base/pool.h"
+#include "device/device_set.h"
 #include "layout/plan.h"
 #include "save/save.h"
 
@@ -19,6 +20,8 @@ struct writer {
 	struct pool *copiers; /* NULL when one thread copies */
 	struct pool *writers;
 	struct pool *saver; /* one thread: save_run */
+	struct device_set devices;
+	atomic_bool is_staging; /* a save uses the memory of these devices */
 
 	pthread_mutex_t lock; /* guards below */
 	pthread_cond_t changed;

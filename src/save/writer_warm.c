@@ -67,6 +67,20 @@ writer_prepare(struct writer *w, uint64_t nbytes)
 		writer_warm(w);
 }
 
+/* Registers what is prepared with the driver of the first tensor on a device. */
+static void
+pin_memory(struct writer *w, const struct pawl_state *share)
+{
+	struct device_line *line = NULL;
+	bool is_managed;
+
+	for (size_t i = 0; i < share->n_tensors && !line; i++)
+		if (share->tensors[i].src.device && share->tensors[i].local_nbytes && !share->tensors[i].elsewhere)
+			(void)device_set_find(&w->devices, &share->tensors[i].src, &is_managed, &line, NULL);
+	if (line)
+		arena_pin(w->run->saves.arena, NULL, line->device, line->ordinal);
+}
+
 int
 writer_prepare_state(struct writer *w, const struct pawl_state *state, struct pawl_error *err)
 {
@@ -81,5 +95,6 @@ writer_prepare_state(struct writer *w, const struct pawl_state *state, struct pa
 		if (!share.tensors[i].elsewhere && !add_ok(nbytes, share.tensors[i].local_nbytes, &nbytes))
 			return 0;
 	writer_prepare(w, nbytes);
+	pin_memory(w, &share);
 	return 0;
 }

@@ -20,7 +20,7 @@
 #include "state/manifest_lines.h"
 #include "state/manifest_members.h"
 
-#define MAX_JSON_DEPTH (3 * 256 + 8) /* a level of a state is at most three of JSON */
+#define MAX_JSON_DEPTH (4 * 256 + 8) /* a level of a state is at most four of JSON */
 #define LARGE_BYTES ((size_t)8 << 20)
 
 /* ---------------------------------------------------------------- summary */

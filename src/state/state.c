@@ -149,8 +149,8 @@ state_child(const struct pawl_state *s, const struct pawl_node *parent, const st
 /* Enters the newest child of a dict into the table, or all children when the dict has just
  * stopped being small. A node is the first member of its struct state_child, so both have the
  * same address. */
-static void
-index_child(struct state_builder *b, const struct pawl_node *parent)
+void
+builder_index_child(struct state_builder *b, const struct pawl_node *parent)
 {
 	const struct pawl_node *node = parent->count == STATE_SMALL_DICT + 1 ? parent->first : parent->last;
 
@@ -202,7 +202,8 @@ builder_new_node(struct pawl_state *s, int type)
 	}
 	node->type = type;
 	node->tensor = SIZE_MAX;
-	node->kind = "";
+	node->kind = b->kind ? b->kind : "";
+	b->kind = NULL;
 	return node;
 }
 
@@ -217,14 +218,9 @@ builder_link_node(struct pawl_state *s, struct pawl_node *node)
 		return;
 	}
 	struct pawl_node *parent = b->stack[b->depth - 1].node;
-	if (parent->last)
-		parent->last->next = node;
-	else
-		parent->first = node;
-	parent->last = node;
-	parent->count++;
+	state_append_child(parent, node);
 	if (b->has_key)
-		index_child(b, parent);
+		builder_index_child(b, parent);
 	b->has_key = false;
 }
 
@@ -394,6 +390,18 @@ add_scalar(struct pawl_state *s, const struct pawl_scalar *value, struct pawl_er
 	}
 	builder_link_node(s, node);
 	return 0;
+}
+
+int
+pawl_state_kind(struct pawl_state *s, const char *kind, struct pawl_error *err)
+{
+	if (!s || !kind)
+		return err_set(err, PAWL_EUSAGE, "state: expected a state and a kind, found NULL");
+	if (strlen(kind) > STATE_MAX_KIND_BYTES || !text_is_utf8(kind, strlen(kind)))
+		return err_set(err, PAWL_EUSAGE, "state: a kind must be UTF-8 of at most %d bytes",
+		               STATE_MAX_KIND_BYTES);
+	s->builder->kind = *kind ? bump_strndup(&s->memory, kind, strlen(kind)) : NULL;
+	return *kind && !s->builder->kind ? builder_no_memory(err) : 0;
 }
 
 int

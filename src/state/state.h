@@ -13,6 +13,7 @@
  *   {"$float":"7ff8000000000000"}     non-finite, IEEE bits in hex
  *   {"$bytes":"base64"}               bytes
  *   {"$tensor":"name","as":"torch"}   tensor (as: kind, optional)
+ *   {"$value":..,"as":"set"}          any other value that has a kind
  *   {"$rank":[..]}                    per rank
  *   {"$differs":[..]}                 a plain value that was not the same on all ranks
  *   {"$str":"base64"}                 str with NUL characters, which pawl's JSON never holds
@@ -79,7 +80,7 @@ struct state_tensor *state_find_tensor(struct pawl_state *state, const char *nam
 int state_describe_tensor(struct pawl_state *state, struct state_tensor *t, int dtype, uint32_t ndim,
                           const uint64_t *shape, struct pawl_error *err);
 /* Adds a leaf for the tensor of that name, still to be described. Its type is TENSOR, or STR/BYTES
- * for a long one. */
+ * for a long one. kind NULL: as pawl_state_kind has set it. */
 int state_add_named(struct pawl_state *state, int type, const char *name, const char *kind, struct pawl_error *err);
 /* The child of values per rank that is this rank's own. It replaces the node, and paths do not show
  * it. */

@@ -27,12 +27,12 @@ struct state_builder {
 	unsigned depth;
 	bool has_key;
 	struct pawl_scalar key; /* of the next child of the innermost dict, text already copied */
+	const char *kind;       /* of the next child; NULL = none */
 	struct buf path;        /* of the innermost open container */
-	struct table
-		children;     /* (dict, key) -> struct state_child, where a dict has more than STATE_SMALL_DICT */
-	struct table names;   /* tensor name -> index */
-	struct table ties;    /* memory of a tensor -> index */
-	unsigned *n_suffixes; /* per tensor: how many suffixes "~k" of its name have been tried */
+	struct table children;  /* (dict, key) -> struct state_child, where a dict has more than STATE_SMALL_DICT */
+	struct table names;     /* tensor name -> index */
+	struct table ties;      /* memory of a tensor -> index */
+	unsigned *n_suffixes;   /* per tensor: how many suffixes "~k" of its name have been tried */
 	size_t n_nodes;
 	uint32_t rank, world; /* as the state's */
 };
@@ -44,6 +44,16 @@ struct state_child {
 	struct pawl_scalar key;
 };
 
+static inline void
+state_append_child(struct pawl_node *parent, struct pawl_node *node)
+{
+	if (parent->last)
+		parent->last->next = node;
+	else
+		parent->first = node;
+	parent->last = node;
+	parent->count++;
+}
 const char *state_type_name(int type);
 /* "a " or "an ", to be put before the name. */
 const char *state_article(int type);
@@ -62,6 +72,9 @@ state_is_dict(int type)
 /* The child of a dict with this (normalised) key, or NULL. */
 struct pawl_node *state_child(const struct pawl_state *s, const struct pawl_node *parent,
                               const struct pawl_scalar *key);
+/* The child that a component of a path names, or NULL. */
+const struct pawl_node *state_child_at(const struct pawl_state *s, const struct pawl_node *parent,
+                                       const char *component, size_t len);
 /* Checks a scalar and normalises it, so that equal values have one form: ptr/len only where the
  * type uses them, ints that fit 64 bits in i. Text stays borrowed. */
 int state_normalise(const struct pawl_scalar *in, struct pawl_scalar *ret, struct pawl_error *err);
@@ -77,6 +90,8 @@ int builder_check_place(struct pawl_state *s, int type, struct pawl_error *err);
 /* A node for the next child, not yet part of the tree; NULL without memory. With it builder_link
  * cannot fail. */
 struct pawl_node *builder_new_node(struct pawl_state *s, int type);
+/* Call it when a child was appended to a dict. The table has room for STATE_SMALL_DICT + 1 more. */
+void builder_index_child(struct state_builder *b, const struct pawl_node *parent);
 void builder_link_node(struct pawl_state *s, struct pawl_node *node);
 /* Extends builder.path by the component of the next child; path_back removes it. */
 void builder_path_forth(struct state_builder *b);

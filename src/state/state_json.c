@@ -78,17 +78,43 @@ put_named(struct buf *out, const char *opening, const char *name, const char *ki
 	buf_putc(out, '}');
 }
 
+/* A tensor has its kind in its own form. */
+static bool
+has_value_form(const struct pawl_node *node)
+{
+	return node->type != PAWL_TENSOR && *node->kind;
+}
+
+static void
+put_kind_opening(struct buf *out, const struct pawl_node *node)
+{
+	if (has_value_form(node))
+		buf_puts(out, "{\"$value\":");
+}
+
+static void
+put_kind_closing(struct buf *out, const struct pawl_node *node)
+{
+	if (!has_value_form(node))
+		return;
+	buf_puts(out, ",\"as\":");
+	json_put_string(out, node->kind, strlen(node->kind));
+	buf_putc(out, '}');
+}
+
 static void
 put_leaf(const struct pawl_state *s, const struct pawl_node *node, struct buf *out)
 {
 	const char *name = node->tensor != SIZE_MAX ? s->tensors[node->tensor].info.name : "";
 
+	put_kind_opening(out, node);
 	if (node->type == PAWL_TENSOR)
 		put_named(out, "{\"$tensor\":", name, node->kind);
 	else if (node->tensor != SIZE_MAX)
 		put_named(out, node->type == PAWL_STR ? "{\"$str_in\":" : "{\"$bytes_in\":", name, "");
 	else
 		put_scalar(out, &node->scalar);
+	put_kind_closing(out, node);
 }
 
 /* How the children of a container are written. */
@@ -132,6 +158,7 @@ typed_array(int type)
 static void
 put_opening(struct buf *out, const struct encode_frame *f)
 {
+	put_kind_opening(out, f->node);
 	if (typed_array(f->node->type))
 		buf_printf(out, "{\"%s\":[", typed_array(f->node->type));
 	else if (f->form == FORM_PAIRS)
@@ -147,6 +174,7 @@ put_closing(struct buf *out, const struct encode_frame *f)
 		buf_putc(out, ']');
 	if (f->form != FORM_ARRAY || typed_array(f->node->type))
 		buf_putc(out, '}');
+	put_kind_closing(out, f->node);
 }
 
 static void
@@ -341,7 +369,7 @@ place_named(struct decoder *d, const char *form, int type, const struct json *va
 		return wrong(d, form, "the name of a tensor");
 	if (kind && (type != PAWL_TENSOR || kind->next || strcmp(kind->key, "as") != 0 || kind->type != JSON_STRING))
 		return wrong(d, form, "no further members than \"as\"");
-	return state_add_named(d->state, type, name->str, kind ? kind->str : "", d->err);
+	return state_add_named(d->state, type, name->str, kind ? kind->str : type == PAWL_TENSOR ? "" : NULL, d->err);
 }
 
 /* A typed form that is not a scalar. */
@@ -369,11 +397,34 @@ place_typed(struct decoder *d, const char *form, const struct json *value)
 	return wrong(d, form, "a known form");
 }
 
+/* Replaces {"$value":..,"as":".."} by the value, and sets its kind. Other values stay. */
+static int
+open_value(struct decoder *d, const struct json **value)
+{
+	const char *form = typed_form(*value);
+
+	if (!form || strcmp(form, "$value") != 0)
+		return 0;
+
+	const struct json *plain = (*value)->first, *kind = plain->next;
+
+	if (!kind || kind->next || strcmp(kind->key, "as") != 0 || kind->type != JSON_STRING || kind->len == 0)
+		return wrong(d, form, "one member \"as\" with a text");
+	form = typed_form(plain);
+	if (form && (strcmp(form, "$value") == 0 || strcmp(form, "$tensor") == 0))
+		return wrong(d, "$value", "a value other than a tensor, without a kind");
+	*value = plain;
+	return pawl_state_kind(d->state, kind->str, d->err);
+}
+
 static int
 place(struct decoder *d, const struct json *value)
 {
-	const char *form = typed_form(value);
 	struct pawl_scalar scalar;
+
+	TRY(open_value(d, &value));
+
+	const char *form = typed_form(value);
 	int rc = get_scalar(d, value, &scalar);
 
 	if (rc < 0)

@@ -296,8 +296,8 @@ child_by_index(const struct pawl_node *parent, const char *component, size_t len
 }
 
 /* Str keys first, then ints, both by hash; the rare other keys are compared one by one. */
-static const struct pawl_node *
-child_by_component(const struct pawl_state *s, const struct pawl_node *parent, const char *component, size_t len)
+const struct pawl_node *
+state_child_at(const struct pawl_state *s, const struct pawl_node *parent, const char *component, size_t len)
 {
 	char text[STATE_MAX_KEY_BYTES];
 	struct pawl_scalar str = {.type = PAWL_STR, .ptr = text}, number = {.type = PAWL_INT, .ptr = text};
@@ -337,7 +337,7 @@ pawl_state_at(const struct pawl_state *s, const char *path)
 
 	for (const char *at = path; node && *path;) {
 		size_t len = strcspn(at, "/");
-		node = child_by_component(s, inner(node), at, len);
+		node = state_child_at(s, inner(node), at, len);
 		at += len;
 		if (!*at)
 			break;

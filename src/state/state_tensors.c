@@ -125,9 +125,15 @@ builder_check_tensor(const struct pawl_tensor *t, struct state_tensor *ret, stru
 
 	if (t->size < offsetof(struct pawl_tensor, writer))
 		return err_set(err, PAWL_EUSAGE, "tensor: size is %zu, set it by PAWL_TENSOR_INIT", t->size);
-	if (t->size >= sizeof(*t) && (t->writer < PAWL_WRITER_AUTO || t->writer > PAWL_WRITER_ELSEWHERE))
+	if (t->size >= offsetof(struct pawl_tensor, device) &&
+	    (t->writer < PAWL_WRITER_AUTO || t->writer > PAWL_WRITER_ELSEWHERE))
 		return err_set(err, PAWL_EUSAGE, "tensor: writer: expected 0 to %d, found %d", PAWL_WRITER_ELSEWHERE,
 		               t->writer);
+	if (t->size >= sizeof(*t) && (t->device < PAWL_DEVICE_HOST || t->device > PAWL_DEVICE_HIP))
+		return err_set(err, PAWL_EUSAGE, "tensor: device: expected 0 to %d, found %d", PAWL_DEVICE_HIP,
+		               t->device);
+	if (t->size >= sizeof(*t) && t->device && t->fill)
+		return err_set(err, PAWL_EUSAGE, "tensor: expected a device or fill, found both");
 	if (t->kind && (strlen(t->kind) > STATE_MAX_KIND_BYTES || !text_is_utf8(t->kind, strlen(t->kind))))
 		return err_set(err, PAWL_EUSAGE, "tensor: kind must be UTF-8 of at most %d bytes",
 		               STATE_MAX_KIND_BYTES);
@@ -137,6 +143,8 @@ builder_check_tensor(const struct pawl_tensor *t, struct state_tensor *ret, stru
 	if (rc < 0)
 		return err_prefix(err, rc, "tensor");
 	memcpy(&row.src, t, t->size < sizeof(*t) ? t->size : sizeof(*t)); /* a caller may know fewer fields */
+	if (t->size < sizeof(*t))
+		row.src.device = PAWL_DEVICE_HOST;
 	row.src.size = sizeof(row.src);
 	row.src.kind = NULL;
 	row.contiguous = tensor_is_contiguous(t);
@@ -302,11 +310,11 @@ state_add_named(struct pawl_state *s, int type, const char *name, const char *ki
 	if (name_len > STATE_MAX_NAME_BYTES)
 		return err_set(err, PAWL_ELIMIT, "state: tensor name of %zu bytes, at most %d are possible", name_len,
 		               STATE_MAX_NAME_BYTES);
-	if (strlen(kind) > STATE_MAX_KIND_BYTES)
+	if (kind && strlen(kind) > STATE_MAX_KIND_BYTES)
 		return err_set(err, PAWL_ELIMIT, "state: kind of tensor '%.200s' is longer than %d bytes", name,
 		               STATE_MAX_KIND_BYTES);
 	struct pawl_node *node = builder_new_node(s, type);
-	kind = copy_kind(s, kind);
+	kind = kind ? copy_kind(s, kind) : node ? node->kind : NULL;
 	if (!node || !kind)
 		return builder_no_memory(err);
 	node->kind = kind;

@@ -5,8 +5,7 @@
 #include <string.h>
 
 #ifdef PAWL_WITHOUT_OBJECT_STORES
-#define OBJECT_STORE(scheme, example, fn) \
-	{scheme, example, NULL, true, true, "it was built without libcurl, OpenSSL or expat"}
+#define OBJECT_STORE(scheme, example, fn) {scheme, example, NULL, true, true, "it was built without libcurl or expat"}
 #else
 #define OBJECT_STORE(scheme, example, fn) {scheme, example, fn, true, true, NULL}
 #endif

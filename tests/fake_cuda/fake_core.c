@@ -177,7 +177,7 @@ can_advance(const struct stream *s)
 {
 	const struct op *op = s->first;
 
-	return op && !(op->kind == OP_WAIT && op->event->done < op->version) && !is_held_by_default(s);
+	return op && !s->is_held && !(op->kind == OP_WAIT && op->event->done < op->version) && !is_held_by_default(s);
 }
 
 static char *
@@ -320,6 +320,28 @@ fake_reset(uint64_t seed, bool is_initialised)
 		fake.contexts[i] = (struct context){.ordinal = i};
 	fake.misuse[0] = '\0';
 	fake_thread = (struct fake_thread){0};
+}
+
+size_t
+fake_registered(void)
+{
+	LOCKED;
+	size_t n = 0;
+
+	for (struct registration *r = fake.registrations; r; r = r->next)
+		n += r->is_alive ? r->n : 0;
+	return n;
+}
+
+void
+fake_hold(uint64_t stream, bool hold)
+{
+	LOCKED;
+
+	for (struct stream *s = fake.streams; s; s = s->next)
+		if (stream ? (uint64_t)(uintptr_t)s == stream : !s->is_callers)
+			s->is_held = hold;
+	pthread_cond_broadcast(&fake.changed);
 }
 
 bool

@@ -37,10 +37,11 @@ long fake_waits(void); /* since fake_ignore_wait */
 uint64_t fake_alloc(int ordinal, size_t n);
 uint64_t fake_alloc_managed(int ordinal, size_t n);
 void fake_free(uint64_t pointer);
-void *fake_shadow(uint64_t pointer); /* where a test reads and writes device memory */
-void fake_set_memory(size_t n_free); /* of each device */
+void *fake_shadow(uint64_t pointer);      /* where a test reads and writes device memory */
+void fake_set_memory(size_t n_free);      /* of each device */
 void fake_set_registrable(size_t nbytes); /* then cuMemHostRegister is refused */
-void fake_set_batch(int result);     /* what cuMemcpyBatchAsync returns; 0 = it works */
+size_t fake_registered(void);             /* bytes */
+void fake_set_batch(int result);          /* what cuMemcpyBatchAsync returns; 0 = it works */
 long fake_batches(void), fake_copies_2d(void);
 void fake_hide_addresses(bool hide); /* cuGetProcAddress finds nothing, as in old drivers */
 
@@ -48,8 +49,9 @@ void fake_hide_addresses(bool hide); /* cuGetProcAddress finds nothing, as in ol
 uint64_t fake_stream(int ordinal);
 void fake_stream_end(uint64_t stream);
 void fake_launch(int ordinal, uint64_t stream, void (*fn)(void *arg), void *arg);
-bool fake_is_idle(uint64_t stream); /* nothing is left to be done on it */
-void fake_capture(uint64_t stream); /* begins a capture of this thread, mode global; 0 = ends it */
+bool fake_is_idle(uint64_t stream);         /* nothing is left to be done on it */
+void fake_hold(uint64_t stream, bool hold); /* nothing of it begins meanwhile; 0 = all that are not the caller's */
+void fake_capture(uint64_t stream);         /* begins a capture of this thread, mode global; 0 = ends it */
 bool fake_capture_is_broken(void);
 
 /* Contexts that are current on this thread (HIP: the current device). */

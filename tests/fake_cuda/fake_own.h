@@ -35,8 +35,8 @@ struct context {
 struct stream {
 	struct stream *next;
 	struct context *ctx;
-	bool is_alive, is_blocking, is_legacy, is_callers;
-	pthread_t thread;   /* of a per-thread default stream */
+	bool is_alive, is_blocking, is_legacy, is_callers, is_held;
+	pthread_t thread; /* of a per-thread default stream */
 	bool is_per_thread;
 	struct op *first, *last;
 };

@@ -38,7 +38,8 @@ KILLS_OF_A_SEARCH = 6  # then it may end
 DISK_BYTES = 4 << 20
 
 # A trial: its state is a number and a sum, its score comes of both. What it was told is noted where no disk is full: the start,
-# and each report that was taken.
+# and each report that was taken. From the fourth step on it waits until all kills are over, so that no
+# search ends before.
 TRIAL = r"""#!/bin/sh
 set -e
 rate=$1 last=$2 n=0 sum=0 log=$LOGS/$PAWL_TUNE_TRIAL
@@ -46,6 +47,7 @@ if [ -n "$PAWL_TUNE_CHECKPOINT" ]; then read -r n sum <"$PAWL_TUNE_CHECKPOINT/st
 echo "start $n $$" >>"$log"
 while [ "$n" -lt "$last" ]; do
 	n=$((n + 1)) sum=$((sum + rate))
+	while [ "$n" -ge 4 ] && [ -e "$LOGS/../shut" ]; do sleep 0.01; done
 	mkdir -p "$PAWL_TUNE_FOLDER/.out"
 	echo "$n $sum" >"$PAWL_TUNE_FOLDER/.out/state"
 	"$PAWL" report score=$sum --checkpoint "$PAWL_TUNE_FOLDER/.out" >/dev/null || status=$?
@@ -176,7 +178,10 @@ def interrupt(search: Search, process: subprocess.Popen[str], draw: random.Rando
     if not (search.folder / ".runner").exists():
         return 0  # it would be a kill by SIGINT: nobody listens yet
     process.send_signal(signal.SIGINT)
-    return int(process.wait(SECONDS) == 130)
+    (search.place / "shut").unlink()  # it waits for what each trial is at
+    process.wait(SECONDS)
+    (search.place / "shut").touch()
+    return 1
 
 
 def fill_disk(search: Search, process: subprocess.Popen[str], draw: random.Random) -> int:
@@ -247,6 +252,7 @@ class Proof:
         self.seed = seed
         self.draw = random.Random(seed)
         self.expected: dict[tuple[str, int], dict[str, Any]] = {}
+        self.seconds = 0.0  # that the last search in peace took
         self.count = 0
 
     def make(self, what: str, seed: int, synced: bool = False) -> Search:
@@ -258,9 +264,10 @@ class Proof:
 
     def in_peace(self, what: str, seed: int) -> dict[str, Any]:
         if (what, seed) not in self.expected:
-            search = self.make(what, seed)
+            search, began = self.make(what, seed), time.monotonic()
             if wrong := search.end() or search.losses():
                 sys.exit(f"a search by {what} does not even work in peace: {wrong}")
+            self.seconds = time.monotonic() - began
             self.expected[what, seed] = search.outcome()
             self.drop(search)
         return self.expected[what, seed]
@@ -283,10 +290,11 @@ class Proof:
         with contextlib.ExitStack() as stack:
             if strike is fill_disk and not stack.enter_context(small_disk(search.place / "disk")):
                 return 0, "not run"
+            (search.place / "shut").touch()
             process = search.start()
             while struck < min(most, KILLS_OF_A_SEARCH):
                 try:
-                    process.wait(self.draw.uniform(0.0, PATIENCE_S.get(strike, 0.3)))
+                    process.wait(self.draw.uniform(0.0, PATIENCE_S.get(strike, self.seconds)))
                     if strike is not fill_disk and (why := search.complaint(process)):
                         return struck, why
                     if process.returncode == 0:
@@ -295,6 +303,7 @@ class Proof:
                     struck += strike(search, process, self.draw)
                 if process.poll() not in (None, 0):
                     process = search.start()
+            (search.place / "shut").unlink()
             if process.poll() is None:
                 try:
                     process.wait(SECONDS)
@@ -308,9 +317,7 @@ class Proof:
 
     def prove(self, what: str, name: str, kills: int) -> Tally | None:
         tally, began = Tally(), time.monotonic()
-        for _ in range(10 * kills + 10):  # a round may miss: the search was quicker
-            if tally.kills >= kills:
-                break
+        while tally.kills < kills and not tally.bad:
             struck, why = self.round(what, STRIKES[name], kills - tally.kills)
             if why == "not run":
                 return None

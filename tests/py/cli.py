@@ -30,6 +30,7 @@ ESCAPES = re.compile(r"\x1b\[[0-9;]*[a-zA-Z]")
 
 COMMANDS = [
     "ls",
+    "du",
     "show",
     "diff",
     "verify",
@@ -42,6 +43,7 @@ COMMANDS = [
     "prune",
     "pin",
     "unpin",
+    "score",
     "rm",
     "gc",
     "repair",
@@ -67,9 +69,9 @@ def environment(**more: str) -> dict[str, str]:
     kept = {
         key: value
         for key, value in os.environ.items()
-        if key not in ("NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLUMNS", "TERM")
+        if key not in ("NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLUMNS", "TERM", "PAWL_RUN")
     }
-    return kept | {"LC_ALL": "C.UTF-8"} | more
+    return kept | {"LC_ALL": "C.UTF-8", "PAGER": ""} | more
 
 
 def run(*args: object, status: int = 0, **env: str) -> subprocess.CompletedProcess[str]:

@@ -3,8 +3,13 @@
 
 from __future__ import annotations
 
+import signal
+
 import needs
 import pytest
+
+# A shell starts what it runs in the background with Ctrl+C ignored, and programs inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Files of few tests that take long: begun first, so that none of them runs alone at the end.
 LONG_FIRST = (

@@ -30,7 +30,7 @@ from waiting import HANG_SECONDS
 import pawl
 import pawl.torch
 
-OPTIONS: dict[str, Any] = {"commit_timeout": 60}
+OPTIONS: dict[str, Any] = {"timeouts": pawl.Timeouts(commit=60)}
 
 
 def whole(name: str, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -170,7 +170,9 @@ def fsdp2(rank: int, world: int, folder: str) -> None:
     root = f"{folder}/fsdp2"
     model, optimizer = model_on(mesh, 0)
     group = dist.new_group()  # of the saves in the background: the training continues with the other one
-    with pawl.torch.StorageWriter(root, process_group=group, keep_last=1, **OPTIONS) as writer:
+    with pawl.torch.StorageWriter(
+        root, process_group=group, retention=pawl.Retention(keep_last=1), **OPTIONS
+    ) as writer:
         for step in range(3):
             train(model, optimizer, step)
             weights, moments = get_state_dict(model, optimizer)

@@ -25,6 +25,7 @@ PACKAGES = {
     "lightning": ["lightning==2.6.*"],
     "huggingface": ["transformers==5.*", "accelerate==1.*"],
     "ray": ["ray[train]==2.*"],
+    "jax": ["optax==0.*", "flax==0.*", "equinox==0.*", "attrs"],
     "orbax": ["orbax-checkpoint==0.*"],
     "optuna": ["optuna==4.*", "pandas==2.*"],
     "wandb": ["wandb==0.*"],

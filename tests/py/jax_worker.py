@@ -54,8 +54,8 @@ def main() -> None:
     root, what, kind, address, world, rank = sys.argv[1:]
     if int(world) > 1:
         jax.distributed.initialize(address, int(world), int(rank))
-    me = {"rank": jax.process_index(), "world_size": jax.process_count()}
-    with pawl.CheckpointManager(root, commit_timeout=HANG_SECONDS, signals=False, **me) as manager:
+    me = pawl.Ranks(rank=jax.process_index(), world_size=jax.process_count())
+    with pawl.CheckpointManager(root, timeouts=pawl.Timeouts(commit=HANG_SECONDS), signals=False, ranks=me) as manager:
         if what == "save":
             ticket = manager.save(7, pawl.jax.shards(state(kind, True)))
             assert ticket is not None

@@ -20,7 +20,7 @@ LOST = ("publish", 1, -3, True)
 
 def failing(root: pathlib.Path, **options: Any) -> pawl.CheckpointManager:
     """A manager whose save has failed, and no call has raised the error."""
-    manager = pawl.CheckpointManager(root, fault=LOST, **options)
+    manager = pawl.CheckpointManager(root, io=pawl.IO(fault=LOST), **options)
     ticket = manager.save(1, {"w": torch.ones(3)}, force=True)
     assert ticket is not None
     while not ticket.done():
@@ -32,7 +32,7 @@ def ends(root: pathlib.Path, rest: str) -> tuple[int | None, str]:
     """The exit status and the complaints of a program that saves, which fails, and continues with the rest."""
     program = f"""
 import pawl
-manager = pawl.CheckpointManager({str(root)!r}, fault={LOST!r})
+manager = pawl.CheckpointManager({str(root)!r}, io=pawl.IO(fault={LOST!r}))
 manager.save(1, {{"w": [1.0]}})
 {rest}
 """
@@ -63,7 +63,7 @@ def test_what_was_seen_is_not_said_again(tmp_path: pathlib.Path) -> None:
 def test_a_manager_left_open_at_the_end_waits_for_its_save(tmp_path: pathlib.Path) -> None:
     program = f"""
 import pawl
-manager = pawl.CheckpointManager({str(tmp_path)!r}, bandwidth=1 << 20)
+manager = pawl.CheckpointManager({str(tmp_path)!r}, io=pawl.IO(write_bytes_per_second=1 << 20))
 manager.save(1, {{"w": b"x" * (1 << 18)}})
 """
     process = interpreter(program)

@@ -26,7 +26,7 @@ N = 200
 
 def fill(fake: Fake, tmp_path: pathlib.Path) -> None:
     """The files of a run in a folder, as objects."""
-    with pawl.CheckpointManager(tmp_path / "run", name_template="checkpoint_{id:06d}") as m:
+    with pawl.CheckpointManager(tmp_path / "run", naming=pawl.Naming(name_template="checkpoint_{id:06d}")) as m:
         for step in range(N):
             m.save(step, {"w": np.arange(4)}, wait=True)
     for path in sorted((tmp_path / "run").rglob("*")):
@@ -71,7 +71,9 @@ def test_a_save_asks_nothing_that_it_knows(fake: Fake, compression: str | None) 
     """Not whether there is a pack whose name is of a random token, nor for the manifest that it has just put; small
     packs and one in parts."""
     state = {"small": np.arange(1000.0), "large": np.random.default_rng(1).integers(0, 256, 9 << 20, dtype=np.uint8)}
-    with pawl.CheckpointManager("s3://bucket/run", compression=compression, pack_bytes=1 << 20) as manager:
+    with pawl.CheckpointManager(
+        "s3://bucket/run", compression=compression, packs=pawl.Packs(pack_bytes=1 << 20)
+    ) as manager:
         manager.save(1, state, wait=True)
         manager.wait_until_finished()
         at = len(fake.requests)
@@ -89,7 +91,7 @@ def test_R140_what_has_not_changed_is_copied_by_the_server(fake: Fake) -> None:
     frozen = {f"layer{i}": np.random.default_rng(i).integers(0, 256, 1 << 20, dtype=np.uint8) for i in range(6)}
     state = {**frozen, "adapter": np.zeros(1 << 15)}
     for first in (1, 4):
-        with pawl.CheckpointManager("s3://bucket/run", pack_bytes=16 << 20, num_to_keep=2) as manager:
+        with pawl.CheckpointManager("s3://bucket/run", packs=pawl.Packs(pack_bytes=16 << 20), num_to_keep=2) as manager:
             for step in range(first, first + 3):
                 state["adapter"] += 1
                 at = len(fake.requests)
@@ -120,10 +122,10 @@ def test_P10_a_lease_is_taken_over_only_if_it_is_still_the_one_that_was_found_si
     fake.always = hook
     if faster:
         with pytest.raises(pawl.BusyError, match="just taken the run over"):
-            pawl.CheckpointManager("s3://bucket/run", lease_timeout=1)
+            pawl.CheckpointManager("s3://bucket/run", timeouts=pawl.Timeouts(lease=1))
         assert fake.objects["run/.lease"] is other
     else:
-        pawl.CheckpointManager("s3://bucket/run", lease_timeout=1).close()
+        pawl.CheckpointManager("s3://bucket/run", timeouts=pawl.Timeouts(lease=1)).close()
         assert "run/.lease" not in fake.objects
     assert not any(".lease.takeover" in line for line in fake.requests)
 
@@ -137,7 +139,7 @@ def test_P10_where_puts_know_no_condition_of_the_kind_a_lock_decides_who_takes_o
     m.close()
     fake.objects["run/.lease"] = Object(json.dumps(silent).encode(), '"silent"', {})
     fake.matches = False
-    pawl.CheckpointManager("s3://bucket/run", lease_timeout=1).close()
+    pawl.CheckpointManager("s3://bucket/run", timeouts=pawl.Timeouts(lease=1)).close()
     assert any(line.startswith("PUT") and ".lease.takeover" in line for line in fake.requests)
 
 
@@ -176,7 +178,7 @@ def test_P6_a_checkpoint_read_by_its_own_path_is_held_in_a_bucket(fake: Fake) ->
 
 SAVES = """
 import sys, numpy, pawl
-with pawl.CheckpointManager("s3://bucket/killed", name_template="c{id}_step_{step}", num_to_keep=2) as manager:
+with pawl.CheckpointManager("s3://bucket/killed", naming=pawl.Naming(name_template="c{id}_step_{step}"), num_to_keep=2) as manager:
     restored = manager.restore()
     for step in range(restored.step + 1 if restored else 0, 4):
         manager.save(step, {"w": numpy.full(1000, step)}, wait=True)

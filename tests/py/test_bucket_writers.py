@@ -120,7 +120,7 @@ def test_P2_P10_a_writer_that_is_overtaken_before_its_manifests_put_loses(root: 
     writer = Process(WRITER.format(root=root), way)
     assert way.held.wait(HANG_SECONDS)
     make_foreign(root, server)
-    with pawl.CheckpointManager(root, lease_timeout=1) as m:
+    with pawl.CheckpointManager(root, timeouts=pawl.Timeouts(lease=1)) as m:
         assert m.all_steps() == [1]
         m.save(2, {"w": np.full(100, 22)}, wait=True)
         m.save(3, {"w": np.full(100, 3)}, wait=True)
@@ -175,7 +175,7 @@ def test_R147_torchrun_saves_into_a_bucket(root: str, tmp_path: pathlib.Path) ->
 RANK = """
 import os, signal, sys, time, numpy as np, pawl
 rank = int(os.environ["RANK"])
-m = pawl.CheckpointManager({root!r}, commit_timeout={timeout}, signals=False)
+m = pawl.CheckpointManager({root!r}, timeouts=pawl.Timeouts(commit={timeout}), signals=False)
 m.save(1, {{"w": np.full(1000, 1), "r": pawl.PerRank(rank)}}, wait=True)
 print("ready", flush=True)
 sys.stdin.readline() if {stop} != rank else os.kill(os.getpid(), signal.SIGSTOP)
@@ -276,9 +276,9 @@ def test_P10_a_second_job_in_the_same_place_is_refused(root: str, tmp_path: path
     ranks = start_ranks(root, tmp_path, {})
     try:
         with pytest.raises(pawl.BusyError, match="being written by process"):
-            pawl.CheckpointManager(root, rank=0, world_size=3)
+            pawl.CheckpointManager(root, ranks=pawl.Ranks(rank=0, world_size=3))
         with pytest.raises(pawl.BusyError, match="rank 1 of this run is already process"):
-            pawl.CheckpointManager(root, rank=1, world_size=3, commit_timeout=900)
+            pawl.CheckpointManager(root, ranks=pawl.Ranks(rank=1, world_size=3), timeouts=pawl.Timeouts(commit=900))
         go(ranks)
         assert [process.communicate(timeout=HANG_SECONDS)[0] for process in ranks] == ["committed\n"] * 3
     finally:

@@ -312,8 +312,7 @@ def test_restore_overwrites_nothing(demo: pathlib.Path, tmp_path: pathlib.Path) 
     (tmp_path / "there").write_text("mine")
     assert "already exists" in run("restore", demo, tmp_path / "there", status=7).stderr
     assert (tmp_path / "there").read_text() == "mine"
-    assert "pawl export" in run("restore", demo, tmp_path / "x.safetensors", status=2).stderr
-    assert "no such folder" in run("restore", demo, tmp_path / "nowhere" / "x", status=3).stderr
+    assert "pawl convert" in run("restore", demo, tmp_path / "x.safetensors", status=2).stderr
 
 
 def test_export_writes_a_file_that_safetensors_opens(demo: pathlib.Path, tmp_path: pathlib.Path) -> None:
@@ -328,7 +327,7 @@ def test_export_writes_a_file_that_safetensors_opens(demo: pathlib.Path, tmp_pat
 
 
 def test_export_in_shards_with_index(demo: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    run("export", demo, tmp_path / "hub", "--shard-size", "10kB", "--dots")
+    run("export", demo, tmp_path / "hub", "--max-shard-size", "10kB", "--dots")
     index = json.loads((tmp_path / "hub" / "model.safetensors.index.json").read_text())
     assert "optimizer.state.0.exp_avg" in index["weight_map"]
     assert len(set(index["weight_map"].values())) == 4
@@ -342,6 +341,12 @@ def names(folder: pathlib.Path) -> list[int]:
     return [row["id"] for row in run_json("ls", folder)["checkpoints"]]
 
 
+def test_prune_keeps_one_an_hour_a_day_and_a_week_R141(demo: pathlib.Path) -> None:
+    for rule, word in (("--keep-hourly", "hour"), ("--keep-daily", "day"), ("--keep-weekly", "week")):
+        first = run_json("prune", demo, rule, "7d", "-n")["decisions"][0]
+        assert first["keep"] and first["reason"] == f"first of its {word}"
+
+
 @pytest.mark.parametrize(
     ("rules", "kept"),
     [
@@ -349,8 +354,8 @@ def names(folder: pathlib.Path) -> list[int]:
         (["--keep-best", 1, "--by", "accuracy"], [2, 5]),
         (["--keep-best", 2, "--by", "loss", "--order", "min"], [4, 5]),
         (["--keep-best", 1, "--by", "accuracy", "--drop-latest"], [2]),
-        (["--keep-every", 200], [2, 4, 5]),
-        (["--keep-every", 200, "--keep-last", 2], [2, 4, 5]),
+        (["--keep-every", 200], [1, 2, 4, 5]),
+        (["--keep-every", 200, "--keep-last", 2], [1, 2, 4, 5]),
         (["--younger-than", "7d"], [1, 2, 3, 4, 5]),
         (["--max-bytes", "1B"], [5]),
         (["--max-bytes", "1GiB"], [1, 2, 3, 4, 5]),

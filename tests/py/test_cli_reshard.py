@@ -30,7 +30,7 @@ rank, world = int(sys.argv[2]), int(sys.argv[3])
 rows = np.arange(103 * 16, dtype=np.float32).reshape(103, 16)
 parts = np.array_split(rows, world)
 at = sum(len(part) for part in parts[:rank])
-with pawl.CheckpointManager(sys.argv[1], rank=rank, world_size=world, commit_timeout=1800, signals=False) as manager:
+with pawl.CheckpointManager(sys.argv[1], ranks=pawl.Ranks(rank=rank, world_size=world), timeouts=pawl.Timeouts(commit=1800), signals=False) as manager:
     for step in (1, 2):
         state = {
             "whole": np.arange(2048 * 384, dtype=np.float32).reshape(2048, 384),
@@ -85,7 +85,7 @@ def test_R160_for_other_ranks_only_their_own_values_are_left_out(
     run("reshard", f"{demo}@id:2", dest, "--world", world, "--drop-rank-values")
     run("verify", dest)
     rows = run("diff", demo, dest, status=1).stdout
-    changed = [line.split()[1] for line in rows.splitlines() if line[:1] in "~-+"]
+    changed = [line.split()[1] for line in rows.splitlines() if line[:1] in ("~", "-", "+")]
     assert changed and all(path.startswith(("place", "loss")) for path in changed), rows
     loaded = pawl.load(dest)
     assert np.array_equal(loaded["whole"], WHOLE)

@@ -61,7 +61,7 @@ def large_run(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
         (["ls", "--color", "pink"], "option --color: expected auto|always|never, found 'pink'"),
         (["diff", "a"], "B is missing (usage: pawl diff [options] A B)"),
         (["show", "a", "b"], "unexpected argument 'b' (usage: pawl show [options] [TARGET])"),
-        (["lst"], "unknown command 'lst'; did you mean 'ls'? (known: ls, show, "),
+        (["lst"], "unknown command 'lst'; did you mean 'ls'? (known: ls, du, show, "),
         (["--foo"], "unknown option --foo"),
         (["completion", "tcsh"], "unknown shell 'tcsh' (known: bash, zsh, fish)"),
         (["show", ".", "--tensors", "--files"], "--tensors and --files cannot be combined; give one of them"),
@@ -102,6 +102,7 @@ def test_every_command_prints_one_json_document(demo: pathlib.Path, tmp_path: pa
     shutil.copytree(demo, work, symlinks=True)
     calls: dict[str, list[object]] = {
         "ls": [work],
+        "du": [work],
         "show": [work],
         "diff": [f"{work}@id:1", "@id:1"],
         "verify": [work],
@@ -114,6 +115,7 @@ def test_every_command_prints_one_json_document(demo: pathlib.Path, tmp_path: pa
         "prune": [work, "--keep-last", 3],
         "pin": [f"{work}@latest"],
         "unpin": [f"{work}@latest"],
+        "score": [f"{work}@latest", "accuracy=0.5"],
         "rm": [f"{work}@id:2"],
         "gc": [work],
         "repair": [work],
@@ -202,7 +204,8 @@ def complete(tmp_path: pathlib.Path, *words: str) -> set[str]:
 def test_bash_completes_commands_options_values_and_checkpoints(demo: pathlib.Path, tmp_path: pathlib.Path) -> None:
     assert complete(tmp_path, "pawl", "") == set(COMMANDS)
     assert complete(tmp_path, "pawl", "ver") == {"verify", "version"}
-    assert complete(tmp_path, "pawl", "prune", "--keep-") == {"--keep-last", "--keep-best", "--keep-every"}
+    rules = {"last", "best", "every", "hourly", "daily", "weekly"}
+    assert complete(tmp_path, "pawl", "prune", "--keep-") == {f"--keep-{rule}" for rule in rules}
     assert complete(tmp_path, "pawl", "ls", "--order", "") == {"max", "min"}
     assert complete(tmp_path, "pawl", "completion", "") == {"bash", "zsh", "fish"}
     assert f"{demo}@latest" in complete(tmp_path, "pawl", "show", f"{demo}@")

@@ -30,8 +30,9 @@ import numpy as np
 import pawl
 
 root, rank, codec, nodes = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
-options = {"node_folder": nodes + "/node{node_rank}", "n_nodes": 2, "node_rank": rank, "partner": 1} if nodes else {}
-with pawl.CheckpointManager(root, rank=rank, world_size=2, compression=codec, pack_bytes=1 << 18, **options) as m:
+options = {"node_folder": nodes + "/node{node_rank}", "n_nodes": 2, "node_rank": rank, "n_partners": 1} if nodes else {}
+with pawl.CheckpointManager(root, ranks=pawl.Ranks(rank=rank, world_size=2, **options), compression=codec,
+                            packs=pawl.Packs(pack_bytes=1 << 18)) as m:
     for step in (1, 2):
         m.save(step, {"w": np.full((300, 500), step, dtype=np.float32), "frozen": np.arange(90_000.0)}, wait=True)
 """
@@ -43,7 +44,7 @@ def state(step: int) -> dict[str, Any]:
 
 
 def make(root: pathlib.Path | str, *steps: int, codec: str | None = "zst", **options: Any) -> None:
-    with pawl.CheckpointManager(root, compression=codec, pack_bytes=600_000, **options) as m:
+    with pawl.CheckpointManager(root, compression=codec, packs=pawl.Packs(pack_bytes=600_000), **options) as m:
         for step in steps:
             m.save(step, state(step), wait=True)
 
@@ -78,7 +79,7 @@ import sys
 import numpy as np
 import pawl
 
-manager = pawl.CheckpointManager(sys.argv[1], compression="zst", bandwidth=500_000)
+manager = pawl.CheckpointManager(sys.argv[1], compression="zst", io=pawl.IO(write_bytes_per_second=500_000))
 manager.save(7, {"w": np.random.default_rng(1).standard_normal(10_000_000)}, wait=True)
 """
 
@@ -186,7 +187,9 @@ def test_R159_one_damaged_copy_on_a_node_is_read_from_the_other(tmp_path: pathli
     for copy in (tmp_path / "node0").rglob("rank0000?-0000?.safetensors.zst"):
         cli.flip(copy, 100)
     with pawl.CheckpointManager(
-        tmp_path / "run", read_only=True, node_folder=f"{tmp_path}/node{{node_rank}}", n_nodes=2
+        tmp_path / "run",
+        read_only=True,
+        ranks=pawl.Ranks(node_folder=f"{tmp_path}/node{{node_rank}}", n_nodes=2),
     ) as m:
         restored = m.restore()
         assert restored is not None and restored.step == 2 and (restored.state["w"] == 2).all()
@@ -225,14 +228,17 @@ def test_E11_auto_compresses_what_goes_into_a_slow_bucket(
 ) -> None:
     take_environment(monkeypatch, server.env)
     for root, slow in ((f"{server.url}/auto", True), (tmp_path / "here", False)):
-        make(root, 1, 2, codec="auto", bandwidth=10 << 20)
+        make(root, 1, 2, codec="auto", io=pawl.IO(write_bytes_per_second=10 << 20))
         check(root, 2)
         rows = cli.run_json("ls", root)["checkpoints"]
         assert rows[0]["bytes"] == rows[0]["plain_bytes"]  # nothing is known yet
         assert (rows[1]["bytes"] < rows[1]["plain_bytes"]) == slow
     run = tmp_path / "mirrored"  # a mirror is a link, too
     with pawl.CheckpointManager(
-        run, compression="auto", mirrors=f"{server.url}/mirror", upload_bandwidth=10 << 20
+        run,
+        compression="auto",
+        mirrors=f"{server.url}/mirror",
+        uploads=pawl.Uploads(bytes_per_second=10 << 20),
     ) as m:
         for step in (1, 2):
             m.save(step, state(step), wait=True)
@@ -247,7 +253,7 @@ def test_what_is_no_compression_is_refused(tmp_path: pathlib.Path) -> None:
     with pytest.raises(pawl.UsageError, match="suffix selects the compression"):
         pawl.save({}, tmp_path / "x.pt", compression="zst")
     with pytest.raises(pawl.UsageError, match="level"):
-        pawl.CheckpointManager(tmp_path, compression="zst", compression_level=23)
+        pawl.CheckpointManager(tmp_path, compression="zst", packs=pawl.Packs(compression_level=23))
 
 
 def test_E11_planes_of_weights_and_the_command(tmp_path: pathlib.Path) -> None:

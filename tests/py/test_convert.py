@@ -171,7 +171,7 @@ def test_names_and_what_is_asked_for(tmp_path: pathlib.Path) -> None:
     for arguments, status, says in (
         (["-r", "*.w=x"], 7, "two tensors would get the name x"),
         (["-r", "*={2}"], 2, "1 wildcard"),
-        (["-i", "nothing"], 3, "no tensor that is asked for"),
+        (["-i", "nothing"], 3, "include and exclude leave no tensor"),
         (["--dtype", "int8"], 2, "dtype"),
         (["--max-shard-size", "1MB"], 2, "only a folder"),
     ):

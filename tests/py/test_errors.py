@@ -61,7 +61,7 @@ def test_errors_of_the_system_carry_its_number(tmp_path: pathlib.Path) -> None:
     assert str(tmp_path) in str(caught.value)
     with (
         pytest.raises(pawl.NoSpaceError) as space,
-        pawl.CheckpointManager(tmp_path / "run", fault=("write", 1, -7, False)) as manager,
+        pawl.CheckpointManager(tmp_path / "run", io=pawl.IO(fault=("write", 1, -7, False))) as manager,
     ):
         manager.save(0, {"w": torch.ones(5)}, wait=True)
     assert isinstance(space.value, OSError)
@@ -99,7 +99,7 @@ def test_the_extension_holds_on_to_nothing(tmp_path: pathlib.Path) -> None:
             with pytest.raises(pawl.MismatchError):
                 manager.restore({"model": model})
             with pytest.raises(pawl.UnsupportedError):
-                manager.save(step, {"a": state, "b": {1}})
+                manager.save(step, {"a": state, "b": ...})
         manager.wait_until_finished()
     del manager
     gc.collect()

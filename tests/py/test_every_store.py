@@ -100,7 +100,9 @@ def test_R94_R144_sync_by_hand_works_the_queue_of_the_mirrors(store: Store, tmp_
     """A training that ended without waiting for its uploads: `pawl sync RUN` sends what the mirror lacks."""
     root, url = tmp_path / "run", f"{store.url}/by-hand"
     save(root, range(1, 2), (url,))
-    save_more = pawl.CheckpointManager(root, mirrors=[url], wait_uploads=False, upload_bandwidth=1000)
+    save_more = pawl.CheckpointManager(
+        root, mirrors=[url], uploads=pawl.Uploads(leave_uploads=True, bytes_per_second=1000)
+    )
     for step in (2, 3):
         save_more.save(step, state(step), wait=True)
     save_more.close()

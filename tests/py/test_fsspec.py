@@ -154,7 +154,7 @@ def test_what_such_a_store_cannot_is_said(url: str, caplog: pytest.LogCaptureFix
     with caplog.at_level(logging.WARNING, "pawl"), pawl.CheckpointManager(url):
         assert "nothing keeps two writers apart" in caplog.text
     with pytest.raises(pawl.UnsupportedError, match="keeps two writers apart"):
-        pawl.CheckpointManager(url, rank=0, world_size=2)
+        pawl.CheckpointManager(url, ranks=pawl.Ranks(rank=0, world_size=2))
 
 
 def test_R142_P6_a_checkpoint_that_is_held_is_not_deleted(url: str) -> None:
@@ -385,7 +385,7 @@ def test_a_root_that_looks_like_a_pattern_is_no_pattern(tmp_path: pathlib.Path) 
         with pawl.CheckpointManager(f"{top}/lr1") as other:
             for step in (1, 2, 3):
                 other.save(step, state(step), wait=True)
-        with pawl.CheckpointManager(f"{top}/lr[12]", keep_last=1) as m:
+        with pawl.CheckpointManager(f"{top}/lr[12]", retention=pawl.Retention(keep_last=1)) as m:
             for step in (1, 2, 3):
                 m.save(step, state(step), wait=True)
             assert m.all_steps() == [3]

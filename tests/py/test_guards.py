@@ -119,7 +119,9 @@ def test_all_damaged_names_the_newest(tmp_path: pathlib.Path) -> None:
 def test_R155_an_evaluation_scores_and_pins_beside_the_training(tmp_path: pathlib.Path) -> None:
     """Another handle without the lease; the training's retention obeys what it said."""
     with (
-        pawl.CheckpointManager(tmp_path, num_to_keep=2, score_attribute="accuracy", keep_latest=True) as training,
+        pawl.CheckpointManager(
+            tmp_path, num_to_keep=2, score_attribute="accuracy", retention=pawl.Retention(keep_latest=True)
+        ) as training,
         pawl.CheckpointManager(tmp_path, read_only=True) as evaluation,
     ):
         for step in range(3):
@@ -183,7 +185,7 @@ def test_P10_a_container_that_was_killed_is_succeeded_after_a_wait_that_is_logge
     tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture, ahead_seconds: float
 ) -> None:
     leave_lease(tmp_path, ahead_seconds)
-    with pawl.CheckpointManager(tmp_path, lease_timeout=1) as manager:
+    with pawl.CheckpointManager(tmp_path, timeouts=pawl.Timeouts(lease=1)) as manager:
         manager.save(1, STATE, wait=True)
         assert manager.all_steps() == [1]
     [line] = [r.getMessage() for r in caplog.records if "waiting for the lease" in r.getMessage()]
@@ -193,17 +195,17 @@ def test_P10_a_container_that_was_killed_is_succeeded_after_a_wait_that_is_logge
 def test_P10_without_a_wait_the_error_says_what_to_do(tmp_path: pathlib.Path) -> None:
     leave_lease(tmp_path)
     with pytest.raises(pawl.BusyError, match=r"lease_wait.*delete \.lease there if that process is dead") as caught:
-        pawl.CheckpointManager(tmp_path, lease_wait=0)
+        pawl.CheckpointManager(tmp_path, timeouts=pawl.Timeouts(lease_wait=0))
     assert str(tmp_path) in str(caught.value)
     (tmp_path / ".lease").unlink()
-    pawl.CheckpointManager(tmp_path, lease_wait=0).close()
+    pawl.CheckpointManager(tmp_path, timeouts=pawl.Timeouts(lease_wait=0)).close()
 
 
 def test_P10_a_machine_with_the_same_name_is_not_taken_for_dead(tmp_path: pathlib.Path) -> None:
     for changed in ({"boot": "another/4026531836", "machine": "0" * 32}, {"boot": "another/4026531836", "machine": ""}):
         leave_lease(tmp_path, **changed)
         with pytest.raises(pawl.BusyError):
-            pawl.CheckpointManager(tmp_path, lease_wait=0)
+            pawl.CheckpointManager(tmp_path, timeouts=pawl.Timeouts(lease_wait=0))
         (tmp_path / ".lease").unlink()
 
 
@@ -211,15 +213,15 @@ def test_P10_a_wait_for_a_living_process_ends_when_it_closes_the_run(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     holder = pawl.CheckpointManager(tmp_path)
-    with pytest.raises(pawl.BusyError, match="which is alive"):
+    with pytest.raises(pawl.BusyError, match="this process has the run open"):
         pawl.CheckpointManager(tmp_path)
-    monkeypatch.setattr(_reports, "waits", lambda why: holder.close())
-    pawl.CheckpointManager(tmp_path, lease_wait=600, lease_timeout=1).close()
+    monkeypatch.setattr(_reports, "waits", lambda root, why: holder.close())
+    pawl.CheckpointManager(tmp_path, timeouts=pawl.Timeouts(lease_wait=600, lease=1)).close()
 
 
 def test_P10_a_wait_for_the_lease_can_be_interrupted(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     leave_lease(tmp_path)
-    monkeypatch.setattr(_reports, "waits", lambda why: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr(_reports, "waits", lambda root, why: signal.raise_signal(signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
         pawl.CheckpointManager(tmp_path)
     assert (tmp_path / ".lease").exists()

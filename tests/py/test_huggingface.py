@@ -40,4 +40,4 @@ def test_a_killed_loop_of_accelerate_goes_on_bit_for_bit(tmp_path: pathlib.Path)
 def test_without_the_library_the_error_says_what_to_install() -> None:
     program = "import pawl.huggingface; pawl.huggingface.Saver('runs/none')"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and "pip install 'pawl[huggingface]'" in done.stderr
+    assert done.returncode == 1 and "pip install 'libpawl[huggingface]'" in done.stderr

@@ -163,9 +163,11 @@ def shielded(call: Callable[[], object], errors: list[str]) -> None:
 def run(program: Program, root: str) -> tuple[list[str], list[str], int]:
     """What is wrong, the errors, and how many checkpoints were committed."""
     draw = program.draw
-    words: dict[str, Any] = {"mode": draw.choice(["snapshot", "ring"]), "on_busy": draw.choice(["wait", "replace"])}
-    if words["mode"] == "ring":
-        words |= {"ring_bytes": 8 << 20, "bandwidth": draw.choice([0, 100 << 20])}
+    mode = draw.choice(["snapshot", "ring"])
+    words: dict[str, Any] = {"on_busy": draw.choice(["wait", "replace"])}
+    if mode == "ring":
+        words["staging"] = pawl.Staging(mode="ring", ring_bytes=8 << 20)
+        words["io"] = pawl.IO(write_bytes_per_second=draw.choice([0, 100 << 20]))
     if draw.random() < 0.2:
         words["compression"] = "zst"
     given: dict[int, dict[str, Any]] = {}
@@ -230,7 +232,7 @@ def test_the_oracle_finds_a_state_that_changed_after_the_call(tmp_path: pathlib.
     thread = threading.Thread(target=disturb)
     thread.start()
     assert begun.wait(HANG_SECONDS)
-    with pawl.CheckpointManager(tmp_path, mode="ring", ring_bytes=8 << 20) as manager:
+    with pawl.CheckpointManager(tmp_path, staging=pawl.Staging(mode="ring", ring_bytes=8 << 20)) as manager:
         manager.save(0, state, wait=True)  # not lazy: that no thread writes is the caller's part
         ended.set()
         thread.join(HANG_SECONDS)

@@ -19,7 +19,7 @@ from waiting import wait_until
 
 import pawl
 
-SLOW: dict[str, Any] = {"bandwidth": 1 << 20, "pack_bytes": 1 << 20, "block_bytes": 1 << 16}
+PACKS = pawl.Packs(pack_bytes=1 << 20, block_bytes=1 << 16)
 BIG = {"w": torch.ones(1 << 20)}
 
 
@@ -91,7 +91,10 @@ def test_a_pending_error_does_not_keep_the_last_state_from_being_saved(
     with (
         pytest.raises(KeyError) as caught,
         pawl.CheckpointManager(
-            tmp_path, save_interval="5ba", save_on_exception=True, fault=("publish", 1, -3, False)
+            tmp_path,
+            save_interval="5ba",
+            save_on_exception=True,
+            io=pawl.IO(fault=("publish", 1, -3, False)),
         ) as manager,
     ):
         ticket = manager.save(1, {"step": 1}, force=True)
@@ -109,7 +112,7 @@ def test_a_pending_error_does_not_keep_the_last_state_from_being_saved(
         assert restored.interrupted
 
 
-@pytest.mark.parametrize("broken", [{"a": {1, 2}}, {"a": Broken()}], ids=["a set", "state_dict raises"])
+@pytest.mark.parametrize("broken", [{"a": ...}, {"a": Broken()}], ids=["an ellipsis", "state_dict raises"])
 def test_the_users_exception_comes_through_and_the_run_is_closed(
     tmp_path: pathlib.Path, broken: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -129,7 +132,7 @@ def test_the_users_exception_comes_through_and_the_run_is_closed(
 def test_without_an_exception_in_flight_ours_is_raised(tmp_path: pathlib.Path) -> None:
     with (
         pytest.raises(pawl.NotFoundError),
-        pawl.CheckpointManager(tmp_path, fault=("finish", 1, -3, True)) as manager,
+        pawl.CheckpointManager(tmp_path, io=pawl.IO(fault=("finish", 1, -3, True))) as manager,
     ):
         manager.save(1, {"step": 1})
     assert repr(manager) == "CheckpointManager(closed)"
@@ -151,7 +154,9 @@ def test_a_save_that_must_be_made_waits_for_its_turn(how: str) -> None:
 
 
 def test_R153_a_save_that_is_due_by_a_signal_is_not_skipped(tmp_path: pathlib.Path) -> None:
-    with pawl.CheckpointManager(tmp_path, on_busy="skip", signals=True, **SLOW) as manager:
+    with pawl.CheckpointManager(
+        tmp_path, on_busy="skip", signals=True, io=pawl.IO(write_bytes_per_second=1 << 20), packs=PACKS
+    ) as manager:
         assert manager.save(1, BIG) is not None
         os.kill(os.getpid(), signal.SIGUSR1)
         assert manager.preempted
@@ -161,7 +166,9 @@ def test_R153_a_save_that_is_due_by_a_signal_is_not_skipped(tmp_path: pathlib.Pa
 
 
 def test_waiting_for_a_turn_raises_a_pending_error_once(tmp_path: pathlib.Path) -> None:
-    with pawl.CheckpointManager(tmp_path, fault=("publish", 1, -3, False), **SLOW) as manager:
+    with pawl.CheckpointManager(
+        tmp_path, io=pawl.IO(fault=("publish", 1, -3, False), write_bytes_per_second=1 << 20), packs=PACKS
+    ) as manager:
         assert manager.save(1, BIG) is not None
         with pytest.raises(pawl.NotFoundError):
             manager.save(2, BIG, force=True)  # its turn comes when the first has failed
@@ -173,7 +180,7 @@ def test_R136_ctrl_c_is_heard_while_a_save_waits_for_another(tmp_path: pathlib.P
     program = f"""
 import time, torch, pawl
 state = {{"w": torch.ones(4 << 20)}}
-manager = pawl.CheckpointManager({str(tmp_path)!r}, bandwidth=1 << 12, pack_bytes=1 << 20, block_bytes=1 << 16)
+manager = pawl.CheckpointManager({str(tmp_path)!r}, io=pawl.IO(write_bytes_per_second=1 << 12), packs=pawl.Packs(pack_bytes=1 << 20, block_bytes=1 << 16))
 manager.save(1, state)
 try:
     print("waiting", flush=True)

@@ -65,4 +65,4 @@ def test_R148_R151_a_file_that_lightning_wrote_is_read_and_written_again(tmp_pat
 @pytest.mark.parametrize("module", ["lightning"])
 def test_without_the_library_the_error_says_what_to_install(module: str) -> None:
     done = subprocess.run([sys.executable, "-c", f"import pawl.{module}"], capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and f"pip install 'pawl[{module}]'" in done.stderr
+    assert done.returncode == 1 and f"pip install 'libpawl[{module}]'" in done.stderr

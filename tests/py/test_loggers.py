@@ -54,7 +54,9 @@ def test_a_save_that_failed_is_not_logged(tmp_path: pathlib.Path) -> None:
     rows: list[Any] = []
     with pytest.raises(pawl.PawlError):
         with pawl.CheckpointManager(
-            tmp_path, fault=("finish", 1, -7, True), logger=lambda scalars, step: rows.append(step)
+            tmp_path,
+            io=pawl.IO(fault=("finish", 1, -7, True)),
+            logger=lambda scalars, step: rows.append(step),
         ) as manager:
             manager.save(1, {"w": np.zeros(8)})
     assert rows == []

@@ -53,7 +53,7 @@ def measured(program: str) -> list[int]:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """A run of two checkpoints with other bytes."""
     root = tmp_path_factory.mktemp("memory") / "run"
-    with pawl.CheckpointManager(root, mode="direct") as manager:
+    with pawl.CheckpointManager(root, staging=pawl.Staging(mode="direct")) as manager:
         for step in range(2):
             state = {"w": [np.full(4 * MIB, step + i, np.float32) for i in range(STATE // (16 * MIB))]}
             manager.save(step, state, wait=True)
@@ -94,7 +94,7 @@ def test_R145_saving_takes_the_declared_memory_besides_the_state(
     Through a ring, or directly: no more than the ring. The second save takes nothing more."""
     first, second, besides = measured(f"""
 state = filled(0)
-with pawl.CheckpointManager({str(tmp_path)!r}, {options}, reuse=False, num_to_keep=1) as manager:
+with pawl.CheckpointManager({str(tmp_path)!r}, staging=pawl.Staging({options}), packs=pawl.Packs(reuse=False), num_to_keep=1) as manager:
     first = peak(lambda: manager.save(0, state, wait=True))
     second = peak(lambda: manager.save(1, state, wait=True))
     besides = peak(lambda: (manager.save(2, state, wait=True), np.ones(200 * {MIB}, np.uint8)))

@@ -7,6 +7,7 @@ import pathlib
 import re
 import sys
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import ml_dtypes
@@ -27,46 +28,64 @@ def manager() -> Iterator[pawl.CheckpointManager]:
         yield opened
 
 
-OPTIONS: list[tuple[str, Any]] = [
-    ("bandwidth", -1),
-    ("bandwidth", "100MB"),
-    ("read_bandwidth", -1),
-    ("arena_bytes", -1),
-    ("ring_bytes", 2**64),
-    ("pack_bytes", 1.5),
-    ("block_bytes", None),
-    ("max_bytes", -1),
-    ("keep_last", True),
-    ("keep_best", "3"),
-    ("keep_every", -5),
-    ("keep_every", 2.5),
-    ("keep_seconds", float("nan")),
-    ("keep_seconds", "1h"),
-    ("mtbf_seconds", -1),
-    ("lease_timeout", -1),
-    ("lease_wait", -1),
-    ("grace_seconds", "soon"),
-    ("recycle", -1),
-    ("copy_threads", -1),
-    ("io_threads", 2**32),
-    ("score_attribute", 3),
-    ("score_attribute", ["loss", 3]),
-    ("score_order", 3),
-    ("num_to_keep", -1),
+WRONG: list[tuple[str, Any, str, Any]] = [
+    ("io", pawl.IO, "write_bytes_per_second", -1),
+    ("io", pawl.IO, "write_bytes_per_second", "100 apples"),
+    ("io", pawl.IO, "read_bytes_per_second", -1),
+    ("io", pawl.IO, "threads", 2**32),
+    ("staging", pawl.Staging, "arena_bytes", -1),
+    ("staging", pawl.Staging, "ring_bytes", 2**64),
+    ("staging", pawl.Staging, "copy_threads", -1),
+    ("packs", pawl.Packs, "pack_bytes", 1.5),
+    ("packs", pawl.Packs, "recycle", -1),
+    ("retention", pawl.Retention, "max_bytes", -1),
+    ("retention", pawl.Retention, "keep_last", True),
+    ("retention", pawl.Retention, "keep_best", "3"),
+    ("retention", pawl.Retention, "keep_every", -5),
+    ("retention", pawl.Retention, "keep_every", 2.5),
+    ("retention", pawl.Retention, "keep_seconds", float("nan")),
+    ("retention", pawl.Retention, "keep_daily", "a month"),
+    ("retention", pawl.Retention, "keep", 3),
+    ("timeouts", pawl.Timeouts, "mtbf", -1),
+    ("timeouts", pawl.Timeouts, "lease", -1),
+    ("timeouts", pawl.Timeouts, "lease_wait", -1),
+    ("timeouts", pawl.Timeouts, "commit", timedelta(seconds=-1)),
+    ("timeouts", pawl.Timeouts, "grace", "soon"),
 ]
 
 
-@pytest.mark.parametrize(("option", "value"), OPTIONS, ids=lambda x: str(x))
-def test_a_wrong_option_is_named_with_what_was_found(option: str, value: Any) -> None:
-    with pytest.raises(pawl.UsageError) as caught:
-        pawl.CheckpointManager("mem:", **({"score_attribute": "loss"} | {option: value}))
+@pytest.mark.parametrize(("group", "kind", "option", "value"), WRONG, ids=lambda x: str(x))
+def test_a_wrong_option_of_a_group_is_named_with_what_was_found(group: str, kind: Any, option: str, value: Any) -> None:
+    given = {"score_attribute": "loss", group: kind(**{option: value})}
+    with pytest.raises(pawl.UsageError, match=rf"{group}\.{option}\b") as caught:
+        pawl.CheckpointManager("mem:", **given)
     assert isinstance(caught.value, ValueError)
-    assert option in str(caught.value)
+    found = value.total_seconds() if isinstance(value, timedelta) else value
+    assert repr(found) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("score_attribute", 3),
+        ("score_attribute", ["loss", 3]),
+        ("score_order", 3),
+        ("num_to_keep", -1),
+        ("save_interval", 1.5),
+        ("retention", {"keep_last": 3}),
+    ],
+    ids=str,
+)
+def test_a_wrong_option_is_named_with_what_was_found(option: str, value: Any) -> None:
+    with pytest.raises(pawl.UsageError, match=option) as caught:
+        pawl.CheckpointManager("mem:", **({"score_attribute": "loss"} | {option: value}))
     assert repr(value) in str(caught.value)
 
 
 def test_numbers_of_other_types_are_numbers() -> None:
-    with pawl.CheckpointManager("mem:", keep_last=np.int64(2), keep_seconds=np.float32(0.5)) as manager:
+    with pawl.CheckpointManager(
+        "mem:", retention=pawl.Retention(keep_last=np.int64(2), keep_seconds=np.float32(0.5))
+    ) as manager:
         manager.save(np.int32(7), W, progress={"epoch": np.int64(1), "fraction": np.float32(0.5)}, wait=True)
         assert manager.all_steps() == [7]
 
@@ -296,7 +315,7 @@ def test_ids_that_are_none_are_named(tmp_path: pathlib.Path, number: Any) -> Non
 )
 def test_a_wrong_fault_is_named(fault: Any) -> None:
     with pytest.raises(pawl.UsageError, match="fault must be"):
-        pawl.CheckpointManager("mem:", fault=fault)
+        pawl.CheckpointManager("mem:", io=pawl.IO(fault=fault))
 
 
 def test_a_number_to_keep_that_is_too_large_is_named() -> None:
@@ -353,3 +372,17 @@ def test_messages_have_the_whole_path_and_the_right_article(manager: pawl.Checkp
         pytest.raises(pawl.UsageError, match="a value that is not a number; a is 'x'"),
     ):
         scored.save(1, W, metrics={"a": "x"})
+
+
+def test_a_long_list_of_differences_is_cut_in_the_middle(tmp_path: pathlib.Path) -> None:
+    saved, live = ({"m": {f"{name}{i}": np.ones(2) for i in range(30)}} for name in ("old", "new"))
+    pawl.save(saved, tmp_path / "one")
+    with pytest.raises(pawl.MismatchError) as caught:
+        pawl.load(tmp_path / "one", state=live)
+    text = str(caught.value)
+    assert "60 differences: unexpected: m/old0; " in text and "; ... 50 more ...; " in text
+    assert text.count("missing: m/new") == 5 and text.count("unexpected: ") == 5
+    with pawl.CheckpointManager(tmp_path / "run") as manager:
+        manager.save(1, saved).wait()
+        restored = manager.restore(live, strict=False)
+    assert restored is not None and len(restored.report) == 60

@@ -82,14 +82,14 @@ def test_R85_R89_E12_a_mirror_is_a_run_with_its_own_pointers(root: pathlib.Path,
 
 def test_uploads_are_newest_first_when_behind(root: pathlib.Path, mirror: pathlib.Path) -> None:
     save(root, range(1, 5))
-    pawl.CheckpointManager(root, mirrors=[mirror], num_concurrent_uploads=1).close()
+    pawl.CheckpointManager(root, mirrors=[mirror], uploads=pawl.Uploads(n_streams=1)).close()
     assert [row["id"] for row in events(root, "upload")] == [4, 3, 2, 1]
     assert os.readlink(mirror / "latest") == "checkpoints/checkpoint_000004"
 
 
 def test_R140_what_has_not_changed_is_not_uploaded_again(root: pathlib.Path, mirror: pathlib.Path) -> None:
     frozen = {"frozen": np.arange(100_000.0)}
-    with pawl.CheckpointManager(root, mirrors=[mirror], pack_bytes=4096) as m:
+    with pawl.CheckpointManager(root, mirrors=[mirror], packs=pawl.Packs(pack_bytes=4096)) as m:
         for step in (1, 2):
             m.save(step, {**state(step), **frozen}, wait=True)
             m.wait_until_finished(level="remote")
@@ -180,7 +180,7 @@ def test_R95_R96_P6_only_what_is_mirrored_is_deleted_here_and_copies_stay(
 
 
 def test_R95_E2_nothing_is_kept_here_once_it_is_mirrored(root: pathlib.Path, mirror: pathlib.Path) -> None:
-    with pawl.CheckpointManager(root, mirrors=[mirror], delete_after_upload=True) as m:
+    with pawl.CheckpointManager(root, mirrors=[mirror], uploads=pawl.Uploads(delete_local=True)) as m:
         for step in (1, 2):
             m.save(step, state(step), wait=True)
         m.wait_until_finished(level="remote", timeout=HANG_SECONDS)
@@ -190,31 +190,56 @@ def test_R95_E2_nothing_is_kept_here_once_it_is_mirrored(root: pathlib.Path, mir
         check(m.restore(), 2)
         check(m.restore(step=1), 1)
         m.save(3, state(3), wait=True)
-    with pawl.CheckpointManager(root, mirrors=[mirror], delete_after_upload=True) as m:
+    with pawl.CheckpointManager(root, mirrors=[mirror], uploads=pawl.Uploads(delete_local=True)) as m:
         assert m.all_steps() == [1, 2, 3]
         check(m.restore(), 3)
 
 
 def test_R96_copies_may_have_rules_of_their_own(root: pathlib.Path, mirror: pathlib.Path) -> None:
-    with pawl.CheckpointManager(root, mirrors=[mirror], mirror_keep={"keep_last": 1, "keep_every": 2}) as m:
+    with pawl.CheckpointManager(root, mirrors=pawl.Mirror(mirror, keep=pawl.Retention(keep_last=1, keep_every=2))) as m:
         for step in (1, 2, 3, 4, 5):
             m.save(step, state(step), wait=True)
             m.wait_until_finished(level="remote", timeout=HANG_SECONDS)
     kept = sorted(p.name for p in (mirror / "checkpoints").iterdir())
-    assert kept == ["checkpoint_000002", "checkpoint_000004", "checkpoint_000005"]
+    assert kept == ["checkpoint_000001", "checkpoint_000002", "checkpoint_000004", "checkpoint_000005"]
     before = len(events(root, "upload"))
-    pawl.CheckpointManager(root, mirrors=[mirror], mirror_keep={"keep_last": 1, "keep_every": 2}).close()
+    pawl.CheckpointManager(root, mirrors=pawl.Mirror(mirror, keep=pawl.Retention(keep_last=1, keep_every=2))).close()
     assert len(events(root, "upload")) == before  # what was deleted there on purpose is not brought there again
 
 
+def test_each_mirror_has_a_cadence_and_rules_of_its_own(root: pathlib.Path, mirror: pathlib.Path) -> None:
+    """A mirror takes the checkpoints that are due for it, here by steps; the other one takes all and keeps two."""
+    rare = root.parent / "rare"
+    mirrors = [pawl.Mirror(rare, every="1000ba"), pawl.Mirror(mirror, keep=pawl.Retention(keep_last=2))]
+    given: dict[str, Any] = {"mirrors": mirrors, "num_to_keep": 2}
+
+    def names(place: pathlib.Path) -> list[int]:
+        return sorted(int(p.name[-6:]) for p in (place / "checkpoints").iterdir())
+
+    with pawl.CheckpointManager(root, **given) as m:
+        for step in (500, 1000, 1500, 1900):
+            m.save(step, state(step), wait=True)
+            m.wait_until_finished(level="remote", timeout=HANG_SECONDS)
+        assert names(root) == [3, 4]  # what is not due for a mirror is not kept for it
+    with pawl.CheckpointManager(root, **given) as m:  # also after the one that was copied is gone here
+        for step in (2100, 2200):
+            m.save(step, state(step), wait=True)
+            m.wait_until_finished(level="remote", timeout=HANG_SECONDS)
+    assert names(rare) == [2, 5]
+    assert names(mirror) == [5, 6]
+
+
 def test_P6_what_is_pinned_or_held_in_the_mirror_stays_there(root: pathlib.Path, mirror: pathlib.Path) -> None:
-    with pawl.CheckpointManager(root, mirrors=[mirror], mirror_keep={"keep_last": 3}) as m:
+    with pawl.CheckpointManager(root, mirrors=pawl.Mirror(mirror, keep=pawl.Retention(keep_last=3))) as m:
         for step in (1, 2, 3):
             m.save(step, state(step), wait=True)
         m.wait_until_finished(level="remote", timeout=HANG_SECONDS)
     with pawl.CheckpointManager(mirror) as there:
         there.pin(1)
-    with pawl.hold(mirror, 2), pawl.CheckpointManager(root, mirrors=[mirror], mirror_keep={"keep_last": 1}) as m:
+    with (
+        pawl.hold(mirror, 2),
+        pawl.CheckpointManager(root, mirrors=pawl.Mirror(mirror, keep=pawl.Retention(keep_last=1))) as m,
+    ):
         m.save(4, state(4), wait=True)
         m.wait_until_finished(level="remote", timeout=HANG_SECONDS)
     kept = sorted(p.name for p in (mirror / "checkpoints").iterdir())
@@ -228,7 +253,7 @@ def test_P14_nothing_is_deleted_here_because_a_manifest_lies_there(root: pathlib
     save(root, range(1, 3), mirrors=[mirror])
     shutil.rmtree(root / ".pawl" / "mirrors")
     damage(pack_of(mirror, 1), "flip")
-    rules: dict[str, Any] = {"mirrors": [mirror], "delete_after_upload": True}
+    rules: dict[str, Any] = {"mirrors": [mirror], "uploads": pawl.Uploads(delete_local=True)}
     with pytest.raises(pawl.CorruptError, match="damaged in the mirror"), pawl.CheckpointManager(root, **rules) as m:
         m.wait_until_finished(level="remote", timeout=HANG_SECONDS)
     wait_until(lambda: not pack_of(root, 2).exists(), "the deletion of 2, which has been read back")
@@ -268,7 +293,7 @@ def test_a_failing_mirror_is_told_once_and_tried_again(root: pathlib.Path, mirro
 
 
 def test_with_hard_errors_the_next_save_fails(root: pathlib.Path, mirror: pathlib.Path) -> None:
-    m = pawl.CheckpointManager(root, mirrors=[mirror], upload_errors="hard")
+    m = pawl.CheckpointManager(root, mirrors=[mirror], uploads=pawl.Uploads(fail_saves=True))
     with blocked(mirror):
         m.save(1, state(1), wait=True)
         wait_for_failure(m)
@@ -288,9 +313,11 @@ def test_what_makes_no_sense_is_refused_early(root: pathlib.Path, mirror: pathli
         ({"mirrors": [""]}, "mirrors"),
         ({"mirrors": 7}, "mirrors"),
         ({"mirrors": [mirror], "num_to_keep": 0}, "memory only"),
-        ({"mirrors": [mirror], "mirror_keep": {"keep": 1}}, "keep_last"),
-        ({"delete_after_upload": True}, "mirrors"),
-        ({"mirrors": [mirror], "num_concurrent_uploads": 65}, "64"),
+        ({"mirrors": pawl.Mirror(mirror, keep={"keep": 1})}, "pawl.Retention"),  # type: ignore[arg-type]
+        ({"mirrors": pawl.Mirror(mirror, every="auto")}, "1000ba"),
+        ({"mirrors": pawl.Mirror(mirror, every="often")}, "often"),
+        ({"uploads": pawl.Uploads(delete_local=True)}, "mirror"),
+        ({"mirrors": [mirror], "uploads": pawl.Uploads(n_streams=65)}, "64"),
     ):
         with pytest.raises(pawl.UsageError, match=match):
             pawl.CheckpointManager(root, **bad)
@@ -418,7 +445,7 @@ def test_R51_R94_R123_a_run_is_mirrored_to_a_bucket_and_comes_back(
 
 UPLOADER = """
 import pawl, sys
-pawl.CheckpointManager(sys.argv[1], mirrors=[sys.argv[2]], num_concurrent_uploads=2).close()
+pawl.CheckpointManager(sys.argv[1], mirrors=[sys.argv[2]], uploads=pawl.Uploads(n_streams=2)).close()
 """
 
 
@@ -473,7 +500,7 @@ def assert_whole(url: str) -> int:
 def test_R94_R144_P2_P15_uploads_killed_at_any_request_go_on_and_nothing_half_is_seen(
     fake: Fake, root: pathlib.Path
 ) -> None:
-    save(root, range(1, 3), pack_bytes=65536)
+    save(root, range(1, 3), packs=pawl.Packs(pack_bytes=65536))
     url = "s3://bucket/whole"
     assert upload_and_kill(fake, root, url, 10_000) == 0  # negative control: nothing is killed
     assert assert_whole(url) == 2
@@ -533,7 +560,7 @@ def test_P14_an_object_that_was_stored_wrongly_is_found_by_reading_it_back(fake:
 
 def test_P16_close_need_not_wait_and_the_next_process_goes_on(fake: Fake, root: pathlib.Path) -> None:
     fake.delay = 0.3
-    m = pawl.CheckpointManager(root, mirrors=["s3://bucket/later"], wait_uploads=False)
+    m = pawl.CheckpointManager(root, mirrors=["s3://bucket/later"], uploads=pawl.Uploads(leave_uploads=True))
     for step in (1, 2, 3):
         m.save(step, state(step), wait=True)
     m.close()
@@ -552,8 +579,9 @@ def test_R95_P4_unchanged_packs_outlive_the_checkpoint_that_they_are_linked_from
     the links to them: whichever comes first, every save succeeds and is complete."""
     far, n = tmp_path / "far", 40
     frozen = {f"layer{i}": np.random.default_rng(i).integers(0, 255, 100_000, dtype=np.uint8) for i in range(6)}
-    options: dict[str, Any] = {"mode": mode, "pack_bytes": 100_000, "mirrors": [far], "delete_after_upload": True}
-    with pawl.CheckpointManager(tmp_path / "run", **options) as m:
+    options: dict[str, Any] = {"staging": pawl.Staging(mode=mode), "packs": pawl.Packs(pack_bytes=100_000)}  # type: ignore[arg-type]
+    uploads = pawl.Uploads(delete_local=True)
+    with pawl.CheckpointManager(tmp_path / "run", mirrors=far, uploads=uploads, **options) as m:
         for step in range(1, n + 1):
             m.save(step, frozen | {"head": np.full(1000, step)}, wait=True)
         m.wait_until_finished(level="remote", timeout=HANG_SECONDS)
@@ -562,7 +590,6 @@ def test_R95_P4_unchanged_packs_outlive_the_checkpoint_that_they_are_linked_from
         assert there.all_steps() == list(range(1, n + 1)) and there.verify() == []
         restored = there.restore(step=n)
         assert restored is not None and (restored.state["layer5"] == frozen["layer5"]).all()
-    del options["mirrors"], options["delete_after_upload"]
     with pawl.CheckpointManager(tmp_path / "control", **options) as m:
         for step in (1, 2):
             m.save(step, frozen | {"head": np.full(1000, step)}, wait=True)

@@ -182,7 +182,9 @@ def test_R89_P15_a_cable_that_is_pulled_in_mid_upload_costs_nothing_but_time(
         with moto(address, name) as server:
             take_environment(monkeypatch, server.env | {"PAWL_STALL_SECONDS": STALL_SECONDS})
             root = f"{server.url}/cable"
-            m = pawl.CheckpointManager(tmp_path / "run", mirrors=[root], upload_bandwidth=4_000_000)
+            m = pawl.CheckpointManager(
+                tmp_path / "run", mirrors=[root], uploads=pawl.Uploads(bytes_per_second=4_000_000)
+            )
             step, under_way = 0, False
             while not under_way:
                 step += 1

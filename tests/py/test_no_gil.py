@@ -28,8 +28,8 @@ HUGE: dict[str, Any] = {"w": [np.full(1 << 24, i, np.float32) for i in range(4)]
 
 def slow(root: pathlib.Path, **options: Any) -> pawl.CheckpointManager:
     """A manager that writes 8 MiB a second."""
-    options |= {"bandwidth": 8 << 20, "pack_bytes": 1 << 20, "block_bytes": 1 << 16, "reuse": False}
-    return pawl.CheckpointManager(root, **options)
+    packs = pawl.Packs(pack_bytes=1 << 20, block_bytes=1 << 16, reuse=False)
+    return pawl.CheckpointManager(root, io=pawl.IO(write_bytes_per_second=8 << 20), packs=packs, **options)
 
 
 class Ticker:
@@ -85,7 +85,7 @@ def test_R146_the_measurement_notices_a_held_lock(ticker: Ticker) -> None:
 def test_R146_another_thread_goes_on_during_a_save_that_holds_its_caller(
     tmp_path: pathlib.Path, ticker: Ticker
 ) -> None:
-    with slow(tmp_path, mode="direct") as manager:
+    with slow(tmp_path, staging=pawl.Staging(mode="direct")) as manager:
         assert goes_on(ticker, lambda n: manager.save(n, BIG), lambda n: manager.wait_until_finished())
         manager.wait_until_finished()
 
@@ -112,18 +112,18 @@ def test_R146_another_thread_goes_on_during_every_wait(tmp_path: pathlib.Path, t
 @pytest.fixture(scope="module")
 def huge(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     root = tmp_path_factory.mktemp("huge")
-    with pawl.CheckpointManager(root, mode="direct") as manager:
+    with pawl.CheckpointManager(root, staging=pawl.Staging(mode="direct")) as manager:
         manager.save(0, HUGE, wait=True)
     return root
 
 
 def test_R146_another_thread_goes_on_while_a_snapshot_is_taken(tmp_path: pathlib.Path, ticker: Ticker) -> None:
-    with pawl.CheckpointManager(tmp_path, copy_threads=1) as manager:
+    with pawl.CheckpointManager(tmp_path, staging=pawl.Staging(copy_threads=1)) as manager:
         assert goes_on(ticker, lambda n: manager.save(n, HUGE), lambda n: manager.wait_until_finished())
 
 
 def test_R146_another_thread_goes_on_during_a_restore(huge: pathlib.Path, ticker: Ticker) -> None:
-    with pawl.CheckpointManager(huge, read_only=True, io_threads=1) as manager:
+    with pawl.CheckpointManager(huge, read_only=True, io=pawl.IO(threads=1)) as manager:
         live = {"w": [np.zeros(1 << 24, np.float32) for _ in range(4)]}
         assert goes_on(ticker, lambda n: manager.restore(live))
         assert float(live["w"][3][-1]) == 3.0

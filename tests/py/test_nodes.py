@@ -60,8 +60,9 @@ def state(value: int) -> dict[str, Any]:
 def two_disks(tmp_path: pathlib.Path, **options: Any) -> pawl.CheckpointManager:
     """One process that keeps every pack in two places."""
     (tmp_path / "disk1").mkdir(exist_ok=True)
-    options = {"node_folder": tmp_path / "disk{node_rank}", "n_nodes": 2, "partner": 1, **options}
-    return pawl.CheckpointManager(tmp_path / "run", **options)
+    ranks = {"node_folder": tmp_path / "disk{node_rank}", "n_nodes": 2, "n_partners": 1}
+    ranks |= {name: options.pop(name) for name in list(options) if hasattr(pawl.Ranks, name)}
+    return pawl.CheckpointManager(tmp_path / "run", ranks=pawl.Ranks(**ranks), **options)
 
 
 def test_R159_the_packs_of_a_lost_node_come_from_its_partner(tmp_path: pathlib.Path) -> None:
@@ -82,13 +83,13 @@ def test_R159_the_packs_of_a_lost_node_come_from_its_partner(tmp_path: pathlib.P
         shutil.move(tmp_path / "away", tmp_path / f"node{lost}")
     shutil.rmtree(tmp_path / "node1")
     assert job(tmp_path, 4, 2, "nodes_restore", root, folder) == [{"step": 3, "good": True}] * 4
-    alone = pawl.CheckpointManager(root, read_only=True, node_folder=folder)
+    alone = pawl.CheckpointManager(root, read_only=True, ranks=pawl.Ranks(node_folder=folder))
     restored = alone.restore()
     assert restored is not None and restored.step == 3
 
 
 def test_R159_without_a_partner_a_lost_node_is_an_error_that_names_it(tmp_path: pathlib.Path) -> None:
-    with two_disks(tmp_path, partner=0) as m:
+    with two_disks(tmp_path, n_partners=0) as m:
         m.save(1, state(1), wait=True)
     shutil.rmtree(tmp_path / "disk0")
     with two_disks(tmp_path, read_only=True) as m, pytest.raises(pawl.CorruptError, match="missing: node 0"):
@@ -134,8 +135,7 @@ def test_R159_what_a_killed_save_left_on_the_nodes_is_cleared(tmp_path: pathlib.
         m.save(1, state(1), wait=True)
     code = f"""
 import os, signal, numpy as np, pawl, pathlib, threading, time
-m = pawl.CheckpointManager({str(tmp_path / "run")!r}, node_folder={str(tmp_path / "disk{node_rank}")!r}, n_nodes=2,
-                           partner=1, bandwidth=20_000_000)
+m = pawl.CheckpointManager({str(tmp_path / "run")!r}, ranks=pawl.Ranks(node_folder={str(tmp_path / "disk{node_rank}")!r}, n_nodes=2, n_partners=1), io=pawl.IO(write_bytes_per_second=20_000_000))
 m.save(2, {{"w": np.ones((4000, 2000))}})
 while len(list(pathlib.Path({str(tmp_path / "disk1")!r}).rglob("rank*.safetensors"))) < 2:
     time.sleep(0.01)
@@ -152,7 +152,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_R159_unchanged_packs_are_linked_on_both_nodes(tmp_path: pathlib.Path) -> None:
-    with two_disks(tmp_path, pack_bytes=2_000_000) as m:
+    with two_disks(tmp_path, packs=pawl.Packs(pack_bytes=2_000_000)) as m:
         frozen = {"a": np.ones((300, 1000)), "b": np.ones((300, 1000))}
         m.save(1, frozen, wait=True)
         m.save(2, frozen, wait=True)
@@ -176,7 +176,9 @@ def test_P4_a_partner_that_is_gone_fails_the_save_and_says_which(tmp_path: pathl
         m.save(1, state(1), wait=True)
     shutil.rmtree(tmp_path / "disk1")
     with pawl.CheckpointManager(
-        tmp_path / "run", node_folder=tmp_path / "disk{node_rank}", n_nodes=2, partner=1, signals=False
+        tmp_path / "run",
+        ranks=pawl.Ranks(node_folder=tmp_path / "disk{node_rank}", n_nodes=2, n_partners=1),
+        signals=False,
     ) as m:
         with pytest.raises(pawl.PawlError, match="node 1"):
             m.save(2, state(2), wait=True)
@@ -188,11 +190,11 @@ def test_P4_a_partner_that_is_gone_fails_the_save_and_says_which(tmp_path: pathl
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"node_folder": None, "partner": 1, "n_nodes": 0}, "partner: expected a node_folder"),
+        ({"node_folder": None, "n_partners": 1, "n_nodes": 0}, "partner: expected a node_folder"),
         ({"node_folder": "/tmp/x"}, "{node_rank}"),
-        ({"partner": 2}, "expected 2 other nodes"),
-        ({"partner": 9}, "n_partners: expected 0 to 7"),
-        ({"recycle": 1}, "recycle"),
+        ({"n_partners": 2}, "expected 2 other nodes"),
+        ({"n_partners": 9}, "n_partners: expected 0 to 7"),
+        ({"packs": pawl.Packs(recycle=1)}, "recycle"),
         ({"num_to_keep": 0}, "node_folder"),
         ({"rank": 0, "world_size": 4, "n_nodes": 0}, "node rank 0 is|which node"),
     ],

@@ -1,37 +1,130 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keywords of CheckpointManager and options of the library belong together."""
+"""Options of CheckpointManager: their groups, their names, sizes and durations as text, and the library's table."""
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import pawl
-from pawl import _options
+from pawl import _options, _pawl, manager
 
 ROOT = Path(__file__).resolve().parents[2]
-
+GROUPS = {name: kind for name, (kind, _) in _options._GROUPS.items()}
 
 # What a manager has no keyword for: it opens runs of its own, and counts what it is given.
-WITHOUT_KEYWORD = {"root", "single", "maintenance", "retention.n_scores", "mirrors.n_urls"}
+WITHOUT_KEYWORD = {"root", "single", "maintenance", "retention.n_scores", "mirrors.n", "strict_latest"}
 
 
 def test_each_option_of_the_library_has_a_keyword() -> None:
-    keywords = inspect.signature(pawl.CheckpointManager).parameters
-    _, _, options = _options.read({**{name: row.default for name, row in keywords.items()}, "root": "mem:"})
     page = (ROOT / "docs" / "options.md").read_text(encoding="utf-8")
     listed = set(re.findall(r"^\| `([\w.]+)` \| (?!C only)", page, re.MULTILINE))
-    assert set(_options._TABLE) < set(keywords)
-    assert listed - set(options) == WITHOUT_KEYWORD
+    keywords = inspect.signature(pawl.CheckpointManager).parameters
+    given = {name: row.default for name, row in keywords.items()} | {"root": "mem:"}
+    _, _, options = _options.read(given)
+    named = set(options)
+    for group, kind in GROUPS.items():
+        prefix = _options._GROUPS[group][1]
+        for row in dataclasses.fields(kind):
+            named.add(_options._OTHERS.get(f"{group}.{row.name}", (prefix + row.name,))[0])
+    assert listed - named == WITHOUT_KEYWORD
+
+
+def test_the_types_of_the_arguments_name_each_of_them() -> None:
+    keywords = set(inspect.signature(pawl.CheckpointManager).parameters)
+    assert set(manager._Options.__annotations__) == keywords - {"root", "save_interval", "on_busy"}
+
+
+def test_everyday_options_are_few_and_groups_hold_the_rest() -> None:
+    keywords = set(inspect.signature(pawl.CheckpointManager).parameters) - {"root"} - set(GROUPS)
+    assert len(keywords) <= 17
+    for kind in [*GROUPS.values(), pawl.Mirror]:
+        assert kind.__dataclass_params__.frozen
 
 
 def test_an_option_is_refused_by_its_keyword_or_by_the_library(tmp_path: Path) -> None:
-    with pytest.raises(pawl.UsageError, match=r"^recycle must be a whole number of 0 or more, received -1"):
-        pawl.CheckpointManager(tmp_path / "run", recycle=-1)
+    with pytest.raises(pawl.UsageError, match=r"^packs\.recycle must be a whole number of 0 .*, received -1"):
+        pawl.CheckpointManager(tmp_path / "run", packs=pawl.Packs(recycle=-1))
     with pytest.raises(pawl.UsageError, match=r"packs\.recycle: expected 0 to 1000, found 1001"):
-        pawl.CheckpointManager(tmp_path / "run", recycle=1001)
-    with pawl.CheckpointManager(tmp_path / "run", recycle=1000) as manager:
-        assert manager.latest_step() is None
+        pawl.CheckpointManager(tmp_path / "run", packs=pawl.Packs(recycle=1001))
+    with pawl.CheckpointManager(tmp_path / "run", packs=pawl.Packs(recycle=1000)) as opened:
+        assert opened.latest_step() is None
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("max_to_keep", "use num_to_keep"),
+        ("save_top_k", "use num_to_keep"),
+        ("save_total_limit", "use num_to_keep"),
+        ("num_checkpoints_to_keep", "use num_to_keep"),
+        ("every_n_train_steps", "use save_interval"),
+        ("num_to_kep", "did you mean num_to_keep?"),
+        ("keep_last", "retention=pawl.Retention(keep_last=...)"),
+        ("keep_lst", "retention=pawl.Retention(keep_last=...)"),
+        ("ring_bytes", "staging=pawl.Staging(ring_bytes=...)"),
+        ("zzz", "expected one of"),
+    ],
+)
+def test_an_unknown_option_is_answered_with_the_one_that_was_meant(name: str, meant: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(meant)) as caught:
+        pawl.CheckpointManager("mem:", **{name: 3})  # type: ignore[arg-type]
+    assert repr(name) in str(caught.value)
+
+
+def test_an_unknown_option_of_a_group_is_answered_as_well() -> None:
+    with pytest.raises(TypeError, match=r"did you mean ring_bytes\?"):
+        pawl.Staging(ring_byte=3)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"it is num_to_keep of CheckpointManager"):
+        pawl.Retention(num_to_keep=3)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("text", "nbytes"),
+    [("10GB", 10**10), ("2GiB", 2**31), ("2G", 2**31), ("0.5MB/s", 500_000), ("1 kB", 1000), ("17", 17), ("0", 0)],
+)
+def test_sizes_are_text_as_well(text: str, nbytes: int) -> None:
+    assert _pawl.parse_bytes(text) == nbytes
+    pawl.CheckpointManager("mem:", staging=pawl.Staging(arena_bytes=text)).close()
+
+
+@pytest.mark.parametrize("text", ["", "GB", "-1GB", "1XB", "1  kB", "0.5B", "1e30GB", "nanGB", "0x10"])
+def test_a_text_that_is_not_a_size_is_refused(text: str) -> None:
+    with pytest.raises(pawl.UsageError, match="500MB"):
+        pawl.CheckpointManager("mem:", staging=pawl.Staging(arena_bytes=text))
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("250ms", 0.25), ("90s", 90), ("5min", 300), ("5 min", 300), ("12h", 43200), ("7d", 604800)]
+)
+def test_durations_are_text_or_timedelta(text: str, seconds: float) -> None:
+    assert _pawl.parse_seconds(text) == seconds
+    for value in (text, seconds, timedelta(seconds=seconds)):
+        pawl.CheckpointManager("mem:", retention=pawl.Retention(keep_seconds=value)).close()
+
+
+def test_a_number_as_interval_counts_steps() -> None:
+    for interval in (500, "500"):
+        with pawl.CheckpointManager("mem:", save_interval=interval) as opened:
+            assert [step for step in range(1, 1501) if opened.save(step, {"n": step})] == [500, 1000, 1500]
+
+
+METHODS: list[Any] = [
+    pawl.CheckpointManager.__init__,
+    pawl.CheckpointManager.save,
+    pawl.CheckpointManager.restore,
+]
+OBJECTS: list[Any] = [*METHODS, pawl.Mirror, pawl.Candidate, pawl.Event, *GROUPS.values()]
+
+
+@pytest.mark.parametrize("what", OBJECTS, ids=lambda what: what.__qualname__)
+def test_each_parameter_is_in_the_docstring(what: Any) -> None:
+    text = inspect.getdoc(what) or ""
+    for name in inspect.signature(what).parameters:
+        assert name == "self" or re.search(rf"^\s+{name}: ", text, re.MULTILINE), name

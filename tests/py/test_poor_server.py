@@ -94,7 +94,7 @@ def test_P20_swift_keeps_a_run_and_says_what_it_cannot(
         restored = m.restore()
         assert restored is not None and (restored.state["w"] == 3).all()
     with pytest.raises(pawl.UnsupportedError, match="two writers apart"):
-        pawl.CheckpointManager(root, rank=0, world_size=2)
+        pawl.CheckpointManager(root, ranks=pawl.Ranks(rank=0, world_size=2))
     found = json.loads(cli.run("doctor", root, "--json").stdout)["found"]
     assert found["exclusive put"].startswith("no: ") and "one process at a time" in found["warning"]
     assert found["writable"] == found["reads what was written"] == "yes"

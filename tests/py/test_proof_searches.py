@@ -22,4 +22,4 @@ def test_R128_R130_P3_searches_that_are_killed_anywhere_come_to_the_same() -> No
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("found out") == 2 and "mended" in done.stdout and "NOT" not in done.stdout
     total = re.search(r"^together +(\d+) +0 ", done.stdout, re.MULTILINE)
-    assert total and int(total[1]) >= 12  # a full disk can only be had where a file system may be mounted
+    assert total and int(total[1]) in (12, 15)  # a full disk can only be had where a file system may be mounted

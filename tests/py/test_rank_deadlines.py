@@ -29,14 +29,14 @@ def meet(place):
     while not all(os.path.exists(f"{root}.{place}.{other}") for other in range(3)):
         time.sleep(0.01)
 
-with pawl.CheckpointManager(root, commit_timeout=900, signals=False) as m:
+with pawl.CheckpointManager(root, timeouts=pawl.Timeouts(commit=900), signals=False) as m:
     m.save(0, {"x": np.ones(10)}, wait=True)
     meet("saved")
 meet("closed")
 m = None
 while m is None:
     with contextlib.suppress(pawl.TimeoutError):  # rank 0 takes longer than that to open the run
-        m = pawl.CheckpointManager(root, commit_timeout=10, signals=False)
+        m = pawl.CheckpointManager(root, timeouts=pawl.Timeouts(commit=10), signals=False)
 meet("open")
 """
 
@@ -143,7 +143,7 @@ def test_P11_R147_a_restore_that_a_rank_does_not_join_says_so(tmp_path: pathlib.
 ALONE = """
 import os, sys
 import numpy as np, pawl
-m = pawl.CheckpointManager(sys.argv[1], commit_timeout=10_000, rank=0, world_size=2, signals=False)
+m = pawl.CheckpointManager(sys.argv[1], timeouts=pawl.Timeouts(commit=10_000), ranks=pawl.Ranks(rank=0, world_size=2), signals=False)
 ticket = m.save(0, {"x": np.ones(10)})
 for wait in (ticket.wait, ticket.wait_durable, m.wait_until_finished):
     while True:

@@ -258,8 +258,8 @@ def replaced(code: str, old: str, new: str) -> str:
     return code.replace(old, new)
 
 
-def test_the_example_of_the_readme_runs_and_goes_on_with_another_number_of_ranks(tmp_path: pathlib.Path) -> None:
-    code = replaced(first_program("README.md", "## Many ranks"), "1024", "64")
+def test_the_example_of_the_tour_runs_and_goes_on_with_another_number_of_ranks(tmp_path: pathlib.Path) -> None:
+    code = replaced(first_program("docs/tour.md", "## Many ranks"), "1024", "64")
     for world, end in ((2, 30), (2, 70), (3, 100)):  # each goes on where the one before has saved, and has steps to do
         run_program(tmp_path, replaced(code, " 100):", f" {end}):"), world)
     with pawl.CheckpointManager(tmp_path / "runs" / "ranks", read_only=True) as manager:
@@ -283,14 +283,14 @@ def test_options_that_ranks_could_not_follow_together_are_refused(tmp_path: path
         ({"on_busy": "skip"}, "on_busy"),
         ({"num_to_keep": 0}, "num_to_keep"),
         ({"save_interval": "30sec"}, "broadcast"),
-        ({"num_to_keep": 1, "score_attribute": "a", "strict_score": True}, "strict_score"),
+        ({"num_to_keep": 1, "score_attribute": "a", "retention": pawl.Retention(strict_score=True)}, "strict_score"),
     ]:
         with pytest.raises(pawl.UsageError, match=text):
-            pawl.CheckpointManager(tmp_path / "run", rank=0, world_size=2, **options)  # type: ignore[arg-type]
+            pawl.CheckpointManager(tmp_path / "run", ranks=pawl.Ranks(rank=0, world_size=2), **options)  # type: ignore[arg-type]
     with pytest.raises(pawl.UsageError, match="rank and world_size go together"):
-        pawl.CheckpointManager(tmp_path / "run", rank=0)
+        pawl.CheckpointManager(tmp_path / "run", ranks=pawl.Ranks(rank=0))
     with pytest.raises(pawl.UsageError, match="found 2 of 2"):
-        pawl.CheckpointManager(tmp_path / "run", rank=2, world_size=2)
+        pawl.CheckpointManager(tmp_path / "run", ranks=pawl.Ranks(rank=2, world_size=2))
 
 
 def test_R76_a_rank_without_a_world_size_is_an_error(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ QUIET = {
 def test_P11_a_killed_worker_and_a_killed_driver_lose_nothing(tmp_path: pathlib.Path) -> None:
     run("ray", "ray_worker.py", tmp_path, "first", expect=-signal.SIGKILL, **QUIET)
     run_of_pawl = tmp_path / "results" / "run" / "pawl"
-    with pawl.CheckpointManager(run_of_pawl, read_only=True, rank=0, world_size=1) as manager:
+    with pawl.CheckpointManager(run_of_pawl, read_only=True, ranks=pawl.Ranks(rank=0, world_size=1)) as manager:
         assert manager.latest_step() == 4  # the last one before the driver was killed
         assert manager.checkpoints()[-1].world_size == 2
     with moto() as server:
@@ -43,7 +43,7 @@ def test_P11_a_killed_worker_and_a_killed_driver_lose_nothing(tmp_path: pathlib.
     assert pathlib.Path(facts["path"]).parent == run_of_pawl / "checkpoints"  # what pawl wrote, no copy of it
     assert facts["remote"].startswith(f"{BUCKET}/ray/bucket/pawl/checkpoints/")
     assert facts["metrics"]["name"] == "demo"
-    with pawl.CheckpointManager(run_of_pawl, read_only=True, rank=0, world_size=1) as manager:
+    with pawl.CheckpointManager(run_of_pawl, read_only=True, ranks=pawl.Ranks(rank=0, world_size=1)) as manager:
         assert manager.all_steps() == [7] and manager.verify() == []  # of two that Ray keeps, with the linked one
     files = list((tmp_path / "plain").glob("*.safetensors"))
     assert files and all(os.path.samefile(file, pathlib.Path(facts["plain"], file.name)) for file in files)
@@ -51,4 +51,4 @@ def test_P11_a_killed_worker_and_a_killed_driver_lose_nothing(tmp_path: pathlib.
 
 def test_without_the_library_the_error_says_what_to_install() -> None:
     done = subprocess.run([sys.executable, "-c", "import pawl.ray"], capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and "pip install 'pawl[ray]'" in done.stderr
+    assert done.returncode == 1 and "pip install 'libpawl[ray]'" in done.stderr

@@ -41,4 +41,4 @@ def test_P11_R51_workers_on_two_nodes_save_into_a_bucket_and_a_new_driver_goes_o
 def test_without_the_library_the_error_says_what_to_install() -> None:
     program = "from pawl import train; train.ScalingConfig(engine='ray'); import pawl.train.ray_engine"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and "pip install 'pawl[ray]'" in done.stderr
+    assert done.returncode == 1 and "pip install 'libpawl[ray]'" in done.stderr

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The examples of README.md, docs/python.md, docs/train.md and docs/c.md run as they stand there, with small stand-ins for what they call."""
+"""The examples of README.md, docs/tour.md, docs/python.md, docs/train.md and docs/c.md run as they stand there, with small stand-ins for what they call."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.long
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 BUILD = pathlib.Path(os.environ.get("PAWL_BUILD", ROOT / "build"))
 PAWL = os.environ.get("PAWL_BIN", "pawl")
-README = (ROOT / "README.md").read_text()
+TOUR = (ROOT / "docs" / "tour.md").read_text()
 
 STAND_INS = """
 import os, signal
@@ -59,9 +59,9 @@ def examples(text: str, language: str) -> list[str]:
 
 
 def blocks(section: str, language: str) -> list[str]:
-    """The examples of a section of the README, in order."""
-    found = examples(README.partition(f"\n## {section}\n")[2].partition("\n## ")[0], language)
-    assert found, f"README.md has no {language} in its section {section}"
+    """The examples of a section of the tour, in order."""
+    found = examples(TOUR.partition(f"\n## {section}\n")[2].partition("\n## ")[0], language)
+    assert found, f"docs/tour.md has no {language} in its section {section}"
     return found
 
 
@@ -82,6 +82,16 @@ def listed(run: pathlib.Path, what: str) -> list[int]:
 
 def ids(folder: pathlib.Path) -> list[int]:
     return listed(folder / "runs/demo", "id")
+
+
+def test_the_program_of_the_first_page_continues_after_an_interruption(tmp_path: pathlib.Path) -> None:
+    (example,) = examples((ROOT / "README.md").read_text(), "python")
+    here = f"import os\nos.chdir({str(tmp_path)!r})\n"
+    first = example.replace("100):", "40):")
+    assert first != example
+    assert run_program(here + first + "print(state['weights'][0])") == "20.0\n"
+    assert run_program(here + example + "print(restored.step, state['weights'][0])") == "39 50.0\n"
+    assert listed(tmp_path / "runs/demo", "step") == [97, 98, 99]
 
 
 def test_pytorch_example_keeps_the_three_best_and_the_latest(trained: pathlib.Path) -> None:
@@ -159,9 +169,9 @@ def test_terminal_examples(trained: pathlib.Path) -> None:
         done = subprocess.run([PAWL, *arguments], capture_output=True, text=True, cwd=trained)
         differs = arguments[0] == "diff"  # like diff(1)
         assert done.returncode == differs, f"{arguments}: {done.stdout}{done.stderr}"
-        assert done.stdout or arguments[0] == "export", arguments
+        assert done.stdout or arguments[0] == "convert", arguments
         done = subprocess.run(
-            [PAWL, *arguments, "--json", *(["--overwrite"] if arguments[0] == "export" else [])],
+            [PAWL, *arguments, "--json", *(["--overwrite"] if arguments[0] == "convert" else [])],
             capture_output=True,
             text=True,
             cwd=trained,
@@ -177,9 +187,9 @@ def test_pytorch_example_with_an_interval_resumes_and_leaves_when_asked_to(train
     prelude = first.partition("with pawl")[0]  # what the second one continues with
     program = f"import os\nos.chdir({str(trained)!r})\n{STAND_INS}\n{prelude}\n{second}\nprint(step, restored and restored.step)"
     assert run_program(program) == "1299 None\n"
-    assert listed(trained / "runs/steps", "step") == [1000, 1299]
+    assert listed(trained / "runs/steps", "step") == [500, 1000, 1299]
     assert run_program(program) == "2599 1299\n"
-    assert listed(trained / "runs/steps", "step") == [2500, 2599]
+    assert listed(trained / "runs/steps", "step") == [500, 2500, 2599]
     assert len(ids(trained)) == 4, "each example has a folder of its own"
 
 
@@ -265,7 +275,7 @@ def evaluate(tree):
 
 def test_examples_of_the_page_on_python(tmp_path: pathlib.Path) -> None:
     found = examples((ROOT / "docs" / "python.md").read_text(), "python")
-    assert len(found) == 8
+    assert len(found) == 11
     for example in found:
         if "manager" in example and "with pawl.CheckpointManager" not in example:
             example = f"with pawl.CheckpointManager('runs/demo') as manager:\n{textwrap.indent(example, '    ')}"
@@ -274,9 +284,11 @@ def test_examples_of_the_page_on_python(tmp_path: pathlib.Path) -> None:
         "careful",
         "dcp",
         "demo",
+        "hooks",
         "lazy",
         "preempted",
         "scored",
+        "tuned",
     ]
     for name in ("lazy", "preempted"):
         assert listed(tmp_path / "runs" / name, "step") == [500, 1000, 1099]

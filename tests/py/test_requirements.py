@@ -71,7 +71,9 @@ def test_R23_after_a_failed_write_the_older_one_is_the_newest_still(
     failed = []
     for nth in range(per_save + 1, 2 * per_save + 1):
         root = tmp_path / str(nth)
-        with pawl.CheckpointManager(root, num_to_keep=num_to_keep, fault=(operation, nth, -8, False)) as manager:
+        with pawl.CheckpointManager(
+            root, num_to_keep=num_to_keep, io=pawl.IO(fault=(operation, nth, -8, False))
+        ) as manager:
             manager.save(0, {"s": 0}, wait=True)
             try:
                 manager.save(1, {"s": 1}, wait=True)
@@ -160,7 +162,7 @@ def test_R41_what_checkpoints_are_for(tmp_path: pathlib.Path) -> None:
     assert torch.equal(load_file(model)["w"], trial["w"])
     program = f"""
 import os, pawl, signal, sys
-with pawl.CheckpointManager({str(tmp_path / "long")!r}, save_interval="1000000ba", grace_seconds=30) as manager:
+with pawl.CheckpointManager({str(tmp_path / "long")!r}, save_interval="1000000ba", timeouts=pawl.Timeouts(grace=30)) as manager:
     for step in range(1, 100000):
         if step == 5:
             os.kill(os.getpid(), signal.SIGTERM)  # the machine is taken away
@@ -185,7 +187,7 @@ def test_R43_a_save_takes_metrics_and_they_may_be_empty(tmp_path: pathlib.Path) 
 TRAINING = """
 import glob, os, pawl, signal, torch
 state = {"model": torch.nn.Linear(30, 30), "epoch": -1}
-with pawl.CheckpointManager(root, bandwidth=8_000_000) as manager:
+with pawl.CheckpointManager(root, io=pawl.IO(write_bytes_per_second=8_000_000)) as manager:
     restored = manager.restore(state)
     first = restored.step + 1 if restored else 0
     for epoch in range(first, 4):

@@ -340,7 +340,7 @@ def clashing(config: dict[str, Any]) -> None:
 
 def test_R44_one_file_name_of_two_workers_is_an_error_and_nothing_is_lost(tmp_path: pathlib.Path) -> None:
     """Though its writing takes seconds after the error is known."""
-    result = result_of_failure(fit, clashing, tmp_path, options={"bandwidth": 1_000_000})
+    result = result_of_failure(fit, clashing, tmp_path, options={"io": pawl.IO(write_bytes_per_second=1_000_000)})
     assert result.error is not None
     assert "ranks 0 and 1 both give the file 'model.bin' with different contents" in result.error.reason
     assert result.checkpoint is not None
@@ -562,14 +562,14 @@ def test_P3_a_report_is_held_for_the_copy_only_unless_it_is_to_wait(alone: Alone
 def test_a_value_that_a_state_cannot_hold_is_named(alone: Alone) -> None:
     alone.start()
     with pytest.raises(pawl.UnsupportedError, match="a/odd"):
-        train.report({}, checkpoint=Checkpoint.from_dict({"a": {"odd": {1, 2}}}))
-    train.report({}, checkpoint=Checkpoint.from_dict({"a": {"odd": {1, 2}}}, allow_pickle=True), wait=True)
+        train.report({}, checkpoint=Checkpoint.from_dict({"a": {"odd": ...}}))
+    train.report({}, checkpoint=Checkpoint.from_dict({"a": {"odd": ...}}, allow_pickle=True), wait=True)
     with pytest.raises(pawl.UnsupportedError, match="'a/odd' is a pickle"):
         train.load_checkpoint()
     alone.start(allow_pickle=True)
     found = train.load_checkpoint()
     assert found is not None
-    assert found["a"]["odd"] == {1, 2}
+    assert found["a"]["odd"] is ...
 
 
 def test_R55_a_damaged_newest_checkpoint_is_passed_over(alone: Alone) -> None:

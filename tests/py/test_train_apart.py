@@ -53,7 +53,7 @@ def test_R41_R153_workers_do_not_wait_for_each_other_and_end_with_the_same_repor
     last = len(returned[0]) + 1  # the signal is heard by a thread of its own, maybe when the fourth had begun
     assert last >= 4
     assert returned == [set(range(1, last))] * 2
-    with pawl.CheckpointManager(tmp_path / "run", read_only=True, rank=0, world_size=1) as manager:
+    with pawl.CheckpointManager(tmp_path / "run", read_only=True, ranks=pawl.Ranks(rank=0, world_size=1)) as manager:
         assert manager.all_steps() == list(range(1, last + 1))
         for n in range(1, last + 1):
             state = manager.restore(step=n)

@@ -37,7 +37,7 @@ CPU = {"CPU": 0.1}
 def fit(
     function: Any, folder: pathlib.Path, kind: Any = DataParallelTrainer, scaling: Any = None, **failures: Any
 ) -> train.Result:
-    run = RunConfig("run", folder, FailureConfig(**failures), options={"commit_timeout": HANG_SECONDS})
+    run = RunConfig("run", folder, FailureConfig(**failures), options={"timeouts": pawl.Timeouts(commit=HANG_SECONDS)})
     scaling = scaling or ScalingConfig(num_workers=2, resources_per_worker=CPU)
     return kind(function, train_loop_config={}, scaling_config=scaling, run_config=run).fit()
 
@@ -349,7 +349,7 @@ def test_R41_R153_without_any_grace_the_next_start_goes_on_from_the_newest_check
 
     wait_until(all_gone)
     job.communicate(timeout=HANG_SECONDS)
-    with pawl.CheckpointManager(tmp_path / "run", read_only=True, rank=0, world_size=1) as manager:
+    with pawl.CheckpointManager(tmp_path / "run", read_only=True, ranks=pawl.Ranks(rank=0, world_size=1)) as manager:
         newest = (manager.latest_step() or 0) - 1
         assert newest >= 4 and manager.verify() == []  # the one after it was still being written
     again = start(tmp_path, 0.0)

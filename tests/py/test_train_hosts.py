@@ -147,7 +147,9 @@ def hosts(tmp_path: pathlib.Path) -> Iterator[Hosts]:
 
 
 def newest(folder: pathlib.Path) -> int:
-    with pawl.CheckpointManager(folder / "runs" / "run", read_only=True, rank=0, world_size=1) as manager:
+    with pawl.CheckpointManager(
+        folder / "runs" / "run", read_only=True, ranks=pawl.Ranks(rank=0, world_size=1)
+    ) as manager:
         assert manager.checkpoints()[-1].world_size == 2 and manager.verify() == []
         return (manager.latest_step() or 0) - 1
 

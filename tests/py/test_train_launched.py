@@ -171,7 +171,9 @@ def told(job: subprocess.Popen[str], tell: list[str] | None, epoch: int = 3) -> 
 
 def check_told(folder: pathlib.Path, job: subprocess.Popen[str], seen: int, out: str) -> None:
     assert job.returncode == train.REQUEUE_EXIT_CODE, out
-    with pawl.CheckpointManager(folder / "runs" / "run", read_only=True, rank=0, world_size=1) as manager:
+    with pawl.CheckpointManager(
+        folder / "runs" / "run", read_only=True, ranks=pawl.Ranks(rank=0, world_size=1)
+    ) as manager:
         assert manager.checkpoints()[-1].world_size == 2
         assert (manager.latest_step() or 0) - 1 > seen  # one more than was told of
 

@@ -111,4 +111,4 @@ def test_what_ray_is_asked_for_is_checked_before() -> None:
 def test_without_the_library_the_error_says_what_to_install() -> None:
     program = "from pawl import tune; tune.init(address='auto')"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and "pip install 'pawl[ray]'" in done.stderr
+    assert done.returncode == 1 and "pip install 'libpawl[ray]'" in done.stderr

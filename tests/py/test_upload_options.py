@@ -9,7 +9,6 @@ import pathlib
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
@@ -48,7 +47,9 @@ def test_R144_uploads_keep_to_their_bandwidth_and_saves_do_not_wait(fake: Fake, 
             assert go.wait(HANG_SECONDS)
 
     fake.always = hold
-    with pawl.CheckpointManager(tmp_path / "run", mirrors=["s3://bucket/m"], upload_bandwidth=300_000) as m:
+    with pawl.CheckpointManager(
+        tmp_path / "run", mirrors=["s3://bucket/m"], uploads=pawl.Uploads(bytes_per_second=300_000)
+    ) as m:
         for step in (1, 2):
             m.save(step, state(step, 1_200_000), wait=True)
         assert begun.wait(HANG_SECONDS) and upload_seconds(tmp_path / "run") == []  # no save has waited for that
@@ -68,8 +69,8 @@ def test_R144_uploads_keep_to_their_bandwidth_and_saves_do_not_wait(fake: Fake, 
 def test_so_many_failures_in_a_row_pass_without_a_word(fake: Fake, tmp_path: pathlib.Path, errors: str) -> None:
     refused = error(403, "AccessDenied")
     fake.always = lambda method, target: refused if method == "PUT" and PACK in target else None
-    rules: dict[str, Any] = {"mirrors": ["s3://bucket/m"], "upload_errors": errors, "upload_error_budget": 2}
-    m = pawl.CheckpointManager(tmp_path / "run", **rules)
+    uploads = pawl.Uploads(fail_saves=errors == "hard", error_budget=2)
+    m = pawl.CheckpointManager(tmp_path / "run", mirrors=["s3://bucket/m"], uploads=uploads)
     for step in (1, 2):
         m.save(step, state(step), wait=True)
         wait_until(lambda n=step: m.mirrors()[0]["n_failed"] >= n)  # type: ignore[misc]
@@ -111,9 +112,9 @@ def test_R90_an_empty_folder_whose_mirror_is_of_another_run_is_refused(fake: Fak
         m.save(1, state(1), wait=True)
         one = m.run_id
     with pytest.raises(pawl.ExistsError, match="another run"):
-        pawl.CheckpointManager(tmp_path / "two", mirrors=["s3://bucket/one"], run_id="0" * 32)
+        pawl.CheckpointManager(tmp_path / "two", mirrors=["s3://bucket/one"], naming=pawl.Naming(run_id="0" * 32))
     assert not (tmp_path / "two" / "checkpoints").exists() or not list((tmp_path / "two" / "checkpoints").iterdir())
-    with pawl.CheckpointManager(tmp_path / "three", mirrors=["s3://bucket/one"], run_id=one) as m:
+    with pawl.CheckpointManager(tmp_path / "three", mirrors=["s3://bucket/one"], naming=pawl.Naming(run_id=one)) as m:
         assert m.all_steps() == [1]
 
 

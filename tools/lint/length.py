@@ -12,7 +12,7 @@ FILE_WARN, FILE_FAIL = 600, 650
 FUNCTION_WARN, FUNCTION_FAIL = 70, 120
 COLUMNS_FAIL = 150
 # The public header is a manual and stays in one piece.
-LONG_FILES = {"include/pawl.h": 1100}
+LONG_FILES = {"include/pawl.h": 1200}
 
 
 def functions(text: str) -> list[tuple[str, int, int]]:

@@ -20,6 +20,7 @@ from .. import _metrics, _pickles
 from .._pawl import PawlError, UnsupportedError, UsageError
 from ..checkpoint import load, save
 from ..manager import CheckpointManager as _Core
+from ..options import Naming, Ranks, Retention
 from .config import MAX, MIN, check_num_to_keep, check_order
 from .layout import construct_checkpoint_file_name, construct_path, create_log_dir, next_run_dir
 
@@ -270,11 +271,9 @@ class CheckpointManager:
             num_to_keep=strategy.num_to_keep or None,
             score_attribute=strategy.checkpoint_score_attribute,
             score_order="max" if strategy.checkpoint_score_order == MAX else "min",
-            keep_latest=False,
-            strict_score=True,
-            after_id=self._newest_id,
-            rank=0,
-            world_size=1,
+            retention=Retention(keep_latest=False, strict_score=True),
+            naming=Naming(after_id=self._newest_id),
+            ranks=Ranks(rank=0, world_size=1),
             signals=False,
             read_only=read_only,
         )

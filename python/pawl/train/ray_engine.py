@@ -23,7 +23,7 @@ try:
     from ray.util import get_node_ip_address, placement_group, remove_placement_group
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 except ImportError as error:
-    raise ImportError(f"ScalingConfig(engine=\"ray\") needs Ray: pip install 'pawl[ray]' ({error})") from None
+    raise ImportError(f"ScalingConfig(engine=\"ray\") needs Ray: pip install 'libpawl[ray]' ({error})") from None
 
 _START_SECONDS = 120.0  # until all actors are placed
 _CAUSE_SECONDS = 5.0  # from the first failure on: who was killed may show later than what the others then ran into

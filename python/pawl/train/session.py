@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 import threading
@@ -11,12 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .. import _metrics, _pawl
+from .. import _metrics, _options, _pawl
 from .._context import Context
 from .._pawl import MismatchError, PawlError, TimeoutError, UnsupportedError, UsageError
 from .._signals import REQUEUE_EXIT_CODE, Preempted
 from ..loggers import Scalars
 from ..manager import CheckpointManager
+from ..options import Timeouts
 from . import parts, workers
 from .channel import Channel
 from .checkpoint import Checkpoint
@@ -86,10 +88,11 @@ class Session:
         self._row: dict[str, Any] | None = None  # of the last report, while it is not known whether all come to it
         self._n_logged = 0
         self._scalars = Scalars(self._log) if job.log and self.rank == 0 else None
-        options = {**job.options, "commit_timeout": job.options.get("commit_timeout", job.report_timeout)}
-        self._manager = CheckpointManager(
-            job.root, rank=self.rank, world_size=self.world_size, signals=False, **options
-        )
+        timeouts = job.options.get("timeouts") or Timeouts()
+        if timeouts.commit is None:
+            timeouts = dataclasses.replace(timeouts, commit=job.report_timeout)
+        options = {**job.options, "timeouts": timeouts, "signals": False}
+        self._manager = CheckpointManager(job.root, **_options.with_rank(options, self.rank, self.world_size))
         self._step = self._manager.latest_step() or 0
         self._start = self._first()
         self.context = TrainContext(

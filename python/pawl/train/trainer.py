@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import shutil
 import tempfile
@@ -16,6 +17,7 @@ from .. import _checks, _pawl, _signals
 from .._pawl import NotFoundError, UsageError
 from ..checkpoint import Checkpoint as AnyCheckpoint
 from ..loggers import Log, Scalars
+from ..options import Retention
 from . import _payload
 from .channel import Host
 from .checkpoint import Checkpoint
@@ -233,6 +235,7 @@ def _stamp() -> str:
 
 
 def _options(keep: CheckpointConfig, more: Mapping[str, Any]) -> dict[str, Any]:
+    retention = more.get("retention") or Retention()
     if keep.num_to_keep == 0:  # in memory: one place, whatever the scores
         return {**more, "num_to_keep": 1}
     return {
@@ -240,7 +243,7 @@ def _options(keep: CheckpointConfig, more: Mapping[str, Any]) -> dict[str, Any]:
         "num_to_keep": keep.num_to_keep,
         "score_attribute": keep.checkpoint_score_attribute,
         "score_order": keep.checkpoint_score_order,
-        "keep_latest": keep.keep_latest,
+        "retention": dataclasses.replace(retention, keep_latest=keep.keep_latest),
     }
 
 

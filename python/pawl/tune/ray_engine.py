@@ -33,7 +33,7 @@ try:
     import ray
     from ray.exceptions import RayActorError, RayError
 except ImportError as error:
-    raise ImportError(f"tune.run(engine=\"ray\") needs Ray: pip install 'pawl[ray]' ({error})") from None
+    raise ImportError(f"tune.run(engine=\"ray\") needs Ray: pip install 'libpawl[ray]' ({error})") from None
 
 _NAMESPACE = "pawl-tune"
 _TALK_SECONDS = 20.0  # a call of talk that brings nothing comes back, so that nothing waits for ever

@@ -81,12 +81,14 @@ add_node(struct filter *f, const struct pawl_node *node, struct pawl_error *err)
 	case PAWL_LIST:
 	case PAWL_TUPLE:
 	case PAWL_PER_RANK:
+		TRY(pawl_state_kind(f->to, node->kind, err));
 		TRY(pawl_state_begin(f->to, node->type, err));
 		TRY(add_children(f, node, err));
 		return pawl_state_end(f->to, err);
 	case PAWL_TENSOR:
 		return add_tensor(f, node, err);
 	default:
+		TRY(pawl_state_kind(f->to, node->kind, err));
 		return pawl_state_add(f->to, &node->scalar, err);
 	}
 }

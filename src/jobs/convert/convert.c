@@ -13,12 +13,13 @@
 
 #include <inttypes.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/err.h"
 #include "base/fileio.h"
-#include "jobs/convert/cast.h"
-#include "jobs/convert/rename.h"
+#include "layout/cast.h"
+#include "layout/rename.h"
 #include "pawl_jobs.h"
 
 void
@@ -39,6 +40,20 @@ convert_clear(struct convert_job *c)
 	bump_clear(&c->memory);
 }
 
+/* The format where the target's suffix does not name one; NULL: it does, or has to. */
+static const char *
+default_format(const char *dst, const struct pawl_convert_opts *o)
+{
+	const char *slash = strrchr(dst, '/'), *name = slash ? slash + 1 : dst;
+	struct stat st;
+
+	if (convert_target_of(dst, NULL))
+		return NULL;
+	if (o->max_shard_bytes || !*name || (stat(dst, &st) == 0 && S_ISDIR(st.st_mode)))
+		return "hf";
+	return strchr(name + (*name == '.'), '.') ? NULL : "safetensors";
+}
+
 static int
 take_options(struct convert_job *c, const char *dst, struct pawl_error *err)
 {
@@ -46,31 +61,27 @@ take_options(struct convert_job *c, const char *dst, struct pawl_error *err)
 
 	c->dtype = o->dtype ? cast_dtype(o->dtype) : 0;
 	if (o->dtype && !c->dtype)
-		return err_set(err, PAWL_EUSAGE, "%s: dtype '%s': expected fp16, bf16, fp32 or fp64", c->what,
-		               o->dtype);
+		return err_set(err, PAWL_EUSAGE, "dtype '%s': expected fp16, bf16, fp32 or fp64", o->dtype);
 	for (size_t i = 0; i < o->n_rename; i++)
 		TRY(rename_check(o->rename[i], err));
 	c->is_whole = o->to && strcmp(o->to, "pawl") == 0;
-	if (c->is_whole && (o->n_include || o->n_exclude || o->n_rename || o->dtype || o->dots || o->max_shard_bytes))
+	if (c->is_whole && (o->n_include || o->n_exclude || o->n_rename || o->dtype || o->dots || o->max_shard_bytes ||
+	                    o->strip_prefix || o->model))
 		return err_set(err, PAWL_EUSAGE,
-		               "%s: a checkpoint of pawl is written completely; to select, rename, cast or shard "
-		               "tensors, write a .safetensors",
-		               c->what);
+		               "a checkpoint of pawl is written completely; to select, rename, cast or shard "
+		               "tensors, write a .safetensors");
 	if (c->is_whole)
 		return 0;
-	c->target = convert_target_of(dst, o->to);
+	c->target = convert_target_of(dst, o->to ? o->to : default_format(dst, o));
 	if (!c->target && o->to)
-		return err_set(err, PAWL_EUSAGE, "%s: '%s' is not a format to write: expected " CONVERT_TARGETS,
-		               c->what, o->to);
+		return err_set(err, PAWL_EUSAGE, "'%s' is not a format to write: expected " CONVERT_TARGETS, o->to);
 	if (!c->target)
-		return err_set(
-			err, PAWL_EUSAGE,
-			"%s: %s: the format is not known by this name: expected a file with the suffix of one, or "
-			"the format (" CONVERT_TARGETS ")",
-			c->what, dst);
+		return err_set(err, PAWL_EUSAGE,
+		               "%s: the format is not known by this name: expected a file with the suffix of one, or "
+		               "the format (" CONVERT_TARGETS ")",
+		               dst);
 	if (o->max_shard_bytes && !c->target->is_folder)
-		return err_set(err, PAWL_EUSAGE, "%s: only a folder of the format hf or dcp is made of several files",
-		               c->what);
+		return err_set(err, PAWL_EUSAGE, "only a folder of the format hf or dcp is made of several files");
 	return 0;
 }
 
@@ -81,7 +92,7 @@ open_source(struct convert_job *c, struct pawl *run, uint64_t id, struct pawl_er
 	PAWL_FREE char *selector = id ? mem_printf("id:%" PRIu64, id) : NULL;
 
 	if (id && !selector)
-		return err_nomem(err, c->what);
+		return err_nomem(err, "convert");
 	opts.selector = selector;
 	opts.no_fallback = 1;
 	return pawl_restore_open(run, &opts, &c->r, err);
@@ -166,8 +177,7 @@ int
 convert_run(struct convert_job *c, struct pawl *run, uint64_t id, const char *dst, struct pawl_error *err)
 {
 	if (!run || !dst || !dst[0])
-		return err_set(err, PAWL_EUSAGE, "%s: expected a run and a target, found NULL or an empty text",
-		               c->what);
+		return err_set(err, PAWL_EUSAGE, "expected a run and a target, found NULL or an empty text");
 	TRY(take_options(c, dst, err));
 	TRY(open_source(c, run, id, err));
 	if (c->is_whole)
@@ -183,12 +193,11 @@ int
 pawl_convert(struct pawl *run, uint64_t id, const char *dst, const struct pawl_convert_opts *opts,
              struct pawl_meter *meter, struct pawl_convert_report *ret, struct pawl_error *err)
 {
-	PAWL_CLEAN(convert_clear) struct convert_job c = {.what = "convert", .meter = meter, .dir_fd = -1};
+	PAWL_CLEAN(convert_clear) struct convert_job c = {.meter = meter, .dir_fd = -1};
 	struct pawl_error own = {0};
 
 	if (opts && !opts->size)
-		return err_set(err, PAWL_EUSAGE,
-		               "convert: the options have no size; start from PAWL_CONVERT_OPTS_INIT");
+		return err_set(err, PAWL_EUSAGE, "the options have no size; start from PAWL_CONVERT_OPTS_INIT");
 	if (opts)
 		memcpy(&c.opts, opts, opts->size < sizeof c.opts ? opts->size : sizeof c.opts);
 	int rc = convert_run(&c, run, id, dst, &own);

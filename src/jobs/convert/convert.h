@@ -85,10 +85,7 @@ struct convert_member {
 };
 
 struct convert_job {
-	const char *what; /* "convert" or "export": starts messages */
 	struct pawl_convert_opts opts;
-	const char *strip_prefix;
-	bool only_model;
 	const char *model_prefix; /* prefix of the paths of the model's tensors, "model/"; NULL = all tensors are
 	                             written */
 	bool is_whole; /* the output is a checkpoint of pawl, by reshard_job.c */
@@ -123,7 +120,7 @@ struct convert_job {
 	uint32_t *item_crcs;
 };
 
-/* convert.c. The caller sets `what`, `opts`, `strip_prefix` and `meter`, and dir_fd to -1. All else
+/* convert.c. The caller sets `what`, `opts` and `meter`, and dir_fd to -1. All else
  * is zero. */
 int convert_run(struct convert_job *c, struct pawl *run, uint64_t id, const char *dst, struct pawl_error *err);
 void convert_clear(struct convert_job *c); /* usable as PAWL_CLEAN(convert_clear) */
@@ -145,7 +142,7 @@ int convert_dcp_metadata(const struct convert_job *c, struct buf *out, struct pa
 /* convert_plan.c. The target of a file name or of a name in the options; NULL: none. */
 const struct convert_target *convert_target_of(const char *path, const char *to);
 int convert_share_out(struct convert_job *c, struct pawl_error *err); /* fills files */
-int convert_wrong_dtype(const struct convert_job *c, const struct convert_item *item, struct pawl_error *err);
+int convert_wrong_dtype(const struct convert_item *item, struct pawl_error *err);
 int convert_index(const struct convert_job *c, struct buf *out, struct pawl_error *err);
 
 /* convert_pt.c: a file of torch.save with one flat dict of tensors. */

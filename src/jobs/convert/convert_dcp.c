@@ -83,7 +83,7 @@ copy_keys(struct picker *p, struct convert_key **ret, struct pawl_error *err)
 {
 	*ret = bump_array(&p->c->memory, p->n_keys + 1, sizeof **ret);
 	if (!*ret)
-		return err_nomem(err, p->c->what);
+		return err_nomem(err, "convert");
 	memcpy(*ret, p->keys, p->n_keys * sizeof **ret);
 	return 0;
 }
@@ -98,9 +98,9 @@ pick_leaf(struct picker *p, const struct pawl_node *node, struct pawl_error *err
 		p->n++;
 		return 0;
 	}
-	TRY(buf_check(&p->path, c->what, err));
-	TRY(buf_check(&p->plain, c->what, err));
-	TRY(buf_check(&p->name, c->what, err));
+	TRY(buf_check(&p->path, "convert", err));
+	TRY(buf_check(&p->plain, "convert", err));
+	TRY(buf_check(&p->name, "convert", err));
 	if (!convert_wants(c, buf_str(&p->path), buf_str(&p->plain)))
 		return 0;
 	if (node->type != PAWL_TENSOR && (c->new_names || holds_more(node))) {
@@ -115,7 +115,7 @@ pick_leaf(struct picker *p, const struct pawl_node *node, struct pawl_error *err
 	}
 	value.name = bump_strndup(&c->memory, buf_str(&p->name), p->name.len);
 	if (!value.name)
-		return err_nomem(err, c->what);
+		return err_nomem(err, "convert");
 	TRY(convert_take_name(c, value.name, value.name, err));
 	TRY(copy_keys(p, &value.keys, err));
 	c->values[c->n_values++] = value;
@@ -142,7 +142,7 @@ put_key(struct picker *p, const struct pawl_node *parent, const struct pawl_node
 	*ret = (struct convert_key){.index = index, .len = text.len, .is_index = !key};
 	ret->text = bump_strndup(&p->c->memory, buf_str(&text), text.len);
 	if (text.failed || !ret->text)
-		return err_nomem(err, p->c->what);
+		return err_nomem(err, "convert");
 	if (p->n_keys > 1) {
 		buf_putc(&p->path, '/');
 		buf_putc(&p->plain, '/');
@@ -185,15 +185,15 @@ convert_dcp_select(struct convert_job *c, struct pawl_error *err)
 	p.keys = bump_array(&c->memory, STATE_MAX_DEPTH + 2, sizeof *p.keys);
 	c->taken = mem_zalloc((size_t)c->r->manifest->n_tensors + 1, sizeof *c->taken);
 	if (!p.keys || !c->taken)
-		return err_nomem(err, c->what);
+		return err_nomem(err, "convert");
 	if (!root)
 		return 0;
-	c->new_names = c->opts.n_rename > 0 || c->strip_prefix || !is_taken_apart(root);
+	c->new_names = c->opts.n_rename > 0 || c->opts.strip_prefix || !is_taken_apart(root);
 	TRY(pick(&p, root, err));
 	c->items = mem_zalloc(p.n + 1, sizeof *c->items);
 	c->values = bump_array(&c->memory, p.n + 1, sizeof *c->values);
 	if (!c->items || !c->values)
-		return err_nomem(err, c->what);
+		return err_nomem(err, "convert");
 	p.counting = false;
 	return pick(&p, root, err);
 }

@@ -22,13 +22,13 @@ make_entry(const struct convert_job *c, size_t item, struct bump *memory, struct
 	const size_t len = strlen(it->name);
 
 	if (!npy_descr(it->dtype))
-		return convert_wrong_dtype(c, it, err);
+		return convert_wrong_dtype(it, err);
 	if (len + strlen(SUFFIX) > ZIP_MAX_NAME_BYTES)
 		return err_set(err, PAWL_ELIMIT,
-		               "%s: %.100s..: a name of %zu bytes, in .npz files at most %zu are possible", c->what,
-		               it->name, len, ZIP_MAX_NAME_BYTES - strlen(SUFFIX));
+		               "%.100s..: a name of %zu bytes, in .npz files at most %zu are possible", it->name, len,
+		               ZIP_MAX_NAME_BYTES - strlen(SUFFIX));
 	*ret = (struct zip_entry){.name = bump_printf(memory, "%s" SUFFIX, it->name)};
-	return ret->name ? 0 : err_nomem(err, c->what);
+	return ret->name ? 0 : err_nomem(err, "convert");
 }
 
 static int
@@ -59,7 +59,7 @@ convert_npz_plan(struct convert_job *c, const struct convert_file *f, struct pie
 	size_t *sums = bump_array(&memory, f->n, sizeof *sums);
 
 	if (!entries || !sums)
-		return err_nomem(err, c->what);
+		return err_nomem(err, "convert");
 	for (size_t i = 0; i < f->n; i++)
 		TRY(add_array(c, f->first + i, &memory, &entries[i], plan, err));
 	zip_put_directory(entries, f->n, piece_plan_end(plan), &plan->bytes, sums);

@@ -22,7 +22,7 @@ convert_place_open(struct convert_job *c, const char *dst, struct pawl_error *er
 	const bool is_folder = c->target->is_folder;
 
 	if (!is_folder && ((stat(dst, &st) == 0 && S_ISDIR(st.st_mode)) || (slash && !slash[1])))
-		return err_set(err, PAWL_EUSAGE, "%s: %s is a folder; expected the name of a file", c->what, dst);
+		return err_set(err, PAWL_EUSAGE, "%s is a folder; expected the name of a file", dst);
 	if (is_folder)
 		c->folder = bump_strndup(&c->memory, dst, strlen(dst));
 	else if (slash)
@@ -32,14 +32,14 @@ convert_place_open(struct convert_job *c, const char *dst, struct pawl_error *er
 	if (!is_folder)
 		c->file = bump_printf(&c->memory, "%s", slash ? slash + 1 : dst);
 	if (!c->folder || (!is_folder && !c->file))
-		return err_nomem(err, c->what);
+		return err_nomem(err, "convert");
 	if (is_folder) {
 		c->made_folder = stat(dst, &st) < 0;
 		TRY(fd_mkdirs(AT_FDCWD, c->folder, err));
 	}
 	c->dir_fd = open(c->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (c->dir_fd < 0)
-		return err_sys(err, errno, "%s: %s", c->what, c->folder);
+		return err_sys(err, errno, "%s", c->folder);
 	return store_file_open(c->folder, false, c->r->run->opts.io.no_direct, &c->store, err);
 }
 
@@ -50,7 +50,7 @@ check_free(const struct convert_job *c, const char *name, struct pawl_error *err
 
 	if (c->opts.overwrite || fstatat(c->dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return 0;
-	return err_set(err, PAWL_EEXISTS, "%s: %s/%s already exists", c->what, c->folder, name);
+	return err_set(err, PAWL_EEXISTS, "%s/%s already exists; the option overwrite replaces it", c->folder, name);
 }
 
 int
@@ -70,7 +70,7 @@ convert_place_create(const struct convert_job *c, const char *name, char temp[HI
 	TRY(hidden_name(name, HIDDEN_PARTIAL, hidden, err));
 	int fd = openat(c->dir_fd, hidden, O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0666);
 	if (fd < 0)
-		return err_sys(err, errno, "%s: %s/%s", c->what, c->folder, name);
+		return err_sys(err, errno, "%s/%s", c->folder, name);
 	memcpy(temp, hidden, sizeof hidden);
 	return fd;
 }
@@ -86,7 +86,7 @@ reveal_file(const struct convert_job *c, char temp[HIDDEN_NAME_BYTES], const cha
 	if (sys == ENOTSUP)
 		sys = file_appear(c->dir_fd, temp, c->dir_fd, name, true);
 	if (sys != 0)
-		return err_sys(err, sys, "%s: %s/%s", c->what, c->folder, name);
+		return err_sys(err, sys, "%s/%s", c->folder, name);
 	temp[0] = '\0';
 	return 0;
 }
@@ -99,7 +99,7 @@ convert_place_reveal(struct convert_job *c, struct pawl_error *err)
 	const char *index = c->target->index_name;
 
 	if (index && c->opts.overwrite && unlinkat(c->dir_fd, index, 0) < 0 && errno != ENOENT)
-		return err_sys(err, errno, "%s: %s/%s", c->what, c->folder, index);
+		return err_sys(err, errno, "%s/%s", c->folder, index);
 	for (size_t i = 0; i < c->n_files; i++)
 		TRY(reveal_file(c, c->files[i].temp, c->files[i].name, err));
 	if (c->index_temp[0]) {

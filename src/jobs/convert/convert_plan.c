@@ -26,7 +26,7 @@ make_table(const struct convert_job *c, const struct convert_file *f, struct bum
 	uint64_t nbytes;
 
 	if (!tensors)
-		return err_nomem(err, c->what);
+		return err_nomem(err, "convert");
 	for (size_t i = 0; i < f->n; i++) {
 		const struct convert_item *item = &c->items[f->first + i];
 		const struct manifest_tensor *t = &c->r->manifest->tensors[item->tensor];
@@ -39,7 +39,7 @@ make_table(const struct convert_job *c, const struct convert_file *f, struct bum
 			continue;
 		uint64_t *shape = bump_array(memory, (uint64_t)t->ndim + 1, sizeof *shape);
 		if (!shape)
-			return err_nomem(err, c->what);
+			return err_nomem(err, "convert");
 		if (t->ndim)
 			memcpy(shape, t->shape, t->ndim * sizeof *shape);
 		shape[t->ndim] = 2;
@@ -68,11 +68,10 @@ plan_safetensors(struct convert_job *c, const struct convert_file *f, struct pie
 /* ---- numpy ---- */
 
 int
-convert_wrong_dtype(const struct convert_job *c, const struct convert_item *item, struct pawl_error *err)
+convert_wrong_dtype(const struct convert_item *item, struct pawl_error *err)
 {
-	return err_set(err, PAWL_EUNSUPPORTED,
-	               "%s: %s is %s, a dtype that numpy does not have; --dtype fp32 casts floats", c->what, item->name,
-	               pawl_dtype_name(item->dtype));
+	return err_set(err, PAWL_EUNSUPPORTED, "%s is %s, a dtype that numpy does not have; --dtype fp32 casts floats",
+	               item->name, pawl_dtype_name(item->dtype));
 }
 
 static int
@@ -83,11 +82,11 @@ plan_npy(struct convert_job *c, const struct convert_file *f, struct piece_plan 
 
 	if (f->n != 1)
 		return err_set(err, PAWL_EUSAGE,
-		               "%s: a file of numpy.save holds one array, %zu tensors are asked for; choose "
+		               "a file of numpy.save holds one array, %zu tensors are asked for; choose "
 		               "one with --include, or write a .npz",
-		               c->what, f->n);
+		               f->n);
 	if (!npy_descr(item->dtype))
-		return convert_wrong_dtype(c, item, err);
+		return convert_wrong_dtype(item, err);
 	TRY(npy_encode_header(item->dtype, t->ndim, t->shape, &plan->bytes, err));
 	return piece_plan_add(plan, FILE_TENSOR, f->first, item->nbytes, err);
 }
@@ -137,7 +136,7 @@ name_files(struct convert_job *c, struct pawl_error *err)
 		else
 			f->name = bump_printf(&c->memory, "model-%05zu-of-%05zu.safetensors", i + 1, c->n_files);
 		if (!f->name)
-			return err_nomem(err, c->what);
+			return err_nomem(err, "convert");
 	}
 	return 0;
 }
@@ -151,7 +150,7 @@ convert_share_out(struct convert_job *c, struct pawl_error *err)
 
 	c->files = mem_zalloc(c->n_items, sizeof *c->files);
 	if (!c->files)
-		return err_nomem(err, c->what);
+		return err_nomem(err, "convert");
 	for (size_t i = 0; i < c->n_items; i++) {
 		const uint64_t nbytes = c->items[i].nbytes;
 		if (i == 0 || (most > 0 && used > 0 && (nbytes > most || used > most - nbytes))) {

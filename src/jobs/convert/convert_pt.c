@@ -49,7 +49,7 @@ convert_pt_plan(struct convert_job *c, const struct convert_file *f, struct piec
 	PAWL_FREE char *stem = mem_strndup(f->name, len);
 
 	if (!stem)
-		return err_nomem(err, c->what);
+		return err_nomem(err, "convert");
 	TRY(pawl_state_new(&state, err));
 	TRY(make_state(c, f, state, err));
 	return file_plan_pt(state, &(struct file_plan_opts){.stem = stem, .first_tensor = f->first}, plan, err);

@@ -11,9 +11,9 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/text.h"
-#include "jobs/convert/cast.h"
+#include "layout/cast.h"
 #include "jobs/convert/convert.h"
-#include "jobs/convert/rename.h"
+#include "layout/rename.h"
 #include "pawl_jobs.h"
 #include "state/walk.h"
 
@@ -37,7 +37,7 @@ static char *
 make_name(struct convert_job *c, const char *plain)
 {
 	PAWL_CLEAN(buf_clear) struct buf renamed = {0};
-	const char *prefix = c->strip_prefix ? c->strip_prefix : "";
+	const char *prefix = c->opts.strip_prefix ? c->opts.strip_prefix : "";
 
 	plain += c->model_prefix ? strlen(c->model_prefix) : 0;
 	if (strncmp(plain, prefix, strlen(prefix)) == 0)
@@ -59,11 +59,11 @@ convert_take_name(struct convert_job *c, const char *name, const char *plain, st
 
 	for (size_t cursor = 0; table_next(&c->by_name, hash, &cursor, &value);) {
 		if (strcmp((const char *)value, name) == 0)
-			return err_set(err, PAWL_EEXISTS, "%s: two tensors would get the name %s (the second is %s)",
-			               c->what, name, plain);
+			return err_set(err, PAWL_EEXISTS, "two tensors would get the name %s (the second is %s)", name,
+			               plain);
 	}
 	if (table_reserve(&c->by_name, 1) < 0)
-		return err_nomem(err, c->what);
+		return err_nomem(err, "convert");
 	table_add(&c->by_name, hash, (uintptr_t)name);
 	return 0;
 }
@@ -74,7 +74,7 @@ add_note(struct convert_job *c, const char *key, const char *value, struct pawl_
 	struct st_pair *more = mem_resize(c->notes, c->n_notes + 1, sizeof *more);
 
 	if (!more)
-		return err_nomem(err, c->what);
+		return err_nomem(err, "convert");
 	c->notes = more;
 	c->notes[c->n_notes++] = (struct st_pair){.key = key, .value = value, .value_len = strlen(value)};
 	return 0;
@@ -103,9 +103,9 @@ note_complex(struct convert_job *c, struct pawl_error *err)
 	if (!text.len)
 		return 0;
 	buf_putc(&text, '}');
-	TRY(buf_check(&text, c->what, err));
+	TRY(buf_check(&text, "convert", err));
 	const char *kept = bump_strndup(&c->memory, text.ptr, text.len);
-	return kept ? add_note(c, "pawl.tensors", kept, err) : err_nomem(err, c->what);
+	return kept ? add_note(c, "pawl.tensors", kept, err) : err_nomem(err, "convert");
 }
 
 bool
@@ -130,9 +130,9 @@ convert_add_item(struct convert_job *c, size_t tensor, const char *plain, struct
 	/* A tensor that is the complete state has no path. */
 	item.name = make_name(c, plain[0] ? plain : "tensor");
 	if (!item.name)
-		return err_nomem(err, c->what);
+		return err_nomem(err, "convert");
 	if (!item.name[0])
-		return err_set(err, PAWL_EUSAGE, "%s: nothing is left of the name of %s", c->what, plain);
+		return err_set(err, PAWL_EUSAGE, "nothing is left of the name of %s", plain);
 	if (c->taken[tensor] && c->target->has_ties) {
 		const char *first = c->items[c->taken[tensor] - 1].name;
 		if (strcmp(item.name, first) == 0)
@@ -239,8 +239,11 @@ check_any(const struct convert_job *c, struct pawl_error *err)
 {
 	if (c->n_items > 0)
 		return 0;
-	return err_set(err, PAWL_ENOTFOUND, "%s has no tensor%s", c->r->info.name,
-	               c->opts.n_include || c->opts.n_exclude ? " that is asked for" : " to write");
+	if (c->opts.n_include || c->opts.n_exclude)
+		return err_set(err, PAWL_ENOTFOUND,
+		               "%s: include and exclude leave no tensor; 'pawl show --tensors' lists all",
+		               c->r->info.name);
+	return err_set(err, PAWL_ENOTFOUND, "%s has no tensor to write", c->r->info.name);
 }
 
 int
@@ -249,7 +252,7 @@ convert_select(struct convert_job *c, struct pawl_error *err)
 	const struct manifest *m = c->r->manifest;
 	struct selecting s = {.c = c};
 
-	if (c->only_model)
+	if (c->opts.model)
 		TRY(find_model(c, err));
 	if (c->target->plan == convert_dcp_plan) {
 		TRY(convert_dcp_select(c, err));
@@ -260,7 +263,7 @@ convert_select(struct convert_job *c, struct pawl_error *err)
 	c->ties = mem_zalloc(s.n_leaves, sizeof *c->ties);
 	c->items = mem_zalloc(s.n_leaves, sizeof *c->items);
 	if (!c->items || !c->ties || !c->taken)
-		return err_nomem(err, c->what);
+		return err_nomem(err, "convert");
 	TRY(add_note(c, "format", "pt", err));
 	TRY(walk_leaves(m->state->root, see_leaf, &s, err));
 	TRY(note_complex(c, err));

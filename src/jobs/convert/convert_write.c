@@ -16,7 +16,7 @@
 #include "base/crc.h"
 #include "base/err.h"
 #include "base/fileio.h"
-#include "jobs/convert/cast.h"
+#include "layout/cast.h"
 #include "store/outfile.h"
 
 #define RING_BYTES (32u << 20)
@@ -365,7 +365,7 @@ convert_write_begin(struct convert_job *c, struct pawl_error *err)
 	c->item_crcs = mem_zalloc(c->n_items, sizeof *c->item_crcs);
 	c->members = m->n_members ? mem_zalloc(m->n_members, sizeof *c->members) : NULL;
 	if (!c->raw || !c->item_crcs || (m->n_members && !c->members))
-		return err_nomem(err, c->what);
+		return err_nomem(err, "convert");
 	if (c->members)
 		see_members(c);
 	return 0;
@@ -379,7 +379,7 @@ write_rounds(struct writer *w, struct outfile *output, struct pawl_error *err)
 
 	while (w->piece < w->plan->pieces.n) {
 		if (c->meter && __atomic_load_n(&c->meter->cancel, __ATOMIC_RELAXED))
-			return err_set(err, PAWL_ECANCELLED, "%s: cancelled", c->what);
+			return err_set(err, PAWL_ECANCELLED, "cancelled");
 		outfile_room(output, &round->out, &round->out_room);
 		fill_round(w);
 		TRY(fetch_round(w, err));
@@ -400,7 +400,7 @@ convert_write(struct convert_job *c, const struct piece_plan *plan, struct conve
 	struct writer w = {.c = c, .plan = plan, .round = round, .summing = SIZE_MAX};
 
 	if (!round)
-		return err_nomem(err, c->what);
+		return err_nomem(err, "convert");
 	TRY(outfile_open(&(struct outfile_opts){.store = c->store,
 	                                        .key = f->temp,
 	                                        .name = f->name,
@@ -422,7 +422,7 @@ convert_write_end(struct convert_job *c, struct pawl_error *err)
 		if (!member->wanted)
 			continue;
 		if (c->meter && __atomic_load_n(&c->meter->cancel, __ATOMIC_RELAXED))
-			return err_set(err, PAWL_ECANCELLED, "%s: cancelled", c->what);
+			return err_set(err, PAWL_ECANCELLED, "cancelled");
 		if (member->done) {
 			const struct manifest_piece *p = &tensor_of(c, member->item)->pieces[0];
 			TRY(sum_range(c, member, row->begin, p->begin, err));

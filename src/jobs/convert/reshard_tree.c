@@ -30,6 +30,7 @@ static int copy_node(const struct view *v, const struct pawl_node *node);
 static int
 copy_children(const struct view *v, const struct pawl_node *node)
 {
+	TRY(pawl_state_kind(v->out, node->kind, v->err));
 	TRY(pawl_state_begin(v->out, node->type, v->err));
 	for (const struct pawl_node *child = node->first; child; child = child->next) {
 		if (child->key && child->type == PAWL_PER_RANK && v->rank == SIZE_MAX)
@@ -63,8 +64,10 @@ copy_node(const struct view *v, const struct pawl_node *node)
 	if (node->tensor != SIZE_MAX)
 		return state_add_named(v->out, node->type, v->from->tensors[node->tensor].info.name, node->kind,
 		                       v->err);
-	if (node->type < PAWL_TENSOR)
+	if (node->type < PAWL_TENSOR) {
+		TRY(pawl_state_kind(v->out, node->kind, v->err));
 		return pawl_state_add(v->out, &node->scalar, v->err);
+	}
 	return copy_children(v, node);
 }
 

@@ -155,6 +155,9 @@ make_tables(struct files_job *job, const struct pawl_state *state, struct pawl_e
 
 		job->summed[i] = SIZE_MAX;
 		job->data[i] = t->contiguous && !t->src.fill ? t->src.data : NULL;
+		if (t->src.device)
+			return err_set(err, PAWL_EUNSUPPORTED,
+			               "tensor '%s' is on a device; copy it to host memory first", t->info.name);
 	}
 	/* from the end: a CRC is met before its piece, and of several pieces the first counts */
 	for (size_t i = plan->pieces.n; i-- > 0;) {

@@ -13,6 +13,7 @@
 
 #include "base/text.h"
 #include "helpers/comma_locale.h"
+#include "pawl.h"
 
 #define COUNT(rows) (sizeof(rows) / sizeof((rows)[0]))
 
@@ -386,11 +387,41 @@ test_numbers_do_not_depend_on_the_locale(void **state)
 	comma_locale_reset();
 }
 
+static void
+test_sizes_and_durations(void **state)
+{
+	(void)state;
+	const struct {
+		const char *text;
+		double nbytes, seconds; /* -1 = refused */
+	} rows[] = {
+		{"500MB", 5e8, -1},  {"2GiB", 0x1p31, -1}, {"2G", 0x1p31, -1}, {"1.5kB/s", 1500, -1},
+		{"7", 7, 7},         {"0", 0, 0},          {"90s", -1, 90},    {"5 min", -1, 300},
+		{"250ms", -1, 0.25}, {"2w", -1, 1209600},  {"", -1, -1},       {"GB", -1, -1},
+		{"-1s", -1, -1},     {"0x10", -1, -1},     {"0.5B", -1, -1},   {"1e30GB", -1, -1},
+		{"1 GBs", -1, -1},   {"1  h", -1, -1},     {"nan", -1, -1},    {"/s", -1, -1},
+	};
+
+	for (size_t i = 0; i < COUNT(rows); i++) {
+		uint64_t nbytes = 0;
+		double seconds = 0;
+		int rc = pawl_parse_bytes(rows[i].text, &nbytes, NULL);
+
+		assert_int_equal(rc, rows[i].nbytes < 0 ? PAWL_EUSAGE : 0);
+		assert_true(rc < 0 || (double)nbytes == rows[i].nbytes);
+		rc = pawl_parse_seconds(rows[i].text, &seconds, NULL);
+		assert_int_equal(rc, rows[i].seconds < 0 ? PAWL_EUSAGE : 0);
+		assert_true(rc < 0 || seconds == rows[i].seconds);
+	}
+	assert_int_equal(pawl_parse_bytes(NULL, NULL, NULL), PAWL_EUSAGE);
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_globs),
+		cmocka_unit_test(test_sizes_and_durations),
 		cmocka_unit_test(test_globs_agree_with_their_definition),
 		cmocka_unit_test(test_P16_a_hostile_glob_ends),
 		cmocka_unit_test(test_P17_components),

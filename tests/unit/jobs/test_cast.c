@@ -12,9 +12,9 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "jobs/convert/cast.h"
+#include "layout/cast.h"
 #include "jobs/diff/numbers.h"
-#include "jobs/convert/rename.h"
+#include "layout/rename.h"
 
 static uint16_t
 half_of(double value, int from, int to)

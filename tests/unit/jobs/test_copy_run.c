@@ -175,11 +175,11 @@ test_what_lies_in_a_mirror_alone_is_brought_over_too(void **state)
 	struct small_run *r = *state;
 	struct pawl_retention keep = PAWL_RETENTION_INIT;
 	static char mirror[200];
-	static const char *const mirrors[] = {mirror};
+	static const struct pawl_mirror mirrors[] = {{.url = mirror}};
 
 	snprintf(mirror, sizeof(mirror), "%s", beside(r, "mirror"));
-	r->opts.mirrors.urls = mirrors;
-	r->opts.mirrors.n_urls = 1;
+	r->opts.mirrors.list = mirrors;
+	r->opts.mirrors.n = 1;
 	begin(r);
 	OK(pawl_wait_level(r->run, PAWL_LEVEL_REMOTE, -1, err));
 	keep.num_to_keep = 1;

@@ -122,11 +122,11 @@ check_tensor(const struct file *file, const char *name, int dtype, const void *d
 }
 
 static int
-export_to(struct fixture *f, const char *name, const struct pawl_export_opts *opts, struct pawl_error *err)
+export_to(struct fixture *f, const char *name, const struct pawl_convert_opts *opts, struct pawl_error *err)
 {
 	char path[256];
 	snprintf(path, sizeof path, "%s/%s", f->out, name);
-	return pawl_export(f->made.run, 1, path, opts, NULL, err);
+	return pawl_convert(f->made.run, 1, path, opts, NULL, NULL, err);
 }
 
 static size_t
@@ -150,7 +150,7 @@ test_everything_in_one_file_tied_tensors_once(void **state)
 	struct pawl_meter meter = {0};
 	char path[256];
 	snprintf(path, sizeof path, "%s/model.safetensors", f->out);
-	made_check(pawl_export(f->made.run, 1, path, NULL, &meter, &err), &err);
+	made_check(pawl_convert(f->made.run, 1, path, NULL, &meter, NULL, &err), &err);
 	load(f, "model.safetensors", &file);
 	assert_int_equal(file.table.n_tensors, 5);
 	check_tensor(&file, "model/a.weight", PAWL_F32, f->weight, sizeof f->weight);
@@ -168,7 +168,7 @@ test_names_are_selected_stripped_and_dotted(void **state)
 {
 	struct fixture *f = *state;
 	PAWL_CLEAN(file_clear) struct file file = {0};
-	struct pawl_export_opts opts = PAWL_EXPORT_OPTS_INIT;
+	struct pawl_convert_opts opts = PAWL_CONVERT_OPTS_INIT;
 	const char *globs[] = {"model/layer", "model/head"};
 	struct pawl_error err = {0};
 	opts.include = globs;
@@ -192,7 +192,7 @@ static void
 test_a_shard_set_has_an_index_of_the_usual_form(void **state)
 {
 	struct fixture *f = *state;
-	struct pawl_export_opts opts = PAWL_EXPORT_OPTS_INIT;
+	struct pawl_convert_opts opts = PAWL_CONVERT_OPTS_INIT;
 	struct pawl_error err = {0};
 	PAWL_CLEAN(bump_clear) struct bump memory = {0};
 	PAWL_CLEAN(buf_clear) struct buf text = {0};
@@ -236,7 +236,7 @@ static void
 test_nothing_is_replaced_unless_asked_for(void **state)
 {
 	struct fixture *f = *state;
-	struct pawl_export_opts opts = PAWL_EXPORT_OPTS_INIT;
+	struct pawl_convert_opts opts = PAWL_CONVERT_OPTS_INIT;
 	struct pawl_error err = {0};
 	char path[256], byte = 0;
 	PAWL_CLEAN(file_clear) struct file file = {0};
@@ -267,12 +267,12 @@ static void
 test_P1_damage_leaves_no_file(void **state)
 {
 	struct fixture *f = *state;
-	struct pawl_export_opts opts = PAWL_EXPORT_OPTS_INIT;
+	struct pawl_convert_opts opts = PAWL_CONVERT_OPTS_INIT;
 	struct pawl_meter meter = {.cancel = 1};
 	struct pawl_error err = {0};
 	char path[256];
 	snprintf(path, sizeof path, "%s/c.safetensors", f->out);
-	assert_int_equal(pawl_export(f->made.run, 1, path, NULL, &meter, &err), PAWL_ECANCELLED);
+	assert_int_equal(pawl_convert(f->made.run, 1, path, NULL, &meter, NULL, &err), PAWL_ECANCELLED);
 	made_flip(&f->made, 1, "rank00001-00000.safetensors", 4100, 1);
 	assert_int_equal(export_to(f, "a.safetensors", NULL, &err), PAWL_ECORRUPT);
 	assert_non_null(strstr(err.message, "checkpoint_000001"));
@@ -293,9 +293,9 @@ test_targets_that_cannot_be_written_are_refused(void **state)
 	struct fixture *f = *state;
 	struct pawl_error err = {0};
 	assert_int_equal(export_to(f, "no/such/folder.safetensors", NULL, &err), PAWL_ENOTFOUND);
-	assert_int_equal(pawl_export(f->made.run, 1, "", NULL, NULL, &err), PAWL_EUSAGE);
-	assert_int_equal(pawl_export(f->made.run, 9, "x.safetensors", NULL, NULL, &err), PAWL_ENOTFOUND);
-	assert_int_equal(pawl_export(NULL, 1, "x.safetensors", NULL, NULL, &err), PAWL_EUSAGE);
+	assert_int_equal(pawl_convert(f->made.run, 1, "", NULL, NULL, NULL, &err), PAWL_EUSAGE);
+	assert_int_equal(pawl_convert(f->made.run, 9, "x.safetensors", NULL, NULL, NULL, &err), PAWL_ENOTFOUND);
+	assert_int_equal(pawl_convert(NULL, 1, "x.safetensors", NULL, NULL, NULL, &err), PAWL_EUSAGE);
 	/* A folder takes the usual name. */
 	made_check(export_to(f, "", NULL, &err), &err);
 	char path[256];
@@ -307,7 +307,7 @@ static void
 test_two_tensors_never_get_one_name(void **state)
 {
 	struct fixture *f = *state;
-	struct pawl_export_opts opts = PAWL_EXPORT_OPTS_INIT;
+	struct pawl_convert_opts opts = PAWL_CONVERT_OPTS_INIT;
 	struct pawl_error err = {0};
 	struct pawl_state *s = NULL;
 	char path[256];
@@ -318,7 +318,7 @@ test_two_tensors_never_get_one_name(void **state)
 	pawl_state_free(s);
 	opts.dots = 1;
 	snprintf(path, sizeof path, "%s/x.safetensors", f->out);
-	assert_int_equal(pawl_export(f->made.run, 2, path, &opts, NULL, &err), PAWL_EEXISTS);
+	assert_int_equal(pawl_convert(f->made.run, 2, path, &opts, NULL, NULL, &err), PAWL_EEXISTS);
 	assert_non_null(strstr(err.message, "a.b"));
 	assert_int_equal(count_files(f->out), 0);
 }
@@ -342,7 +342,7 @@ test_P16_tensors_larger_than_the_memory_used(void **state)
 	make_checkpoint(f->made.run, &(struct made_opts){.id = 2, .block_bytes = 1 << 20, .ranks = 2, .grid = {3}}, s);
 	pawl_state_free(s);
 	snprintf(path, sizeof path, "%s/big.safetensors", f->out);
-	made_check(pawl_export(f->made.run, 2, path, NULL, NULL, &err), &err);
+	made_check(pawl_convert(f->made.run, 2, path, NULL, NULL, NULL, &err), &err);
 	file.bytes.max = 0;
 	made_check(fd_read_file(AT_FDCWD, path, 1 << 28, &file.bytes, &err), &err);
 	assert_int_equal(file.bytes.len, 4096 + n * 4 + 200);

@@ -26,24 +26,24 @@ diff_two(struct bed *b, struct pawl_error *err)
 static int
 export_file(struct bed *b, struct pawl_error *err)
 {
-	struct pawl_export_opts opts = PAWL_EXPORT_OPTS_INIT;
+	struct pawl_convert_opts opts = PAWL_CONVERT_OPTS_INIT;
 	const char *include[] = {"model/*"};
 
 	opts.include = include;
 	opts.n_include = 1;
 	opts.strip_prefix = "model/";
 	opts.overwrite = 1;
-	return pawl_export(b->run, 2, small_path(&b->files, "model.safetensors").text, &opts, NULL, err);
+	return pawl_convert(b->run, 2, small_path(&b->files, "model.safetensors").text, &opts, NULL, NULL, err);
 }
 
 static int
 export_shards(struct bed *b, struct pawl_error *err)
 {
-	struct pawl_export_opts opts = PAWL_EXPORT_OPTS_INIT;
+	struct pawl_convert_opts opts = PAWL_CONVERT_OPTS_INIT;
 
 	opts.max_shard_bytes = 100000;
 	opts.overwrite = 1;
-	return pawl_export(b->run, 2, small_path(&b->files, "shards").text, &opts, NULL, err);
+	return pawl_convert(b->run, 2, small_path(&b->files, "shards").text, &opts, NULL, NULL, err);
 }
 
 /* Where a checkpoint is written again: next to the run. */

@@ -57,7 +57,7 @@ test_a_call_that_succeeds_leaves_the_error_alone(void **state)
 	for (int64_t step = 1; step <= 2; step++)
 		small_save(r, step, 0.5);
 	QUIET(pawl_diff_open(r->run, 1, r->run, 2, NULL, &diff, err));
-	QUIET(pawl_export(r->run, 2, target.text, NULL, NULL, err));
+	QUIET(pawl_convert(r->run, 2, target.text, NULL, NULL, NULL, err));
 	pawl_diff_free(diff);
 }
 

@@ -450,7 +450,7 @@ test_E4_latest_is_kept_besides_the_best_unless_dropped(void **state)
 	p.drop_latest = 1;
 	ASSERT_KEPT("1 2", &p, 0.9, 0.8, 0.2, 0.1);
 	p = (struct pawl_retention){.keep_every = 3, .drop_latest = 1}; /* lifts no other rule's protection */
-	ASSERT_KEPT("3 5", &p, 0, 0, 0, 0, 0);
+	ASSERT_KEPT("1 3 5", &p, 0, 0, 0, 0, 0);
 }
 
 static void
@@ -513,14 +513,87 @@ test_R141_every_m_steps(void **state)
 	struct list l;
 	char text[64];
 
-	ASSERT_KEPT("2 4 5", &p, 0, 0, 0, 0, 0);
+	ASSERT_KEPT("1 2 4 5", &p, 0, 0, 0, 0, 0);
 	list_fill(&l, scores, COUNT(scores));
 	l.items[0].step = INT64_MIN; /* even */
 	l.items[1].step = -3;
 	l.items[2].step = 0;
-	assert_string_equal(kept(&l, &p, 0, text), "1 3 4 5");
+	assert_string_equal(kept(&l, &p, 0, text), "1 2 3 4 5");
 	p.keep_every = UINT64_MAX;
-	assert_string_equal(kept(&l, &p, 0, text), "3 5");
+	assert_string_equal(kept(&l, &p, 0, text), "1 3 5");
+}
+
+static void
+test_R141_one_in_every_m_steps_also_off_the_multiples(void **state)
+{
+	(void)state;
+	struct pawl_retention p = {.keep_every = 1000};
+	const double scores[] = {0, 0, 0, 0, 0, 0};
+	const int64_t steps[] = {999, 1499, 1999, 2500, 2999, 2999};
+	struct list l;
+	char text[64];
+
+	list_fill(&l, scores, COUNT(scores));
+	for (size_t i = 0; i < COUNT(steps); i++)
+		l.items[i].step = steps[i];
+	assert_string_equal(kept(&l, &p, 0, text), "1 2 4 6");
+	assert_string_equal(l.out[1].reason, "step 1499 is the first after a multiple of 1000");
+	assert_string_equal(l.out[2].reason, "step 1999 is not the first after a multiple of 1000");
+
+	size_t n = 0; /* what was kept is kept again */
+	for (size_t i = 0; i < l.n; i++)
+		if (l.out[i].keep)
+			l.items[n++] = l.items[i];
+	l.n = n;
+	assert_string_equal(kept(&l, &p, 0, text), "1 2 4 6");
+}
+
+static void
+test_R141_one_an_hour_a_day_and_a_week(void **state)
+{
+	(void)state;
+	const double scores[] = {0, 0, 0, 0, 0, 0};
+	const double hours[] = {0, 0.5, 1, 25, 26, 200};
+	struct pawl_retention p = {.keep_hourly = 1000 * 3600};
+	struct list l;
+	char text[64];
+
+	list_fill(&l, scores, COUNT(scores));
+	for (size_t i = 0; i < COUNT(hours); i++)
+		l.items[i].unix_seconds = hours[i] * 3600;
+	assert_string_equal(kept(&l, &p, 200 * 3600, text), "1 3 4 5 6");
+	assert_string_equal(l.out[0].reason, "first of its hour");
+	assert_string_equal(l.out[1].reason, "not the first of its hour");
+	p = (struct pawl_retention){.keep_daily = 1000 * 3600};
+	assert_string_equal(kept(&l, &p, 200 * 3600, text), "1 4 6");
+	p = (struct pawl_retention){.keep_weekly = 1000 * 3600, .keep_hourly = 175 * 3600};
+	assert_string_equal(kept(&l, &p, 200 * 3600, text), "1 5 6"); /* 25 h is 175 hours ago */
+	assert_string_equal(l.out[5].reason, "latest, first of its hour, first of its week");
+	p = (struct pawl_retention){.keep_weekly = -1};
+	assert_int_equal(retain_check(&p, NULL), PAWL_EUSAGE);
+}
+
+static int
+no_rule(void *arg, const struct pawl_candidate *candidates, size_t n, unsigned char *keep, struct pawl_error *err)
+{
+	(void)arg, (void)candidates, (void)n, (void)keep, (void)err;
+	return 0;
+}
+
+static void
+test_a_rule_of_the_caller_keeps_what_it_names(void **state)
+{
+	(void)state;
+	struct pawl_retention p = {.keep = no_rule};
+	const double scores[] = {0, 0, 0};
+	struct list l;
+	char text[64];
+
+	list_fill(&l, scores, COUNT(scores));
+	l.items[1].ruled = true;
+	assert_string_equal(kept(&l, &p, 0, text), "2 3");
+	assert_string_equal(l.out[0].reason, "not kept by the caller's rule");
+	assert_string_equal(l.out[1].reason, "kept by the caller's rule");
 }
 
 static void
@@ -630,9 +703,9 @@ test_R141_rules_are_united(void **state)
 	p.keep_best = 1;
 	p.keep_last = 2;
 	p.keep_every = 3;
-	ASSERT_KEPT("2 3 5 6", &p, 0.1, 0.9, 0.3, 0.4, 0.5, 0.6);
+	ASSERT_KEPT("1 2 3 5 6", &p, 0.1, 0.9, 0.3, 0.4, 0.5, 0.6);
 	p.num_to_keep = 2; /* two rules for the same list: the longer one counts */
-	ASSERT_KEPT("2 3 5 6", &p, 0.1, 0.9, 0.3, 0.4, 0.5, 0.6);
+	ASSERT_KEPT("1 2 3 5 6", &p, 0.1, 0.9, 0.3, 0.4, 0.5, 0.6);
 	p.keep_every = 0;
 	ASSERT_KEPT("1 2 5 6", &p, 0.8, 0.9, 0.3, 0.4, 0.5, 0.6);
 	p = (struct pawl_retention){.num_to_keep = 1, .keep_last = 3};
@@ -657,10 +730,10 @@ test_R141_reasons_are_for_people(void **state)
 	struct pawl_retention p = best_policy(3);
 	const double scores[] = {0.1, 0.9, 0.8, NAN, 0.7, 0.2};
 	const char *const expected[] = {
-		"not among the best 3 by accuracy, step 200 is not a multiple of 400, not younger than 3600 s",
+		"step 200 is the first after a multiple of 400",
 		"pinned, best 1 of 3 by accuracy, step 400 is a multiple of 400",
 		"best 2 of 3 by accuracy",
-		"not among the best 3 by accuracy (no score), step 500 is not a multiple of 400, not younger than 3600 s",
+		"not among the best 3 by accuracy (no score), step 500 is not the first after a multiple of 400, not younger than 3600 s",
 		"held by a reader, best 3 of 3 by accuracy, younger than 3600 s",
 		"latest, younger than 3600 s",
 	};
@@ -677,7 +750,7 @@ test_R141_reasons_are_for_people(void **state)
 	l.items[4].held = true;
 	p.keep_every = 400;
 	p.keep_seconds = 3600;
-	assert_string_equal(kept(&l, &p, 5001, text), "2 3 5 6");
+	assert_string_equal(kept(&l, &p, 5001, text), "1 2 3 5 6");
 	for (size_t i = 0; i < l.n; i++)
 		assert_string_equal(l.out[i].reason, expected[i]);
 
@@ -819,6 +892,9 @@ main(void)
 		cmocka_unit_test(test_E5_R155_late_scores_reorder),
 		cmocka_unit_test(test_R155_several_attributes_order_lexicographically),
 		cmocka_unit_test(test_R141_every_m_steps),
+		cmocka_unit_test(test_R141_one_in_every_m_steps_also_off_the_multiples),
+		cmocka_unit_test(test_R141_one_an_hour_a_day_and_a_week),
+		cmocka_unit_test(test_a_rule_of_the_caller_keeps_what_it_names),
 		cmocka_unit_test(test_R141_younger_than),
 		cmocka_unit_test(test_R141_P6_pins_and_holds_stand_above_all_rules),
 		cmocka_unit_test(test_R95_P6_only_what_every_mirror_has_goes),

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "policy/retain.h"
@@ -163,7 +164,9 @@ oracle_decide(const struct pawl_retention *p, const struct world *w, bool keep[M
 		keep[i] = it->pinned || it->held || i == champion || i + 1 == sound;
 		keep[i] |= newer == 0 && !(p->drop_latest && best_n);
 		keep[i] |= rivals < best_n || newer < last_n;
-		keep[i] |= p->keep_every && it->step % (int64_t)p->keep_every == 0;
+		keep[i] |= p->keep_every && (i == 0 || it->step % (int64_t)p->keep_every == 0 ||
+		                             llabs(it->step) / (int64_t)p->keep_every !=
+		                                     llabs(w->items[i - 1].step) / (int64_t)p->keep_every);
 		keep[i] |= p->keep_seconds > 0 && w->now - it->unix_seconds < p->keep_seconds;
 		keep[i] |= !best_n && !last_n && !p->keep_every && p->keep_seconds <= 0;
 		sum += keep[i] ? it->bytes : 0;

@@ -427,12 +427,32 @@ test_P10_a_second_process_of_a_rank_is_refused(void **state)
 	expect_listed(*state, 1u << 1 | 1u << 2);
 }
 
+/* The first digits of the running attempt's token, with which the names of its folders begin. */
+static void
+read_attempt(const char *root, char ret[9])
+{
+	char path[400], text[200] = "";
+
+	snprintf(path, sizeof(path), "%s/.pawl/meet/attempt.json", root);
+	FILE *file = fopen(path, "r");
+
+	if (file) {
+		text[fread(text, 1, sizeof(text) - 1, file)] = 0;
+		fclose(file);
+	}
+	const char *token = strstr(text, "\"token\":\"");
+
+	snprintf(ret, 9, "%s", token ? token + strlen("\"token\":\"") : "?");
+}
+
 /* A part of a rank is there (its packs are written). */
 static bool
 has_part(const char *root, int rank)
 {
-	char path[400], wanted[32];
+	char path[400], wanted[32], attempt[9];
 	bool found = false;
+
+	read_attempt(root, attempt);
 
 	snprintf(path, sizeof(path), "%s/.pawl/meet", root);
 	snprintf(wanted, sizeof(wanted), "part-%05d-", rank);
@@ -441,7 +461,7 @@ has_part(const char *root, int rank)
 	for (struct dirent *e; meet && (e = readdir(meet));) {
 		char inner[700];
 
-		if (strlen(e->d_name) != 32)
+		if (strlen(e->d_name) != 32 || strncmp(e->d_name, attempt, 8) != 0)
 			continue;
 		snprintf(inner, sizeof(inner), "%s/%s", path, e->d_name);
 		DIR *save = opendir(inner);

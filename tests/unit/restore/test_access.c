@@ -285,12 +285,12 @@ test_R137_no_permission_in_a_mirror_is_an_access_error(void **state)
 {
 	struct small_run *r = *state;
 	struct small_path root = small_path(r, "run"), mirror = small_path(r, "mirror");
-	const char *mirrors[] = {mirror.text};
+	const struct pawl_mirror mirrors[] = {{.url = mirror.text}};
 
 	assert_int_equal(chmod(r->root, 0755), 0);
 	r->opts.root = root.text;
-	r->opts.mirrors.urls = mirrors;
-	r->opts.mirrors.n_urls = 1;
+	r->opts.mirrors.list = mirrors;
+	r->opts.mirrors.n = 1;
 	save_three(r);
 	OK(pawl_close(r->run, err)); /* waits for the uploads */
 	r->run = NULL;

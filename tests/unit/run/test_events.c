@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "base/mem.h"
 #include "run/events.h"
 
 struct fixture {
@@ -25,6 +26,7 @@ setup(void **state)
 
 	f = (struct fixture){.self.attempt = 3};
 	pthread_mutex_init(&f.events.lock, NULL);
+	pthread_mutex_init(&f.events.queue_lock, NULL);
 	*state = &f;
 	return store_open("mem:", true, false, &f.store, &f.err);
 }
@@ -62,6 +64,23 @@ test_a_writer_finds_its_events(void **state)
 }
 
 static void
+test_events_are_taken_once_the_oldest_first(void **state)
+{
+	struct fixture *f = *state;
+	char *line;
+
+	events_open(&f->events, f->store, &f->self, false, false); /* taken also where none are written */
+	for (int i = 0; i < 1002; i++)
+		events_add(&f->events, i < 2 ? "gc" : "remove", "");
+	for (int i = 0; i < 1000; i++) {
+		line = events_take(&f->events);
+		assert_non_null(strstr(line, "\"what\":\"remove\""));
+		mem_free(line);
+	}
+	assert_null(events_take(&f->events));
+}
+
+static void
 test_P8_a_reader_reads_events_and_writes_none(void **state)
 {
 	struct fixture *f = *state;
@@ -93,6 +112,7 @@ main(void)
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
 		T(test_a_writer_finds_its_events),
+		T(test_events_are_taken_once_the_oldest_first),
 		T(test_P8_a_reader_reads_events_and_writes_none),
 		T(test_P8_a_single_checkpoint_has_no_events),
 	};

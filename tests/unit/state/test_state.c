@@ -103,6 +103,36 @@ float_of_bits(uint64_t bits)
 /* ------------------------------------------------------------- round trips */
 
 static void
+test_kinds_come_back_with_their_values(void **unused)
+{
+	(void)unused;
+	struct pawl_error err = {0};
+	struct pawl_state *s = NULL;
+	struct pawl_scalar key = {.type = PAWL_STR, .ptr = "d", .len = 1},
+			   day = {.type = PAWL_STR, .ptr = "x", .len = 1};
+
+	assert_int_equal(pawl_state_new(&s, &err), 0);
+	assert_int_equal(pawl_state_kind(s, "namedtuple", &err), 0);
+	assert_int_equal(pawl_state_begin(s, PAWL_DICT, &err), 0);
+	assert_int_equal(pawl_state_key(s, &key, &err), 0);
+	assert_int_equal(pawl_state_kind(s, "date", &err), 0);
+	assert_int_equal(pawl_state_add(s, &day, &err), 0);
+	key.ptr = "s";
+	assert_int_equal(pawl_state_key(s, &key, &err), 0);
+	assert_int_equal(pawl_state_kind(s, "set", &err), 0);
+	assert_int_equal(pawl_state_begin(s, PAWL_TUPLE, &err), 0);
+	assert_int_equal(pawl_state_end(s, &err), 0);
+	assert_int_equal(pawl_state_end(s, &err), 0);
+	assert_string_equal(pawl_node_kind(pawl_state_root(s)), "namedtuple");
+	char *json = round_trip(s);
+	assert_string_equal(json, "{\"$value\":{\"d\":{\"$value\":\"x\",\"as\":\"date\"},"
+	                          "\"s\":{\"$value\":{\"$tuple\":[]},\"as\":\"set\"}},\"as\":\"namedtuple\"}");
+	free(json);
+	assert_int_equal(pawl_state_kind(s, "a kind of more than thirty-two bytes", &err), PAWL_EUSAGE);
+	pawl_state_free(s);
+}
+
+static void
 test_P1_every_scalar_comes_back_bit_for_bit(void **unused)
 {
 	(void)unused;
@@ -1127,6 +1157,7 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_kinds_come_back_with_their_values),
 		cmocka_unit_test(test_P1_every_scalar_comes_back_bit_for_bit),
 		cmocka_unit_test(test_an_int_given_as_text_is_the_same_int),
 		cmocka_unit_test(test_text_that_is_no_int_is_refused),

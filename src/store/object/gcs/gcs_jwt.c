@@ -6,13 +6,12 @@
 #include "store/object/gcs/gcs_cred.h"
 
 #include <inttypes.h>
-#include <openssl/evp.h>
-#include <openssl/pem.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "store/object/libs.h"
 
 #define SCOPE "https://www.googleapis.com/auth/devstorage.read_write"
 #define LIFE_SECONDS 3600
@@ -69,23 +68,23 @@ no_password(char *buf, int size, int rwflag, void *arg)
 	return 0;
 }
 
-static EVP_PKEY *
+static struct evp_pkey_st *
 read_key(const char *pem)
 {
-	BIO *bio = BIO_new_mem_buf(pem, (int)strlen(pem));
-	EVP_PKEY *key = bio != NULL ? PEM_read_bio_PrivateKey(bio, NULL, no_password, NULL) : NULL;
-	BIO_free(bio);
+	struct bio_st *bio = libs()->BIO_new_mem_buf(pem, (int)strlen(pem));
+	struct evp_pkey_st *key = bio != NULL ? libs()->PEM_read_bio_PrivateKey(bio, NULL, no_password, NULL) : NULL;
+	libs()->BIO_free(bio);
 	return key;
 }
 
 static int
-sign(EVP_PKEY *key, const struct buf *text, unsigned char *out, size_t *ret_len, struct pawl_error *err)
+sign(struct evp_pkey_st *key, const struct buf *text, unsigned char *out, size_t *ret_len, struct pawl_error *err)
 {
-	EVP_MD_CTX *context = EVP_MD_CTX_new();
-	int ok = context != NULL && EVP_DigestSignInit(context, NULL, EVP_sha256(), NULL, key) == 1;
+	struct evp_md_ctx_st *context = libs()->EVP_MD_CTX_new();
+	int ok = context != NULL && libs()->EVP_DigestSignInit(context, NULL, libs()->EVP_sha256(), NULL, key) == 1;
 	*ret_len = MAX_SIGNATURE_BYTES;
-	ok = ok && EVP_DigestSign(context, out, ret_len, (const unsigned char *)text->ptr, text->len) == 1;
-	EVP_MD_CTX_free(context);
+	ok = ok && libs()->EVP_DigestSign(context, out, ret_len, (const unsigned char *)text->ptr, text->len) == 1;
+	libs()->EVP_MD_CTX_free(context);
 	return ok ? 0 : err_set(err, PAWL_EAUTH, "the private key of the service account cannot sign");
 }
 
@@ -95,9 +94,11 @@ gcs_jwt(const char *email, const char *key_id, const char *key_pem, const char *
 {
 	unsigned char signature[MAX_SIGNATURE_BYTES];
 	size_t len = 0;
-	EVP_PKEY *key = read_key(key_pem);
-	if (key == NULL || EVP_PKEY_base_id(key) != EVP_PKEY_RSA || EVP_PKEY_size(key) > MAX_SIGNATURE_BYTES) {
-		EVP_PKEY_free(key);
+	TRY(libs_load(err));
+	struct evp_pkey_st *key = read_key(key_pem);
+	if (key == NULL || libs()->EVP_PKEY_get_base_id(key) != LIBS_RSA ||
+	    libs()->EVP_PKEY_get_size(key) > MAX_SIGNATURE_BYTES) {
+		libs()->EVP_PKEY_free(key);
 		return err_set(err, PAWL_EAUTH, "the private key of the service account is malformed");
 	}
 	put_header(out, key_id);
@@ -106,7 +107,7 @@ gcs_jwt(const char *email, const char *key_id, const char *key_pem, const char *
 	int rc = buf_check(out, "service account", err);
 	if (rc == 0)
 		rc = sign(key, out, signature, &len, err);
-	EVP_PKEY_free(key);
+	libs()->EVP_PKEY_free(key);
 	TRY(rc);
 	buf_putc(out, '.');
 	put_base64url(out, signature, len);

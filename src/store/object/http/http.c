@@ -12,7 +12,6 @@
 #include "store/object/http/http.h"
 
 #include <ctype.h>
-#include <curl/curl.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
@@ -24,11 +23,16 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "store/object/http/http_lane.h"
+#include "store/object/libs.h"
 
 #define MAX_HEAD_BYTES (64u << 10)
 #define MAX_TEXT_BYTES (64u << 10)
 #define POLL_MS 100 /* the longest delay before a cancellation is noticed */
 #define TRANSFER_BYTES (512L << 10)
+/* CURLOPT_PROTOCOLS_STR, which headers before 7.85 lack, and CURLOPT_PROTOCOLS, which later ones
+ * call deprecated. */
+#define PROTOCOLS_STR 10318
+#define PROTOCOLS 181
 
 struct http {
 	struct http_opts opts;
@@ -52,12 +56,6 @@ struct transfer {
 	struct pawl_error err;
 	char message[CURL_ERROR_SIZE];
 };
-
-static void
-init_curl(void)
-{
-	curl_global_init(CURL_GLOBAL_DEFAULT);
-}
 
 /* ------------------------------------------------------------------ lanes */
 
@@ -84,10 +82,7 @@ lane_give_back(struct http *h, struct http_lane *lane)
 int
 http_new(const struct http_opts *opts, struct http **ret, struct pawl_error *err)
 {
-	/* libcurl requires this once in a process, before its first thread. */
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	pthread_once(&once, init_curl);
-
+	TRY(libs_load(err));
 	PAWL_FREE struct http *h = mem_zalloc(1, sizeof *h);
 	if (h == NULL)
 		return err_nomem(err, "http");
@@ -179,7 +174,7 @@ take_body(char *ptr, size_t size, size_t n, void *arg)
 	struct http_call *call = t->call;
 	size_t len = size * n;
 	long status = 0;
-	curl_easy_getinfo(t->easy, CURLINFO_RESPONSE_CODE, &status);
+	libs()->easy_getinfo(t->easy, CURLINFO_RESPONSE_CODE, &status);
 	if (call->dst != NULL && status == call->dst_status) {
 		if (len > call->dst_bytes - t->received) {
 			spoil(t, PAWL_ETRANSIENT, "the answer is longer than what was asked for");
@@ -248,22 +243,22 @@ set_lines(struct transfer *t, struct pawl_error *err)
 {
 	const struct http_call *call = t->call;
 	/* Without this, libcurl waits a second for servers that do not support "100 Continue". */
-	struct curl_slist *lines = curl_slist_append(NULL, "Expect:");
+	struct curl_slist *lines = libs()->slist_append(NULL, "Expect:");
 	for (size_t i = 0; lines != NULL && i < call->n_headers; i++) {
 		const struct http_header *header = &call->headers[i];
 		PAWL_FREE char *line =
 			mem_printf("%s%s%s", header->name, header->value[0] != '\0' ? ": " : ";", header->value);
-		struct curl_slist *longer = line != NULL ? curl_slist_append(lines, line) : NULL;
+		struct curl_slist *longer = line != NULL ? libs()->slist_append(lines, line) : NULL;
 		if (line != NULL)
 			explicit_bzero(line, strlen(line));
 		if (longer == NULL)
-			curl_slist_free_all(lines);
+			libs()->slist_free_all(lines);
 		lines = longer;
 	}
 	if (lines == NULL)
 		return err_nomem(err, "http");
 	t->lines = lines;
-	curl_easy_setopt(t->easy, CURLOPT_HTTPHEADER, lines);
+	libs()->easy_setopt(t->easy, CURLOPT_HTTPHEADER, lines);
 	return 0;
 }
 
@@ -271,34 +266,32 @@ static void
 set_method(CURL *easy, const struct http_call *call)
 {
 	if (strcmp(call->method, "HEAD") == 0) {
-		curl_easy_setopt(easy, CURLOPT_NOBODY, 1L);
+		libs()->easy_setopt(easy, CURLOPT_NOBODY, 1L);
 	} else if (strcmp(call->method, "PUT") == 0) {
-		curl_easy_setopt(easy, CURLOPT_UPLOAD, 1L);
-		curl_easy_setopt(easy, CURLOPT_INFILESIZE_LARGE, (curl_off_t)body_bytes(call));
+		libs()->easy_setopt(easy, CURLOPT_UPLOAD, 1L);
+		libs()->easy_setopt(easy, CURLOPT_INFILESIZE_LARGE, (curl_off_t)body_bytes(call));
 	} else if (strcmp(call->method, "POST") == 0) {
-		curl_easy_setopt(easy, CURLOPT_POST, 1L);
-		curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body_bytes(call));
+		libs()->easy_setopt(easy, CURLOPT_POST, 1L);
+		libs()->easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body_bytes(call));
 	} else {
-		curl_easy_setopt(easy, CURLOPT_HTTPGET, 1L);
-		curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, call->method);
+		libs()->easy_setopt(easy, CURLOPT_HTTPGET, 1L);
+		libs()->easy_setopt(easy, CURLOPT_CUSTOMREQUEST, call->method);
 	}
 }
 
 static void
 set_protocol(CURL *easy, bool https)
 {
-#if LIBCURL_VERSION_NUM >= 0x075500
-	curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, https ? "https" : "http");
-#else
-	curl_easy_setopt(easy, CURLOPT_PROTOCOLS, https ? (long)CURLPROTO_HTTPS : (long)CURLPROTO_HTTP);
-#endif
-	curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
-	curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, 1L);
-	curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 2L);
-	curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
-	curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+	/* Before 7.85 it has only the older option. */
+	if (libs()->easy_setopt(easy, (CURLoption)PROTOCOLS_STR, https ? "https" : "http") != CURLE_OK)
+		libs()->easy_setopt(easy, (CURLoption)PROTOCOLS, https ? (long)CURLPROTO_HTTPS : (long)CURLPROTO_HTTP);
+	libs()->easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
+	libs()->easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, 1L);
+	libs()->easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 2L);
+	libs()->easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+	libs()->easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
 	/* Send exactly the path that was signed: libcurl must not remove "." or "..". */
-	curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L);
+	libs()->easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L);
 }
 
 static void
@@ -309,11 +302,11 @@ set_limits(const struct http *h, CURL *easy, const struct http_call *call)
 		int64_t left = call->deadline_ms - clock_mono_ms();
 		total_ms = left < 1 ? 1 : left < total_ms ? left : total_ms;
 	}
-	curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)total_ms);
-	curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)h->opts.connect_ms);
+	libs()->easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)total_ms);
+	libs()->easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)h->opts.connect_ms);
 	if (!call->slow_answer) {
-		curl_easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, (long)h->opts.low_speed_bytes);
-		curl_easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, (long)h->opts.low_speed_seconds);
+		libs()->easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, (long)h->opts.low_speed_bytes);
+		libs()->easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, (long)h->opts.low_speed_seconds);
 	}
 }
 
@@ -321,18 +314,18 @@ static void
 set_callbacks(struct transfer *t)
 {
 	CURL *easy = t->easy;
-	curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, take_head);
-	curl_easy_setopt(easy, CURLOPT_HEADERDATA, t);
-	curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take_body);
-	curl_easy_setopt(easy, CURLOPT_WRITEDATA, t);
-	curl_easy_setopt(easy, CURLOPT_READFUNCTION, give_body);
-	curl_easy_setopt(easy, CURLOPT_READDATA, t);
-	curl_easy_setopt(easy, CURLOPT_SEEKFUNCTION, rewind_body);
-	curl_easy_setopt(easy, CURLOPT_SEEKDATA, t);
-	curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket);
-	curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, t);
-	curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, http_lane_close_socket);
-	curl_easy_setopt(easy, CURLOPT_CLOSESOCKETDATA, t->lane);
+	libs()->easy_setopt(easy, CURLOPT_HEADERFUNCTION, take_head);
+	libs()->easy_setopt(easy, CURLOPT_HEADERDATA, t);
+	libs()->easy_setopt(easy, CURLOPT_WRITEFUNCTION, take_body);
+	libs()->easy_setopt(easy, CURLOPT_WRITEDATA, t);
+	libs()->easy_setopt(easy, CURLOPT_READFUNCTION, give_body);
+	libs()->easy_setopt(easy, CURLOPT_READDATA, t);
+	libs()->easy_setopt(easy, CURLOPT_SEEKFUNCTION, rewind_body);
+	libs()->easy_setopt(easy, CURLOPT_SEEKDATA, t);
+	libs()->easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket);
+	libs()->easy_setopt(easy, CURLOPT_OPENSOCKETDATA, t);
+	libs()->easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, http_lane_close_socket);
+	libs()->easy_setopt(easy, CURLOPT_CLOSESOCKETDATA, t->lane);
 }
 
 static int
@@ -342,31 +335,32 @@ start(struct http *h, struct http_lane *lane, size_t i, struct transfer *t, stru
 	if (strncmp(call->url, "http://", 7) != 0 && strncmp(call->url, "https://", 8) != 0)
 		return err_set(err, PAWL_EUSAGE, "%.200s: expected http:// or https://", call->url);
 	if (lane->easy[i] == NULL)
-		lane->easy[i] = curl_easy_init();
+		lane->easy[i] = libs()->easy_init();
 	if (lane->easy[i] == NULL)
 		return err_nomem(err, "http");
 	CURL *easy = t->easy = lane->easy[i];
-	curl_easy_reset(easy);
-	curl_easy_setopt(easy, CURLOPT_URL, call->url);
-	curl_easy_setopt(easy, CURLOPT_PRIVATE, t);
-	curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, t->message);
-	curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
-	curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
-	curl_easy_setopt(easy, CURLOPT_USERAGENT, "pawl/" PAWL_VERSION);
-	curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, TRANSFER_BYTES);
-	curl_easy_setopt(easy, CURLOPT_UPLOAD_BUFFERSIZE, TRANSFER_BYTES);
+	libs()->easy_reset(easy);
+	libs()->easy_setopt(easy, CURLOPT_URL, call->url);
+	libs()->easy_setopt(easy, CURLOPT_PRIVATE, t);
+	libs()->easy_setopt(easy, CURLOPT_ERRORBUFFER, t->message);
+	libs()->easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+	libs()->easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
+	libs()->easy_setopt(easy, CURLOPT_USERAGENT, "pawl/" PAWL_VERSION);
+	libs()->easy_setopt(easy, CURLOPT_BUFFERSIZE, TRANSFER_BYTES);
+	libs()->easy_setopt(easy, CURLOPT_UPLOAD_BUFFERSIZE, TRANSFER_BYTES);
 	set_protocol(easy, strncmp(call->url, "https:", 6) == 0);
 	if (h->opts.no_proxy || http_is_loopback_url(call->url))
-		curl_easy_setopt(easy, CURLOPT_PROXY, "");
+		libs()->easy_setopt(easy, CURLOPT_PROXY, "");
 	if (call->fresh)
-		curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, 1L);
-	if (h->ca_bundle != NULL)
-		curl_easy_setopt(easy, CURLOPT_CAINFO, h->ca_bundle);
+		libs()->easy_setopt(easy, CURLOPT_FRESH_CONNECT, 1L);
+	const char *ca_file = h->ca_bundle != NULL ? h->ca_bundle : libs()->ca_file;
+	if (ca_file != NULL)
+		libs()->easy_setopt(easy, CURLOPT_CAINFO, ca_file);
 	set_limits(h, easy, call);
 	set_method(easy, call);
 	set_callbacks(t);
 	TRY(set_lines(t, err));
-	if (curl_multi_add_handle(lane->multi, easy) != CURLM_OK)
+	if (libs()->multi_add_handle(lane->multi, easy) != CURLM_OK)
 		return err_nomem(err, "http");
 	return 0;
 }
@@ -409,7 +403,7 @@ judge(struct transfer *t, struct pawl_error *err)
 		return err_set(err, PAWL_EUSAGE, "%.*s: is a link-local address, which is not allowed", (int)len, host);
 	if (t->code != CURLE_OK)
 		return err_set(err, code_of(t->code), "%.*s: %s", (int)len, host,
-		               t->message[0] != '\0' ? t->message : curl_easy_strerror(t->code));
+		               t->message[0] != '\0' ? t->message : libs()->easy_strerror(t->code));
 	if (call->dst != NULL && call->status == call->dst_status && t->received != call->dst_bytes)
 		return err_set(err, PAWL_ETRANSIENT, "%.*s: the answer has %" PRIu64 " bytes, expected %zu", (int)len,
 		               host, t->received, call->dst_bytes);
@@ -422,13 +416,13 @@ collect(struct http_lane *lane)
 {
 	int left;
 	bool failed = false;
-	for (CURLMsg *msg; (msg = curl_multi_info_read(lane->multi, &left)) != NULL;) {
+	for (CURLMsg *msg; (msg = libs()->multi_info_read(lane->multi, &left)) != NULL;) {
 		struct transfer *t = NULL;
 		long status = 0;
 		if (msg->msg != CURLMSG_DONE)
 			continue;
-		curl_easy_getinfo(msg->easy_handle, CURLINFO_PRIVATE, &t);
-		curl_easy_getinfo(msg->easy_handle, CURLINFO_RESPONSE_CODE, &status);
+		libs()->easy_getinfo(msg->easy_handle, CURLINFO_PRIVATE, &t);
+		libs()->easy_getinfo(msg->easy_handle, CURLINFO_RESPONSE_CODE, &status);
 		t->done = true;
 		t->code = msg->data.result;
 		t->call->status = (int)status;
@@ -451,7 +445,7 @@ drive(struct http_lane *lane, struct transfer *transfers, size_t n, struct pawl_
 {
 	int running = 1;
 	while (running > 0) {
-		if (curl_multi_perform(lane->multi, &running) != CURLM_OK)
+		if (libs()->multi_perform(lane->multi, &running) != CURLM_OK)
 			return err_nomem(err, "http");
 		http_lane_acknowledge(lane);
 		if (collect(lane))
@@ -459,7 +453,7 @@ drive(struct http_lane *lane, struct transfer *transfers, size_t n, struct pawl_
 		if (is_cancelled(transfers, n))
 			return err_set(err, PAWL_ECANCELLED, "the request was cancelled");
 		if (running > 0)
-			curl_multi_poll(lane->multi, NULL, 0, POLL_MS, NULL);
+			libs()->multi_poll(lane->multi, NULL, 0, POLL_MS, NULL);
 	}
 	for (size_t i = 0; i < n; i++)
 		if (transfers[i].done)
@@ -504,12 +498,12 @@ end(struct http_lane *lane, struct transfer *transfers, size_t n)
 	for (size_t i = 0; i < n; i++) {
 		struct transfer *t = &transfers[i];
 		if (t->easy != NULL)
-			curl_multi_remove_handle(lane->multi, t->easy);
+			libs()->multi_remove_handle(lane->multi, t->easy);
 		for (struct curl_slist *line = t->lines; line != NULL; line = line->next)
 			explicit_bzero(line->data, strlen(line->data));
 		if (t->easy != NULL)
-			curl_easy_reset(t->easy);
-		curl_slist_free_all(t->lines);
+			libs()->easy_reset(t->easy);
+		libs()->slist_free_all(t->lines);
 	}
 }
 

@@ -28,8 +28,8 @@ struct http_opts {
 	unsigned low_speed_seconds; /* 0 = 60 */
 	unsigned total_seconds;     /* of one call; 0 = 3,600 */
 	const char *ca_bundle;      /* certificates to trust; NULL = those of the system. Copied */
-	bool no_proxy;              /* also ignores the proxy variables of the environment; so does every loopback URL */
-	bool link_local;            /* 169.254/16 and fe80::/10 are allowed (metadata services only) */
+	bool no_proxy;   /* also ignores the proxy variables of the environment; so does every loopback URL */
+	bool link_local; /* 169.254/16 and fe80::/10 are allowed (metadata services only) */
 };
 
 struct http_header {

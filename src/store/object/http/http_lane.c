@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "store/object/libs.h"
 
 struct http_lane *
 http_lane_new(void)
@@ -15,12 +16,12 @@ http_lane_new(void)
 	struct http_lane *lane = mem_zalloc(1, sizeof *lane);
 	if (lane == NULL)
 		return NULL;
-	lane->multi = curl_multi_init();
+	lane->multi = libs()->multi_init();
 	if (lane->multi == NULL) {
 		http_lane_free(lane);
 		return NULL;
 	}
-	curl_multi_setopt(lane->multi, CURLMOPT_MAXCONNECTS, (long)HTTP_MAX_PARALLEL);
+	libs()->multi_setopt(lane->multi, CURLMOPT_MAXCONNECTS, (long)HTTP_MAX_PARALLEL);
 	return lane;
 }
 
@@ -30,9 +31,9 @@ http_lane_free(struct http_lane *lane)
 	if (lane == NULL)
 		return;
 	for (size_t i = 0; i < HTTP_MAX_PARALLEL; i++)
-		curl_easy_cleanup(lane->easy[i]);
+		libs()->easy_cleanup(lane->easy[i]);
 	if (lane->multi != NULL)
-		curl_multi_cleanup(lane->multi);
+		libs()->multi_cleanup(lane->multi);
 	mem_free(lane);
 }
 

@@ -20,7 +20,7 @@ struct http_lane {
 	bool has_answers; /* an answer has begun since they were last acknowledged */
 };
 
-struct http_lane *http_lane_new(void);        /* NULL: out of memory */
+struct http_lane *http_lane_new(void);       /* NULL: out of memory */
 void http_lane_free(struct http_lane *lane); /* NULL is fine */
 curl_socket_t http_lane_open_socket(struct http_lane *lane, const struct curl_sockaddr *address);
 /* A curl_closesocket_callback. Connections outlive the transfer that opened them, so its argument

@@ -3,8 +3,6 @@
 #include "store/object/s3/sigv4.h"
 
 #include <ctype.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +11,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "store/object/libs.h"
 
 #define HASH_BYTES 32
 
@@ -34,24 +33,26 @@ to_hex(const unsigned char *bytes, size_t n, char *out)
 }
 
 static int
-digest(const EVP_MD *kind, const struct pawl_slice *parts, size_t n, unsigned char *out, unsigned *ret_len,
+digest(bool md5, const struct pawl_slice *parts, size_t n, unsigned char *out, unsigned *ret_len,
        struct pawl_error *err)
 {
-	EVP_MD_CTX *context = EVP_MD_CTX_new();
-	int ok = context != NULL && EVP_DigestInit_ex(context, kind, NULL);
+	TRY(libs_load(err));
+	const struct evp_md_st *kind = md5 ? libs()->EVP_md5() : libs()->EVP_sha256();
+	struct evp_md_ctx_st *context = libs()->EVP_MD_CTX_new();
+	int ok = context != NULL && libs()->EVP_DigestInit_ex(context, kind, NULL);
 	for (size_t i = 0; ok && i < n; i++)
-		ok = EVP_DigestUpdate(context, parts[i].ptr, parts[i].len);
-	ok = ok && EVP_DigestFinal_ex(context, out, ret_len);
-	EVP_MD_CTX_free(context);
+		ok = libs()->EVP_DigestUpdate(context, parts[i].ptr, parts[i].len);
+	ok = ok && libs()->EVP_DigestFinal_ex(context, out, ret_len);
+	libs()->EVP_MD_CTX_free(context);
 	return ok ? 0 : crypto_failed(err);
 }
 
 int
 sigv4_sha256(const struct pawl_slice *parts, size_t n, unsigned char out[HASH_BYTES], struct pawl_error *err)
 {
-	unsigned char hash[EVP_MAX_MD_SIZE];
+	unsigned char hash[LIBS_MAX_DIGEST];
 	unsigned len;
-	TRY(digest(EVP_sha256(), parts, n, hash, &len, err));
+	TRY(digest(false, parts, n, hash, &len, err));
 	memcpy(out, hash, HASH_BYTES);
 	return 0;
 }
@@ -77,9 +78,9 @@ sigv4_payload(const struct pawl_slice *parts, size_t n, bool sign, char out[65],
 int
 sigv4_md5(const struct pawl_slice *parts, size_t n, unsigned char out[16], struct pawl_error *err)
 {
-	unsigned char hash[EVP_MAX_MD_SIZE];
+	unsigned char hash[LIBS_MAX_DIGEST];
 	unsigned len;
-	TRY(digest(EVP_md5(), parts, n, hash, &len, err));
+	TRY(digest(true, parts, n, hash, &len, err));
 	memcpy(out, hash, 16);
 	return 0;
 }
@@ -88,9 +89,10 @@ int
 sigv4_hmac(const void *key, size_t key_len, const char *text, size_t len, unsigned char out[HASH_BYTES],
            struct pawl_error *err)
 {
-	unsigned char hash[EVP_MAX_MD_SIZE];
+	unsigned char hash[LIBS_MAX_DIGEST];
 	unsigned n = 0;
-	if (HMAC(EVP_sha256(), key, (int)key_len, (const unsigned char *)text, len, hash, &n) == NULL ||
+	TRY(libs_load(err));
+	if (libs()->HMAC(libs()->EVP_sha256(), key, (int)key_len, (const unsigned char *)text, len, hash, &n) == NULL ||
 	    n != HASH_BYTES)
 		return crypto_failed(err);
 	memcpy(out, hash, HASH_BYTES);

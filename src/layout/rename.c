@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rename: see rename.h. */
-#include "jobs/convert/rename.h"
+#include "layout/rename.h"
 
 #include <string.h>
 

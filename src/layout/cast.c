@@ -7,7 +7,7 @@
  * bit set if anything was lost. A float has enough extra bits that the second rounding then gives
  * the result of a single one.
  */
-#include "jobs/convert/cast.h"
+#include "layout/cast.h"
 
 #include <stdint.h>
 #include <string.h>

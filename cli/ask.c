@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ask: see ask.h. */
+#include "ask.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+bool
+ask_is_needed(const struct cli *cli, bool yes)
+{
+	return !yes && !cli->common.json && isatty(STDIN_FILENO) == 1 && isatty(STDERR_FILENO) == 1;
+}
+
+bool
+ask_confirm(struct cli *cli, const char *format, ...)
+{
+	char question[1024], answer[16] = "";
+	va_list list;
+
+	va_start(list, format);
+	(void)vsnprintf(question, sizeof(question), format, list);
+	va_end(list);
+	(void)fflush(stdout);
+	(void)fprintf(stderr, "%s? [y/N] ", text_clean(&cli->keep, question));
+	(void)fflush(stderr);
+	if (fgets(answer, sizeof(answer), stdin) == NULL)
+		(void)fputc('\n', stderr);
+	if (answer[0] == 'y' || answer[0] == 'Y')
+		return true;
+	cli_note(cli, "nothing was deleted");
+	return false;
+}
+
+/* The pager's command line: NULL = none. */
+static const char *
+pager_command(const struct cli *cli)
+{
+	const char *pager = getenv("PAGER");
+
+	if (!cli->out.tty || cli->common.json || cli->common.no_pager)
+		return NULL;
+	if (pager == NULL)
+		return "command -v less >/dev/null && exec less; exec cat";
+	return *pager == '\0' || strcmp(pager, "cat") == 0 ? NULL : pager;
+}
+
+/* Starts the pager in our process group, with the pipe as its input, the usual signals, and options
+ * for less: colours, and no wait if everything fits on one screen. */
+static int
+start_pager(const char *command, int input, pid_t *ret)
+{
+	char shell[] = "sh", flag[] = "-c";
+	char *const argv[] = {shell, flag, (char *)(uintptr_t)command, NULL};
+	posix_spawn_file_actions_t files;
+	posix_spawnattr_t attr;
+	sigset_t none, all;
+	extern char **environ;
+	int rc;
+
+	(void)setenv("LESS", "FRX", 0);
+	(void)sigemptyset(&none);
+	(void)sigfillset(&all);
+	if (posix_spawn_file_actions_init(&files) != 0)
+		return -1;
+	if (posix_spawnattr_init(&attr) != 0) {
+		(void)posix_spawn_file_actions_destroy(&files);
+		return -1;
+	}
+	rc = posix_spawn_file_actions_adddup2(&files, input, STDIN_FILENO);
+	if (rc == 0)
+		rc = posix_spawnattr_setsigmask(&attr, &none);
+	if (rc == 0)
+		rc = posix_spawnattr_setsigdefault(&attr, &all);
+	if (rc == 0)
+		rc = posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+	if (rc == 0)
+		rc = posix_spawn(ret, "/bin/sh", &files, &attr, argv, environ);
+	(void)posix_spawnattr_destroy(&attr);
+	(void)posix_spawn_file_actions_destroy(&files);
+	return rc == 0 ? 0 : -1;
+}
+
+void
+ask_page(struct cli *cli)
+{
+	const char *command = pager_command(cli);
+	int ends[2];
+
+	if (cli->pager != 0 || command == NULL)
+		return;
+	(void)fflush(stdout);
+	if (pipe2(ends, O_CLOEXEC) != 0)
+		return;
+	if (start_pager(command, ends[0], &cli->pager) == 0 && dup2(ends[1], STDOUT_FILENO) >= 0) {
+		work_close(cli->work);
+		cli->work = NULL;
+		(void)signal(SIGINT, SIG_IGN);
+		(void)signal(SIGPIPE, SIG_IGN);
+	}
+	(void)close(ends[0]);
+	(void)close(ends[1]);
+}
+
+void
+ask_page_end(struct cli *cli)
+{
+	int status;
+
+	if (cli->pager == 0)
+		return;
+	(void)fflush(stdout); /* fails if the person has left the pager */
+	(void)fclose(stdout);
+	(void)waitpid(cli->pager, &status, 0);
+}

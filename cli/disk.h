@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* disk: the bytes that a run has on a local disk. A file that several checkpoints share counts
+ * once. */
+#ifndef PAWL_CLI_DISK_H
+#define PAWL_CLI_DISK_H
+
+#include "cli.h"
+
+/* Of one checkpoint. */
+struct disk_use {
+	uint64_t bytes; /* of its files */
+	uint64_t own;   /* of those that no other checkpoint shares: free once it is deleted */
+};
+struct disk_run {
+	uint64_t bytes;    /* of all checkpoints, each as if it were alone */
+	uint64_t used;     /* on the disk */
+	uint64_t leftover; /* of these by unfinished saves, and set aside for reuse */
+};
+
+/* The use of a checkpoint's folder; zero if it cannot be read. */
+void disk_of_checkpoint(struct cli *cli, const char *folder, struct disk_use *ret);
+/* The use of a run's folder. */
+void disk_of_run(struct cli *cli, const char *root, struct disk_run *ret);
+
+#endif

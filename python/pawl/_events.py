@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What has happened in a run since: hooks are called for it, and the logger "pawl" gets a line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from . import _pawl, _reports
+from .records import Event
+
+# What the library calls an event -> what a hook is called for.
+_KINDS = {
+    "save": "saved",
+    "upload": "uploaded",
+    "remove": "deleted",
+    "save failed": "failed",
+    "upload failed": "failed",
+}
+
+
+def _make(kind: str, row: Mapping[str, Any]) -> Event:
+    return Event(
+        kind=kind,
+        time=datetime.fromtimestamp(row["unix_seconds"], UTC),
+        id=row.get("id", 0),
+        step=row.get("step"),
+        name=row.get("name", ""),
+        reason=row.get("reason", ""),
+        mirror=row.get("mirror", ""),
+        error=row.get("error", ""),
+        nbytes=row.get("bytes", 0),
+        seconds=row.get("seconds", row.get("total_seconds", 0.0)),
+        blocked_seconds=row.get("blocked_seconds", 0.0),
+    )
+
+
+class Queue:
+    """The events of an open run, for its hooks and the log."""
+
+    def __init__(self, run: _pawl.Run, hooks: Mapping[str, Callable[[Event], object] | None]) -> None:
+        self._run = run
+        self._hooks = {kind: hook for kind, hook in hooks.items() if hook is not None}
+
+    def serve(self) -> None:
+        """Logs the events that have come, and calls their hooks."""
+        if not self._hooks and not _reports.is_wanted():
+            return
+        while not self._run.closed and (text := self._run.event()) is not None:
+            row = json.loads(text)
+            kind = _KINDS.get(row["what"])
+            if kind is None:
+                continue
+            event = _make(kind, row)
+            _reports.event(self._run.root or "", event)
+            if kind in self._hooks:
+                self._hooks[kind](event)
+
+    def serve_last(self, uploads: bool) -> _pawl.PawlError | None:
+        """Before the run is closed: waits as closing does. Returns the error of that wait."""
+        if self._run.closed or (not self._hooks and not _reports.is_wanted()):
+            return None
+        failed: _pawl.PawlError | None = None
+        try:
+            self._run.wait(None, uploads)
+        except _pawl.PawlError as error:
+            failed = error
+        self.serve()
+        return failed

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What notebooks show: lists of records as tables."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import importlib
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
+_MOST_ROWS = 50
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """An HTML table; a cell that is None is empty."""
+
+    def line(tag: str, cells: Iterable[object]) -> str:
+        texts = ("" if cell is None else html.escape(str(cell)) for cell in cells)
+        return f"<tr>{''.join(f'<{tag}>{text}</{tag}>' for text in texts)}</tr>"
+
+    return f"<table>{line('th', head)}{''.join(line('td', row) for row in rows)}</table>"
+
+
+class Rows(list[_T]):
+    """A list of records; a notebook shows it as a table.
+
+    A class of records may name its columns in ``_columns``; else all of its fields are shown.
+    """
+
+    def _repr_html_(self) -> str:
+        if not self:
+            return "<i>none</i>"
+        names = self._names(short=True)
+        shown = table(names, ([self._cell(each, name) for name in names] for each in self[-_MOST_ROWS:]))
+        more = len(self) - _MOST_ROWS
+        return f"<i>{more} more before these</i>{shown}" if more > 0 else shown
+
+    def to_pandas(self) -> Any:
+        """A DataFrame of pandas, a row for each record and a column for each field.
+
+        Returns:
+            ``pandas.DataFrame``.
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
+        pandas = importlib.import_module("pandas")
+        names = self._names(short=False)
+        return pandas.DataFrame([[getattr(each, name) for name in names] for each in self], columns=names)
+
+    def _names(self, *, short: bool) -> list[str]:
+        if not self:
+            return []
+        first: Any = self[0]
+        names = [field.name for field in dataclasses.fields(first)]
+        return list(getattr(first, "_columns", names)) if short else names
+
+    @staticmethod
+    def _cell(record: object, name: str) -> object:
+        value = getattr(record, name)
+        if isinstance(value, dict):
+            return ", ".join(
+                f"{key} {inner:g}" if isinstance(inner, float) else f"{key} {inner}" for key, inner in value.items()
+            )
+        return ("yes" if value else None) if isinstance(value, bool) else value

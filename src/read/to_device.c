@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* to_device: see to_device.h. */
+#include "read/to_device.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+
+struct to_device {
+	const struct reshard_binding *bindings;
+	size_t n;
+	struct device_line **lines; /* per binding; NULL = host memory */
+	const struct device_line *first;
+};
+
+PAWL_DEFINE_CLEAN(struct to_device, to_device_free);
+
+/* Orders copies, or the processor's writes to managed memory, after the caller's work. */
+static int
+begin(struct to_device *t, struct device_set *set, uint32_t binding, struct pawl_error *err)
+{
+	const struct pawl_tensor *dst = &t->bindings[binding].dst;
+	struct device_line *line;
+	bool is_managed;
+
+	TRY(device_set_find(set, dst, &is_managed, &line, err));
+	if (!line)
+		return 0;
+	for (size_t i = 0; i < binding; i++) /* nearly always the streams are equal */
+		if (t->lines[i] == line && t->bindings[i].dst.stream == dst->stream) {
+			t->lines[binding] = line;
+			return 0;
+		}
+	pthread_mutex_lock(&line->lock);
+	int rc = device_queue_after(line->queue, dst->stream, err);
+
+	if (rc == 0 && is_managed)
+		rc = device_queue_drain(line->queue, err);
+	pthread_mutex_unlock(&line->lock);
+	if (rc == 0 && !is_managed) {
+		t->lines[binding] = line;
+		t->first = line;
+	}
+	return rc;
+}
+
+int
+to_device_new(struct device_set *set, const struct fetch_job *job, struct to_device **ret, struct pawl_error *err)
+{
+	const struct reshard_plan *plan = job->plan;
+	const struct reshard_binding *bindings = job->bindings;
+	bool has_device = false;
+	size_t n = 0;
+
+	*ret = NULL;
+	for (size_t i = 0; i < plan->n_moves; i++) {
+		n = plan->moves[i].binding >= n ? (size_t)plan->moves[i].binding + 1 : n;
+		has_device = has_device || bindings[plan->moves[i].binding].dst.device;
+	}
+	if (!has_device)
+		return 0;
+	PAWL_CLEAN(to_device_free_clean) struct to_device *t = mem_zalloc(1, sizeof(*t));
+
+	if (!t)
+		return err_nomem(err, "reading");
+	t->bindings = bindings;
+	t->n = n;
+	t->lines = mem_zalloc(n, sizeof(struct device_line *));
+	if (!t->lines)
+		return err_nomem(err, "reading");
+	for (uint32_t i = 0; i < n; i++)
+		if (bindings[i].dst.device && bindings[i].dst.data)
+			TRY(begin(t, set, i, err));
+	*ret = steal(&t);
+	return 0;
+}
+
+void
+to_device_free(struct to_device *t)
+{
+	if (!t)
+		return;
+	mem_free(t->lines);
+	mem_free(t);
+}
+
+bool
+to_device_has(const struct to_device *t, uint32_t binding)
+{
+	return t && binding < t->n && t->lines[binding];
+}
+
+bool
+to_device_has_unit(const struct to_device *t, const struct reshard_plan *plan, const struct reshard_unit *unit)
+{
+	for (size_t i = 0; t && i < unit->n_parts; i++)
+		if (to_device_has(t, plan->moves[plan->parts[unit->first_part + i].move].binding))
+			return true;
+	return false;
+}
+
+struct device_pin *
+to_device_pin(const struct to_device *t, void *buffers, uint64_t nbytes)
+{
+	struct device_pin *pin = NULL;
+
+	if (t && t->first)
+		(void)device_pin_new(t->first->device, t->first->ordinal, buffers, (size_t)nbytes, 0, &pin, NULL);
+	return pin;
+}
+
+static int
+list_copies(const struct reshard_binding *b, struct device_copies *copies, uint64_t at, uint64_t nbytes,
+            const char *bytes, struct pawl_error *err)
+{
+	if (!b->contiguous)
+		return device_copies_add(copies, &b->dst, (uint64_t)pawl_dtype_bits(b->dst.dtype) / 8, at, nbytes,
+		                         (uint64_t)(uintptr_t)bytes, true, err);
+	struct device_copy *copy = vec_add(&copies->list);
+
+	if (!copy)
+		return err_nomem(err, "reading");
+	*copy = (struct device_copy){.to = (uint64_t)(uintptr_t)b->dst.data + at,
+	                             .from = (uint64_t)(uintptr_t)bytes,
+	                             .nbytes = nbytes,
+	                             .rows = 1};
+	return 0;
+}
+
+/* Copies what is listed. */
+static int
+flush(struct to_device_load *load, struct pawl_error *err)
+{
+	struct device_line *line = load->line;
+	uint64_t unit = 0;
+
+	if (!load->copies.list.n)
+		return 0;
+	int rc = device_line_copy(line, DEVICE_FROM_HOST, &load->copies, &unit, err);
+
+	load->copies.list.n = 0;
+	if (rc == 0)
+		rc = device_queue_wait(line->queue, unit, err);
+	if (rc < 0)
+		(void)device_queue_drain(line->queue, NULL);
+	return rc;
+}
+
+void
+to_device_add(struct to_device *t, struct to_device_load *load, uint32_t binding, uint64_t at, uint64_t nbytes,
+              const char *bytes)
+{
+	struct device_line *line = t->lines[binding];
+	int rc = load->error.code;
+
+	if (rc == 0 && load->line != line)
+		rc = flush(load, &load->error);
+	load->line = line;
+	if (rc == 0)
+		rc = list_copies(&t->bindings[binding], &load->copies, at, nbytes, bytes, &load->error);
+	load->error.code = rc;
+}
+
+int
+to_device_finish(struct to_device_load *load, struct pawl_error *err)
+{
+	const int rc = load->error.code ? load->error.code : flush(load, err);
+
+	if (load->error.code)
+		err_give(err, rc, &load->error);
+	load->error = (struct pawl_error){0};
+	load->copies.list.n = 0;
+	return rc;
+}
+
+void
+to_device_clear(struct to_device_load *load)
+{
+	device_copies_clear(&load->copies);
+}

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * restore_names: names and dtypes at restore. The saved state gets the caller's names and dtypes
+ * before anything is matched. A tensor of another dtype is read into memory of its own and
+ * converted after the read.
+ */
+#include <string.h>
+
+#include "base/err.h"
+#include "base/text.h"
+#include "base/vec.h"
+#include "layout/cast.h"
+#include "layout/rename.h"
+#include "restore/restore.h"
+#include "state/state_rename.h"
+#include "state/walk.h"
+
+#define CAST_ELEMENTS 65536u
+
+int
+restore_copy_texts(struct pawl_restore *r, const char *what, const char *const *texts, size_t n, const char ***ret,
+                   size_t *ret_n, struct pawl_error *err)
+{
+	*ret = bump_array(&r->options, (uint64_t)n + 1, sizeof **ret);
+	if (!*ret)
+		return err_nomem(err, "restore");
+	for (size_t i = 0; i < n; i++) {
+		if (!texts[i])
+			return err_set(err, PAWL_EUSAGE, "restore: %s %zu of %zu is NULL", what, i + 1, n);
+		(*ret)[i] = bump_strndup(&r->options, texts[i], strlen(texts[i]));
+		if (!(*ret)[i])
+			return err_nomem(err, "restore");
+		(*ret_n)++;
+	}
+	return 0;
+}
+
+int
+restore_check_rules(const struct pawl_restore *r, struct pawl_error *err)
+{
+	for (size_t i = 0; i < r->n_rename; i++)
+		TRY(rename_check(r->rename[i], err));
+	for (size_t i = 0; i < r->n_cast; i++) {
+		const char *equals = strrchr(r->cast[i], '=');
+
+		if (!equals || equals == r->cast[i] || !cast_dtype(equals + 1))
+			return err_set(
+				err, PAWL_EUSAGE,
+				"cast '%s': expected GLOB=DTYPE with float16, bfloat16, float32 or float64, such as "
+				"'*=float32'",
+				r->cast[i]);
+	}
+	return 0;
+}
+
+/* ---- the saved state */
+
+static void
+new_path(void *arg, const char *path, struct buf *ret)
+{
+	const struct pawl_restore *r = arg;
+
+	rename_apply(r->rename, r->n_rename, path, ret);
+}
+
+/* The dtype that the rules give this path, or 0. */
+static int
+dtype_at(const struct pawl_restore *r, const char *path)
+{
+	char glob[1024];
+
+	for (size_t i = 0; i < r->n_cast; i++) {
+		const char *equals = strrchr(r->cast[i], '=');
+		size_t len = (size_t)(equals - r->cast[i]);
+
+		if (len >= sizeof(glob))
+			continue;
+		memcpy(glob, r->cast[i], len);
+		glob[len] = '\0';
+		if (text_glob(glob, path))
+			return cast_dtype(equals + 1);
+	}
+	return 0;
+}
+
+struct casting {
+	const struct pawl_restore *r;
+	struct manifest *manifest;
+};
+
+/* The first leaf of a tied tensor decides. */
+static int
+see_leaf(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
+{
+	struct casting *c = arg;
+
+	(void)err;
+	if (leaf->node->type != PAWL_TENSOR)
+		return 0;
+
+	struct pawl_tensor_info *info = &c->manifest->state->tensors[leaf->node->tensor].info;
+	const int saved = c->manifest->tensors[leaf->node->tensor].dtype, to = dtype_at(c->r, leaf->path);
+
+	if (to == 0 || !cast_is_float(saved) || info->dtype != saved)
+		return 0;
+	info->nbytes = info->nbytes / (pawl_dtype_bits(saved) / 8) * (pawl_dtype_bits(to) / 8);
+	info->dtype = to;
+	return 0;
+}
+
+int
+restore_resolve(const struct pawl_restore *r, struct manifest *m, struct pawl_error *err)
+{
+	struct casting c = {r, m};
+
+	if (r->run->group.world == m->world_size)
+		state_resolve_ranks(m->state, r->run->group.rank);
+	else if (r->rank_values == PAWL_RANK_VALUES_WRAP)
+		state_resolve_ranks(m->state, r->run->group.rank % m->world_size);
+	else
+		state_resolve_ranks(m->state, SIZE_MAX);
+	if (r->n_rename > 0)
+		TRY(state_rename(m->state, new_path, (void *)r, err));
+	return r->n_cast > 0 ? walk_leaves(m->state->root, see_leaf, &c, err) : 0;
+}
+
+/* ---- conversions */
+
+int
+restore_add_cast(struct pawl_restore *r, int saved, struct pawl_tensor *dst, struct pawl_error *err)
+{
+	struct restore_cast cast = {.binding = r->n_bindings, .from = saved, .to = *dst};
+	uint64_t nbytes = 0;
+
+	dst->dtype = saved;
+	dst->strides = NULL;
+	cast.to.offsets = NULL;
+	TRY(tensor_nbytes(dst, &nbytes, err));
+	if (!array_reserve(r->casts, r->cap_casts, r->n_casts + 1))
+		return err_nomem(err, "restore");
+	cast.bytes = nbytes < SIZE_MAX ? mem_alloc((size_t)nbytes + 1) : NULL;
+	if (!cast.bytes)
+		return err_nomem(err, "restore");
+	dst->data = cast.bytes;
+	r->casts[r->n_casts++] = cast;
+	return 0;
+}
+
+static int
+run_cast(const struct restore_cast *c, void *room, struct pawl_error *err)
+{
+	const uint64_t from = pawl_dtype_bits(c->from) / 8, to = pawl_dtype_bits(c->to.dtype) / 8;
+	uint64_t nbytes = 0;
+
+	TRY(tensor_nbytes(&c->to, &nbytes, err));
+	for (uint64_t i = 0, n = nbytes / to, step; i < n; i += step) {
+		step = n - i < CAST_ELEMENTS ? n - i : CAST_ELEMENTS;
+		cast_floats(c->from, (const char *)c->bytes + i * from, c->to.dtype, room, (size_t)step);
+		tensor_scatter(&c->to, i * to, (size_t)(step * to), room);
+	}
+	return 0;
+}
+
+int
+restore_run_casts(struct pawl_restore *r, struct pawl_error *err)
+{
+	PAWL_FREE void *room = r->n_casts > 0 ? mem_alloc(CAST_ELEMENTS * sizeof(double)) : NULL;
+
+	if (r->n_casts > 0 && !room)
+		return err_nomem(err, "restore");
+	for (size_t i = 0; i < r->n_casts; i++)
+		TRY(run_cast(&r->casts[i], room, err));
+	return 0;
+}
+
+void
+restore_cut_casts(struct pawl_restore *r, size_t n)
+{
+	while (r->n_casts > 0 && r->casts[r->n_casts - 1].binding >= n)
+		mem_free(r->casts[--r->n_casts].bytes);
+}

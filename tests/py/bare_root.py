@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A root of its own with nothing but what a package names: for tests of packages that are installed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import shutil
+import subprocess
+from collections.abc import Iterator
+
+from needs import need
+from waiting import HANG_SECONDS
+
+
+def checked(*command: object, status: int = 0, **environment: str) -> str:
+    words = [str(word) for word in command]
+    done = subprocess.run(
+        words, capture_output=True, text=True, timeout=HANG_SECONDS, env=os.environ | environment, check=False
+    )
+    assert done.returncode == status, f"{' '.join(words)}: exit status {done.returncode}\n{done.stdout}{done.stderr}"
+    return done.stdout + done.stderr
+
+
+class BareRoot:
+    """A Debian system of few packages in a folder. Programs in it share the network of this machine."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.folder = folder
+
+    def run(self, *command: object, status: int = 0, **environment: str) -> str:
+        inside = ["unshare", "--mount", "--pid", "--fork", "--kill-child", f"--root={self.folder}", "--wd=/"]
+        path = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "HOME": "/root"}
+        clean = ["/usr/bin/env", "-i", *(f"{key}={value}" for key, value in (path | environment).items())]
+        return checked(*inside, "--mount-proc", *clean, *command, status=status)
+
+    def give(self, source: pathlib.Path, name: str = "") -> str:
+        """Copies a file or folder below /given; its name there."""
+        target = self.folder / "given" / (name or source.name)
+        target.parent.mkdir(exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, target)
+        else:
+            shutil.copy(source, target)
+        return f"/given/{target.name}"
+
+
+def sources(code: str) -> list[str]:
+    """The package sources of this machine that have the release."""
+    folder = pathlib.Path("/etc/apt/sources.list.d")
+    files = [pathlib.Path("/etc/apt/sources.list"), *sorted(folder.glob("*.list")), *sorted(folder.glob("*.sources"))]
+    return [str(file) for file in files if file.exists() and code in file.read_text()]
+
+
+@contextlib.contextmanager
+def bare_root(folder: pathlib.Path, packages: str) -> Iterator[BareRoot]:
+    need("root")
+    release = dict(
+        line.split("=", 1) for line in pathlib.Path("/etc/os-release").read_text().split("\n") if "=" in line
+    )
+    root = folder / "root"
+    code = release["VERSION_CODENAME"].strip('"')
+    checked("mmdebstrap", "--quiet", "--variant=minbase", f"--include={packages}", code, root, *sources(code))
+    try:
+        yield BareRoot(root)
+    finally:
+        shutil.rmtree(root)

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors on CUDA devices: saved and restored by the library over the stand-in driver, never by the framework."""
+
+from __future__ import annotations
+
+import pathlib
+
+from common import run_program
+from s3_servers import BUILD
+
+DRIVER = BUILD / "tests/libcuda.so.1"
+
+CUDA = f"""
+import ctypes, sys
+sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r})
+driver = ctypes.CDLL({str(DRIVER)!r}, ctypes.RTLD_GLOBAL)  # the process has a driver now, as with torch
+import far_device as torch
+import numpy as np, pawl, types
+
+u64, void_p = ctypes.c_uint64, ctypes.c_void_p
+for name, result, arguments in (("fake_alloc", u64, (ctypes.c_int, ctypes.c_size_t)), ("fake_shadow", void_p, (u64,)),
+                                ("fake_stream", u64, (ctypes.c_int,)), ("fake_reset", None, (u64, ctypes.c_bool)),
+                                ("fake_misuse", ctypes.c_char_p, ()), ("fake_run", None, ()),
+                                ("fake_hold", None, (u64, ctypes.c_bool)), ("fake_registered", ctypes.c_size_t, ()),
+                                ("fake_launch", None, (ctypes.c_int, u64, void_p, void_p))):
+    getattr(driver, name).restype, getattr(driver, name).argtypes = result, arguments
+driver.fake_reset(1, True)
+streams = [driver.fake_stream(i) for i in range(3)]
+torch._C = types.SimpleNamespace(_cuda_getCurrentRawStream=lambda i: streams[i])
+torch.version = types.SimpleNamespace(hip=None)
+torch.Tensor.is_cuda = False
+WORK = ctypes.CFUNCTYPE(None, void_p)
+kept = []
+
+class Cuda(torch.Tensor):
+    pass
+
+def cuda(array, device=1):
+    t = torch.Tensor(array)
+    pointer = driver.fake_alloc(device, max(array.nbytes, 1))
+    shadow = (ctypes.c_char * max(array.nbytes, 1)).from_address(driver.fake_shadow(pointer))
+    t.array = np.ndarray(array.shape, array.dtype, shadow, strides=array.strides)
+    t.array[...] = array
+    t.is_cuda, t.get_device, t.data_ptr = True, lambda: device, lambda: pointer
+    t._version, t.shadow = 0, t.array
+    t.contiguous = t.detach = None  # the framework must not be asked
+    return t
+
+def launch(tensor, value):
+    def work(_):
+        tensor.array[...] = value
+    kept.append(WORK(work))
+    tensor._version += 1
+    device = tensor.get_device()
+    driver.fake_launch(device, streams[device], ctypes.cast(kept[-1], void_p), None)
+
+def check():
+    driver.fake_run()
+    assert driver.fake_misuse() is None, driver.fake_misuse()
+"""
+
+
+def test_tensors_are_copied_by_the_driver(tmp_path: pathlib.Path) -> None:
+    run_program(
+        CUDA
+        + f"""
+rng = np.random.default_rng(0)
+wide = rng.random((50, 40)).astype("f4")
+state = {{"a": cuda(rng.random((300, 70)).astype("f4")), "t": cuda(wide.T), "b": cuda(np.arange(9), 2),
+         "empty": cuda(np.zeros((0, 3), "f4")), "near": torch.Tensor(np.arange(5), True)}}
+state["tied"] = state["a"]
+with pawl.CheckpointManager({str(tmp_path)!r}) as manager:
+    for lazy, mode in ((False, 0), (True, 0), (False, 2), (False, 3)):
+        launch(state["b"], mode)
+        manager._run.save(1, state, lazy=lazy, mode=mode).wait()
+        launch(state["b"], 77)
+        live = {{k: torch.Tensor(np.zeros_like(v.array), True) if v.is_cpu else cuda(np.zeros_like(v.array))
+                for k, v in state.items() if k != "tied"}}
+        live["tied"] = live["a"]
+        restored = manager.restore(live)
+        driver.fake_run()
+        for key, tensor in state.items():
+            expected = np.full(9, mode) if key == "b" else tensor.array
+            assert np.array_equal(live[key].array, expected), (key, live[key].array)
+            assert restored.state[key] is live[key]
+check()
+"""
+    )
+
+
+LAZY = """
+class Optimizer:
+    pass
+
+def parameters(value):
+    weight = cuda(np.full(3 << 20, value, "f4"))
+    optimizer = {"state": {0: {"exp_avg": weight}}, "param_groups": [{"params": [0]}]}
+    return weight, {"optimizer": optimizer, "mean": cuda(np.full(100, value, "f4"))}
+
+def until_registered(n):
+    while driver.fake_registered() < n:
+        pass
+"""
+
+
+def test_before_step_does_not_wait_on_the_host(tmp_path: pathlib.Path) -> None:
+    """The stream is held: a host thread that waited for the device would never return."""
+    run_program(
+        CUDA
+        + LAZY
+        + f"""
+weight, state = parameters(1)
+with pawl.CheckpointManager({str(tmp_path)!r}) as manager:
+    manager.save(0, state, wait=True)
+    until_registered(12 << 20)
+    launch(weight, 2)
+    driver.fake_hold(streams[1], True)
+    ticket = manager.save(1, state, lazy=True)
+    launch(state["mean"], 5)
+    manager.before_step()
+    launch(weight, 3)
+    assert weight.array[0] == 1
+    driver.fake_hold(streams[1], False)
+    manager.wait_until_finished()
+    restored = manager.restore().state
+    assert (restored["optimizer"]["state"][0]["exp_avg"].array == 2).all()
+    assert (restored["mean"].array == 1).all()
+check()
+assert weight.array[0] == 3
+"""
+    )
+
+
+def test_before_step_on_another_stream_waits_for_the_copy(tmp_path: pathlib.Path) -> None:
+    run_program(
+        CUDA
+        + LAZY
+        + f"""
+weight, state = parameters(1)
+with pawl.CheckpointManager({str(tmp_path)!r}) as manager:
+    manager.save(1, state, lazy=True)
+    streams[1] = driver.fake_stream(1)
+    manager.before_step()
+    launch(weight, 3)
+    driver.fake_run()
+    manager.wait_until_finished()
+    assert (manager.restore().state["optimizer"]["state"][0]["exp_avg"].array == 1).all()
+check()
+"""
+    )
+
+
+def test_a_change_before_the_fence_fails_the_save(tmp_path: pathlib.Path) -> None:
+    run_program(
+        CUDA
+        + LAZY
+        + f"""
+weight, state = parameters(1)
+with pawl.CheckpointManager({str(tmp_path)!r}) as manager:
+    manager.save(0, state, wait=True)
+    until_registered(12 << 20)
+    driver.fake_hold(streams[1], True)
+    manager.save(1, state, lazy=True)
+    launch(weight, 3)
+    manager.before_step()
+    driver.fake_hold(streams[1], False)
+    try:
+        manager.wait_until_finished()
+    except pawl.PawlError as error:
+        assert "changed before the lazy save of step 1" in str(error), error
+    else:
+        raise AssertionError("no error")
+    assert manager.all_steps() == [0]
+check()
+"""
+    )
+
+
+def test_with_device_staging_a_save_waits_for_no_copy(tmp_path: pathlib.Path) -> None:
+    """The stream is held during the save and the next step, and neither is lazy."""
+    run_program(
+        CUDA
+        + LAZY
+        + f"""
+driver.fake_set_memory.argtypes = (ctypes.c_size_t,)
+driver.fake_set_memory(1 << 40)
+weight, state = parameters(1)
+with pawl.CheckpointManager({str(tmp_path)!r}, staging=pawl.Staging(device="auto")) as manager:
+    manager.prepare(state)
+    until_registered(12 << 20)
+    launch(weight, 2)
+    driver.fake_hold(streams[1], True)
+    manager.save(1, state)
+    launch(weight, 3)
+    driver.fake_hold(streams[1], False)
+    manager.wait_until_finished()
+    assert (manager.restore().state["optimizer"]["state"][0]["exp_avg"].array == 2).all()
+check()
+"""
+    )

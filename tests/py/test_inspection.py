@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the command does with checkpoints, from Python: typed answers, progress, little memory."""
+
+from __future__ import annotations
+
+import pathlib
+
+import numpy as np
+import pytest
+import torch
+
+import pawl
+from cli import PACK, flip
+from pawl.inspection import TensorInfo
+
+
+def state(step: int) -> dict[str, object]:
+    weight = torch.arange(24, dtype=torch.float32).reshape(4, 6) * step
+    return {
+        "model": {"layers": [weight, torch.ones(3, dtype=torch.bfloat16)]},
+        "table": np.arange(5, dtype=np.int16),
+        "step": step,
+        "a/b": {7: torch.zeros(2)},
+    }
+
+
+@pytest.fixture(name="run")
+def saved_run(tmp_path: pathlib.Path) -> pathlib.Path:
+    with pawl.CheckpointManager(tmp_path / "run") as manager:
+        for step in (1, 2, 3):
+            manager.save(step, state(step)).wait()
+    return tmp_path / "run"
+
+
+def at(run: pathlib.Path, selector: object) -> str:
+    return f"{run}@{selector}"
+
+
+def test_tree_shows_names_dtypes_and_shapes_without_reading(run: pathlib.Path) -> None:
+    for pack in run.rglob("*.safetensors"):
+        pack.write_bytes(b"")  # what is not read cannot be missed
+    tree = pawl.tree(at(run, 2))
+    first = tree["model"]["layers"][0]
+    assert isinstance(first, TensorInfo) and (first.dtype, first.shape, first.kind) == ("F32", (4, 6), "torch")
+    assert tree["table"].kind == "numpy" and tree["step"] == 2
+
+
+def test_read_gives_one_tensor_or_a_part_of_it(run: pathlib.Path) -> None:
+    whole = state(3)["model"]["layers"][0]  # type: ignore[index]
+    assert torch.equal(pawl.read(at(run, 3), "model/layers/0"), whole)
+    for index in [(slice(1, 3),), (slice(None), slice(2, 5)), (2,), (-1, slice(0, 2)), (0, 0), slice(1, 1)]:
+        assert torch.equal(pawl.read(at(run, 3), "model/layers/0", index), whole[index]), index
+    assert pawl.read(at(run, 3), "model/layers/1").dtype == torch.bfloat16
+    table = pawl.read(at(run, "latest"), "table", slice(1, 3))
+    assert isinstance(table, np.ndarray) and table.dtype == np.int16 and table.tolist() == [1, 2]
+    assert torch.equal(pawl.read(at(run, 3), "a%2Fb/7"), torch.zeros(2))
+
+
+@pytest.mark.parametrize(
+    ("path", "index", "kind", "words"),
+    [
+        ("model/nothing", (), pawl.NotFoundError, "no 'nothing'; there is: layers"),
+        ("step", (), pawl.UsageError, "'step' is no tensor"),
+        ("table", (0, 0), pawl.UsageError, "has 1 dimensions, received 2"),
+        ("table", 5, pawl.UsageError, "index 5 is outside of a dimension of 5"),
+        ("table", slice(0, 4, 2), pawl.UsageError, "a slice has step 1, received 2"),
+    ],
+)
+def test_a_wrong_path_or_index_is_named(
+    run: pathlib.Path, path: str, index: object, kind: type[Exception], words: str
+) -> None:
+    with pytest.raises(kind, match=words):
+        pawl.read(at(run, 1), path, index)  # type: ignore[arg-type]
+
+
+def test_diff_tells_what_changed(run: pathlib.Path) -> None:
+    assert pawl.diff(at(run, 1), at(run, 1)) == []
+    rows = {row.path: row for row in pawl.diff(at(run, 1), at(run, 3))}
+    assert set(rows) == {"model/layers/0", "step"}
+    assert rows["step"].was == "1" and rows["step"].now == "3" and rows["step"].max_abs is None
+    assert rows["model/layers/0"].max_abs == 46.0 and rows["model/layers/0"].change == "changed"
+
+
+def test_verify_finds_a_flipped_bit_and_reports_progress(run: pathlib.Path) -> None:
+    calls: list[tuple[int, int]] = []
+    assert pawl.verify(run, progress=lambda done, total: calls.append((done, total))) == []
+    assert calls and calls[-1][0] > 0
+    flip(run / "checkpoints" / "checkpoint_000002" / PACK, 4100)
+    [found] = pawl.verify(run)
+    assert found.id == 2 and found.file == PACK and found.begin <= 4100 < found.end and "model" in found.tensor
+    assert pawl.verify(at(run, 3)) == [] and len(pawl.verify(at(run, 2))) == 1
+
+
+def test_an_exception_of_the_progress_callback_ends_the_work(run: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    def stop(done: int, total: int) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        pawl.verify(run, progress=stop)
+    with pytest.raises(ZeroDivisionError):
+        pawl.convert(at(run, 2), tmp_path / "m.safetensors", progress=stop)
+
+
+def test_copy_takes_a_checkpoint_or_a_run(run: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    assert pawl.copy(at(run, 2), tmp_path / "one") == []
+    assert pawl.load(tmp_path / "one")["step"] == 2
+    rows = pawl.copy(run, tmp_path / "all")
+    assert sorted((row.id, row.was_there, row.problem) for row in rows) == [
+        (1, False, ""),
+        (2, False, ""),
+        (3, False, ""),
+    ]
+    assert all(row.was_there for row in pawl.copy(run, tmp_path / "all"))
+
+
+def test_gc_removes_what_crashes_left(run: pathlib.Path) -> None:
+    partial = run / "checkpoints" / f".checkpoint_000099.{'a' * 32}.partial"
+    partial.mkdir()
+    (partial / PACK).write_bytes(b"x" * 5000)
+    assert pawl.gc(run, dry_run=True).count == 1 and partial.exists()
+    assert pawl.gc(run).nbytes >= 5000 and not partial.exists()
+    assert pawl.gc(run).count == 0
+
+
+def test_repair_rebuilds_a_lost_manifest(run: pathlib.Path) -> None:
+    lost = run / "checkpoints" / "checkpoint_000002" / "manifest.json"
+    lost.write_text("{")
+    [found] = pawl.repair(run, dry_run=True)
+    assert found.name == "checkpoint_000002" and found.problem == "" and lost.read_text() == "{"
+    assert [each.problem for each in pawl.repair(run)] == [""]
+    assert pawl.load(at(run, 2))["step"] == 2 and pawl.repair(run) == []
+
+
+def test_doctor_tries_a_place(tmp_path: pathlib.Path) -> None:
+    found = pawl.doctor(tmp_path)
+    assert len(found) > 5 and all(isinstance(value, str) for value in found.values())
+    with pytest.raises(pawl.NotFoundError):
+        pawl.doctor(tmp_path / "nowhere")
+
+
+def test_convert_writes_the_model_alone(run: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    with pawl.CheckpointManager(tmp_path / "plain") as manager:
+        manager.save(1, {"model": {"w": torch.ones(2)}, "other": torch.zeros(3)}).wait()
+    assert pawl.convert(tmp_path / "plain@1", tmp_path / "m.pt", model=True).n_tensors == 1
+    assert list(torch.load(tmp_path / "m.pt", weights_only=True)) == ["w"]

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names and dtypes at restore: rename= and cast=."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import pawl
+
+
+def saved(root: pathlib.Path, state: Any) -> str:
+    with pawl.CheckpointManager(str(root)) as manager:
+        manager.save(1, state).wait()
+    return str(root)
+
+
+def test_names_change_at_restore(tmp_path: pathlib.Path) -> None:
+    root = saved(tmp_path, {"old": {"a": torch.ones(2), "b": {"c": torch.zeros(3)}}, "step": 3})
+    live = {"new": {"a": torch.zeros(2), "b": {"c": torch.ones(3)}}, "step": 0}
+    with pawl.CheckpointManager(root) as manager:
+        with pytest.raises(pawl.MismatchError) as caught:
+            manager.restore(live)
+        assert any("rename=" in note and "cast=" in note for note in caught.value.__notes__)
+        assert manager.restore(live, rename=[("old/*", "new/*")])
+    assert live["new"]["a"].sum() == 2 and live["new"]["b"]["c"].sum() == 0 and live["step"] == 3  # type: ignore[index]
+
+
+def test_two_names_change_places(tmp_path: pathlib.Path) -> None:
+    root = saved(tmp_path, {"a": torch.ones(1), "b": torch.zeros(1)})
+    found = pawl.load(root + "/latest", rename=[("a", "b"), ("b", "a")])
+    assert found["a"].item() == 0 and found["b"].item() == 1
+
+
+def test_many_flat_names_change(tmp_path: pathlib.Path) -> None:
+    state = {f"module.layer{i}.weight": torch.full((1,), float(i)) for i in range(300)}
+    found = pawl.load(saved(tmp_path, {"model": state}) + "/latest", rename=[("model/module.*", "model/*")])
+    assert list(found["model"]) == [f"layer{i}.weight" for i in range(300)]
+    assert all(found["model"][f"layer{i}.weight"].item() == i for i in range(300))
+
+
+def test_wildcards_keep_their_order_or_take_another(tmp_path: pathlib.Path) -> None:
+    root = saved(tmp_path, {"h": {"w1": torch.ones(1)}, "values": {"a b": 1}})
+    found = pawl.load(root + "/latest", rename=[("*/w*", "x{2}/{1}/y"), ("values/*", "deep/er/*")])
+    assert list(found) == ["x1", "deep"] and found["x1"]["h"]["y"].item() == 1 and found["deep"]["er"]["a b"] == 1
+
+
+@pytest.mark.parametrize(
+    ("rules", "kind", "text"),
+    [
+        ([("a", "b")], pawl.PawlError, "rename: 'a' to 'b': that path exists"),
+        ([("a", "b/c")], pawl.UsageError, "rename: 'a' to 'b/c': a list, a tuple or a value is in the way"),
+        ([("l/0", "c")], pawl.UsageError, "rename: 'l/0': an element of a list or tuple keeps its place"),
+        ([("a", "{1}")], pawl.UsageError, "its glob has 0 wildcards"),
+        (["ab"], pawl.UsageError, "rename: expected pairs of texts"),
+        ([("a=b", "c")], pawl.UsageError, "a path with '=' cannot be renamed"),
+    ],
+)
+def test_what_cannot_be_renamed_is_named(tmp_path: pathlib.Path, rules: Any, kind: type, text: str) -> None:
+    root = saved(tmp_path, {"a": torch.ones(1), "b": torch.ones(1) + 1, "l": [torch.ones(1)]})
+    with pytest.raises(kind, match=text.replace("{", r"\{")):
+        pawl.load(root + "/latest", rename=rules)
+
+
+@pytest.mark.parametrize("name", ["float32", "bfloat16", "float64", "float16"])
+def test_floats_are_converted(tmp_path: pathlib.Path, name: str) -> None:
+    dtype = getattr(torch, name)
+    values = torch.randn(70000).bfloat16().reshape(700, 100)
+    root = saved(tmp_path, {"w": values, "n": torch.arange(3), "text": "t"})
+    found = pawl.load(root + "/latest", cast=name)
+    assert found["w"].dtype is dtype and torch.equal(found["w"], values.to(dtype)) and found["n"].dtype is torch.int64
+    live = {"w": torch.zeros(100, 700, dtype=dtype).t(), "n": torch.zeros(3, dtype=torch.int64), "text": ""}
+    memory = live["w"]
+    with pawl.CheckpointManager(root) as manager:
+        assert manager.restore(live, cast=dtype)
+    assert live["w"] is memory and torch.equal(memory, values.to(dtype))
+
+
+def test_globs_choose_what_is_converted(tmp_path: pathlib.Path) -> None:
+    root = saved(tmp_path, {"m": {"a": np.ones(2, "f4"), "b": np.ones(2, "f4")}, "o": np.ones(2, "f4")})
+    found = pawl.load(root + "/latest", rename=[("o", "m/o")], cast={"m/a": "float16", "m/o": "float64"})
+    assert [found["m"][key].dtype.str for key in "abo"] == ["<f2", "<f4", "<f8"]
+
+
+def test_a_shard_is_converted(tmp_path: pathlib.Path) -> None:
+    whole = torch.arange(24.0).reshape(4, 6)
+    root = saved(tmp_path, {"w": whole})
+    part = torch.zeros(2, 3, dtype=torch.float64)
+    with pawl.CheckpointManager(root) as manager:
+        assert manager.restore({"w": pawl.Shard(part, (4, 6), (1, 2))}, cast="float64")
+    assert torch.equal(part, whole[1:3, 2:5].double())
+
+
+def test_a_module_takes_other_names_and_dtypes(tmp_path: pathlib.Path) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2)).bfloat16()
+    root = saved(tmp_path, {"net": {f"module.{key}": value for key, value in model.state_dict().items()}})
+    other = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
+    with pawl.CheckpointManager(root) as manager:
+        assert manager.restore({"model": other}, rename=[("net/module.*", "model/*")], cast="float32")
+    assert torch.equal(other[0].weight, model[0].weight.float())
+
+
+@pytest.mark.parametrize("cast", ["int8", {"*": "complex64"}, {"": "float32"}])
+def test_other_dtypes_are_refused(tmp_path: pathlib.Path, cast: Any) -> None:
+    root = saved(tmp_path, {"w": torch.ones(1)})
+    with pytest.raises(pawl.UsageError, match="expected GLOB=DTYPE with float16, bfloat16, float32 or float64"):
+        pawl.load(root + "/latest", cast=cast)
+
+
+def test_a_shape_that_differs_is_refused(tmp_path: pathlib.Path) -> None:
+    root = saved(tmp_path, {"w": torch.ones(3)})
+    with pawl.CheckpointManager(root) as manager, pytest.raises(pawl.MismatchError, match="shape: w") as caught:
+        manager.restore({"w": torch.ones(2)}, cast="float32")
+    assert any("a tensor of another shape is never cut" in note for note in caught.value.__notes__)

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Restores into tensors on devices: every byte is checked before it is copied, after the caller's earlier work and
+ * before its later work. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "helpers/device_run.h"
+
+#define ROWS 600u
+
+static bool
+holds(const struct device_run *d, int step)
+{
+	for (int t = 0; t < D_TENSORS; t++)
+		for (size_t i = 0; i < d->tensors[t].n; i++)
+			if (d->tensors[t].shadow[i] != device_value(step, t, i))
+				return false;
+	return true;
+}
+
+static int
+restore(struct device_run *d, const char *selector, struct pawl_error *err)
+{
+	struct pawl_state *state = device_state(d);
+	struct pawl_restore_opts opts = PAWL_RESTORE_OPTS_INIT;
+
+	opts.selector = selector;
+	const int rc = pawl_restore(d->r->run, &opts, state, NULL, err);
+
+	pawl_state_free(state);
+	return rc;
+}
+
+/* A run with a checkpoint of step 1; step 2 is launched. */
+static void
+begin(struct device_run *d, struct small_run *r, uint64_t seed)
+{
+	device_make(d, r, seed, ROWS);
+	small_open(r);
+	device_launch(d, 1, false);
+	OK(device_save(d, false, PAWL_MODE_SNAPSHOT, err));
+	OK(pawl_wait(r->run, -1, err));
+	device_launch(d, 2, false);
+}
+
+static bool
+is_torn(struct small_run *r, uint64_t seed, const char *compression)
+{
+	struct device_run d;
+
+	r->opts.packs.compression = compression;
+	begin(&d, r, seed);
+	OK(restore(&d, NULL, err));
+	fake_run();
+	const bool is = !holds(&d, 1);
+
+	device_check(&d);
+	return is;
+}
+
+static void
+test_no_order_of_the_devices_tears_a_restore(void **state)
+{
+	for (uint64_t seed = 1; seed <= 12; seed++) {
+		assert_false(is_torn(*state, seed, NULL));
+		assert_false(is_torn(*state, seed, "zst"));
+	}
+}
+
+/* The controls. Step 2 is held; without the wait for the caller's work it overwrites what was restored. */
+static void
+test_each_missing_wait_is_found(void **state)
+{
+	for (int o = 1; o <= 2; o++) {
+		struct device_run d;
+
+		begin(&d, *state, 2);
+		fake_hold(d.streams[o], true);
+		fake_ignore_wait(o);
+		OK(restore(&d, NULL, err));
+		fake_hold(d.streams[o], false);
+		fake_run();
+		assert_false(holds(&d, 1));
+		device_check(&d);
+	}
+}
+
+/* Damage is found before it reaches the device. The next older checkpoint is restored. */
+static void
+test_damage_falls_back(void **state)
+{
+	struct small_run *r = *state;
+	struct device_run d;
+
+	begin(&d, r, 3);
+	fake_run();
+	OK(device_save(&d, false, PAWL_MODE_SNAPSHOT, err));
+	OK(pawl_wait(r->run, -1, err));
+	OK(pawl_close(r->run, err));
+	r->run = NULL;
+	small_damage(r, "checkpoints/checkpoint_000002/rank00000-00000.safetensors", -3000);
+	small_open(r);
+	FAILS(PAWL_ECORRUPT, "checksum", restore(&d, "id:2", err));
+	OK(restore(&d, NULL, err));
+	fake_run();
+	assert_true(holds(&d, 1));
+	device_check(&d);
+}
+
+static bool
+fail_nth(struct small_run *r, long nth, int result)
+{
+	struct device_run d;
+	struct pawl_error why = {0};
+
+	r->opts.retention.num_to_keep = 1;
+	begin(&d, r, 5);
+	fake_run();
+	fake_fail(nth, result);
+	const int rc = restore(&d, NULL, &why);
+	const bool was_reached = device_end_failing(nth, rc, &why);
+
+	if (rc == 0 && !holds(&d, 1))
+		fail_msg("call %ld: torn without an error", nth);
+	device_drop(&d, nth);
+	return was_reached;
+}
+
+static void
+test_any_call_may_fail(void **state)
+{
+	static const int results[] = {2, 700};
+
+	for (size_t i = 0; i < COUNT(results); i++) {
+		long nth = 1;
+
+		while (fail_nth(*state, nth, results[i]))
+			nth++;
+		assert_true(nth > 20);
+	}
+}
+
+static void
+test_other_memory_is_restored_too(void **state)
+{
+	for (int i = 0; i < 3; i++) {
+		struct device_run d;
+
+		begin(&d, *state, 6);
+		fake_run();
+		d.host_is_named = i == 0;
+		d.has_no_streams = i == 1;
+		if (i == 2) {
+			d.tensors[D_OTHER].data = fake_alloc_managed(2, 2 * d.tensors[D_OTHER].n);
+			d.tensors[D_OTHER].shadow = fake_shadow(d.tensors[D_OTHER].data);
+		}
+		device_launch(&d, 3, false);
+		OK(restore(&d, NULL, err));
+		fake_run();
+		assert_true(holds(&d, 1));
+		device_check(&d);
+	}
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_no_order_of_the_devices_tears_a_restore, small_setup,
+	                                        small_teardown),
+		cmocka_unit_test_setup_teardown(test_each_missing_wait_is_found, small_setup, small_teardown),
+		cmocka_unit_test_setup_teardown(test_damage_falls_back, small_setup, small_teardown),
+		cmocka_unit_test_setup_teardown(test_any_call_may_fail, small_setup, small_teardown),
+		cmocka_unit_test_setup_teardown(test_other_memory_is_restored_too, small_setup, small_teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

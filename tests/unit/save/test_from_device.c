@@ -1,0 +1,511 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* from_device: saves of tensors on devices are never torn, in any order that the device chooses, and hold what the
+ * caller's streams had computed at the call. The fake driver may leave out a wait: the tests must find that. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "helpers/device_run.h"
+
+#define SEEDS 12u
+#define LAZY_ROWS 5000u /* 5 MB: less is never lazy */
+
+/* One save between steps 1 and 2. Is it of step 1? */
+static bool
+saves_step_1(struct small_run *r, uint64_t seed, bool lazy, int mode, long ignored)
+{
+	struct device_run d;
+
+	device_make(&d, r, seed, lazy ? LAZY_ROWS : 40);
+	small_open(r);
+	device_launch(&d, 1, false);
+	fake_ignore_wait(ignored);
+	OK(device_save(&d, lazy, mode, err));
+	if (lazy) {
+		device_launch(&d, 2, true);
+		OK(pawl_fence(r->run, -1, err));
+	}
+	device_launch(&d, 2, false);
+	if (seed % 2)
+		fake_run();
+	OK(pawl_wait(r->run, -1, err));
+	const bool is = device_saved_is(&d, 1);
+
+	device_check(&d);
+	return is;
+}
+
+static void
+test_no_order_of_the_devices_tears_a_save(void **state)
+{
+	for (uint64_t seed = 1; seed <= SEEDS; seed++)
+		for (int mode = PAWL_MODE_SNAPSHOT; mode <= PAWL_MODE_DIRECT; mode++)
+			assert_true(saves_step_1(*state, seed, false, mode, 0));
+}
+
+static void
+test_no_order_of_the_devices_tears_a_lazy_save(void **state)
+{
+	for (uint64_t seed = 1; seed <= SEEDS; seed++)
+		assert_true(saves_step_1(*state, seed, true, PAWL_MODE_SNAPSHOT, 0));
+	assert_true(saves_step_1(*state, 1, true, PAWL_MODE_RING, 0));
+}
+
+/* The memory of the run is registered, step 1 is launched. */
+static void
+begin(struct device_run *d, struct small_run *r)
+{
+	device_make(d, r, 3, LAZY_ROWS);
+	small_open(r);
+	device_launch(d, 0, false);
+	OK(device_save(d, false, PAWL_MODE_SNAPSHOT, err));
+	OK(pawl_wait(r->run, -1, err));
+	device_wait_registered(LAZY_ROWS * 1024);
+	fake_run();
+	device_launch(d, 1, false);
+}
+
+/* pawl_prepare registers the memory, so that the first save need not wait on the host either. */
+static void
+test_the_first_save_of_a_prepared_run_does_not_wait(void **state)
+{
+	struct small_run *r = *state;
+	struct device_run d;
+
+	device_make(&d, r, 14, LAZY_ROWS);
+	small_open(r);
+	struct pawl_state *s = device_state(&d);
+
+	OK(pawl_prepare(r->run, s, err));
+	pawl_state_free(s);
+	device_wait_registered(LAZY_ROWS * 1024);
+	device_launch(&d, 1, false);
+	for (int o = 0; o < FAKE_DEVICES; o++)
+		fake_hold(d.streams[o], true);
+	OK(device_save(&d, true, PAWL_MODE_SNAPSHOT, err));
+	OK(pawl_fence(r->run, -1, err));
+	device_launch(&d, 2, false);
+	for (int o = 0; o < FAKE_DEVICES; o++)
+		fake_hold(d.streams[o], false);
+	OK(pawl_wait(r->run, -1, err));
+	assert_true(device_saved_is(&d, 1));
+	device_check(&d);
+}
+
+/* The controls. A wait of a lazy save is left out: its copies for the caller's work on each of two devices (1, 2); the
+ * caller's stream for the copies during the call (3), and each stream for all copies (4, 5). Is the save torn? */
+static bool
+is_torn_without(struct small_run *r, long ignored)
+{
+	struct device_run d;
+	const bool late = ignored == 1 || ignored == 2; /* the caller's work is late, else the copies are */
+
+	begin(&d, r);
+	if (!late)
+		fake_run();
+	fake_hold(late ? d.streams[ignored] : 0, true);
+	fake_ignore_wait(ignored);
+	OK(device_save(&d, true, PAWL_MODE_SNAPSHOT, err));
+	device_launch(&d, 2, true);
+	OK(pawl_fence(r->run, -1, err));
+	device_launch(&d, 2, false);
+	if (late)
+		OK(pawl_wait(r->run, -1, err));
+	fake_run();
+	fake_hold(late ? d.streams[ignored] : 0, false);
+	OK(pawl_wait(r->run, -1, err));
+	fake_run();
+	const bool is_torn = !device_saved_is(&d, 1);
+
+	device_check(&d);
+	return is_torn;
+}
+
+static void
+test_each_missing_wait_is_found(void **state)
+{
+	assert_false(is_torn_without(*state, 0));
+	assert_int_equal(fake_waits(), 5);
+	for (long ignored = 1; ignored <= 5; ignored++)
+		if (!is_torn_without(*state, ignored))
+			fail_msg("without wait %ld the save was not torn", ignored);
+}
+
+/* The caller's streams are held: a host thread that waited for the device would never return. */
+static void
+test_a_lazy_save_and_its_fence_never_wait_on_the_host(void **state)
+{
+	struct small_run *r = *state;
+	struct device_run d;
+
+	begin(&d, r);
+	for (int o = 0; o < FAKE_DEVICES; o++)
+		fake_hold(d.streams[o], true);
+	OK(device_save(&d, true, PAWL_MODE_SNAPSHOT, err));
+	device_launch(&d, 2, true); /* the buffers change before the fence */
+	OK(pawl_fence(r->run, -1, err));
+	device_launch(&d, 2, false);
+	assert_int_equal(d.tensors[D_WEIGHT].shadow[0], device_value(0, D_WEIGHT, 0));
+	for (int o = 0; o < FAKE_DEVICES; o++)
+		fake_hold(d.streams[o], false);
+	OK(pawl_wait(r->run, -1, err));
+	fake_run();
+	assert_int_equal(d.tensors[D_WEIGHT].shadow[0], device_value(2, D_WEIGHT, 0));
+	assert_true(device_saved_is(&d, 1));
+	device_check(&d);
+}
+
+/* A save that is not lazy, with a copy within the device. Neither the call nor the caller's next work waits for the
+ * bus.
+ */
+static bool
+is_torn_staged(struct small_run *r, long ignored)
+{
+	struct device_run d;
+
+	r->opts.staging.device = 1;
+	begin(&d, r);
+	for (int o = 0; o < FAKE_DEVICES; o++)
+		fake_hold(d.streams[o], !ignored || o == ignored);
+	fake_ignore_wait(ignored);
+	OK(device_save(&d, false, PAWL_MODE_SNAPSHOT, err));
+	device_launch(&d, 2, false);
+	OK(pawl_fence(r->run, -1, err));
+	if (ignored) /* the copy of the other device does not hold it up */
+		OK(pawl_wait(r->run, -1, err));
+	for (int o = 0; o < FAKE_DEVICES; o++)
+		fake_hold(d.streams[o], false);
+	OK(pawl_wait(r->run, -1, err));
+	fake_run();
+	const bool is_torn = !device_saved_is(&d, 1);
+
+	device_check(&d);
+	return is_torn;
+}
+
+static void
+test_a_staged_save_never_waits_on_the_host(void **state)
+{
+	assert_false(is_torn_staged(*state, 0));
+	assert_int_equal(fake_waits(), 2); /* the bus, for the copies within two devices */
+	for (long ignored = 1; ignored <= 2; ignored++)
+		assert_true(is_torn_staged(*state, ignored));
+}
+
+static void
+test_no_order_of_the_devices_tears_a_staged_save(void **state)
+{
+	struct small_run *r = *state;
+
+	r->opts.staging.device = 1;
+	for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+		assert_true(saves_step_1(r, seed, false, PAWL_MODE_SNAPSHOT, 0));
+		assert_true(saves_step_1(r, seed, true, PAWL_MODE_SNAPSHOT, 0));
+	}
+}
+
+static void
+test_a_device_without_room_is_not_used_for_staging(void **state)
+{
+	struct small_run *r = *state;
+	struct device_run d;
+
+	r->opts.staging.device = 1;
+	device_make(&d, r, 13, LAZY_ROWS);
+	fake_set_memory(LAZY_ROWS * 1024);
+	small_open(r);
+	device_launch(&d, 1, false);
+	OK(device_save(&d, false, PAWL_MODE_SNAPSHOT, err));
+	device_launch(&d, 2, false);
+	OK(pawl_wait(r->run, -1, err));
+	assert_true(device_saved_is(&d, 1));
+	device_check(&d);
+}
+
+/* The second save is staged while the first is written: the memory on the device belongs to one of them. */
+static void
+test_two_saves_do_not_share_the_staging_memory(void **state)
+{
+	struct small_run *r = *state;
+
+	r->opts.staging.device = 1;
+	r->opts.on_busy = PAWL_BUSY_REPLACE;
+	for (uint64_t seed = 20; seed < 30; seed++) {
+		struct device_run d;
+
+		device_make(&d, r, seed, 40);
+		small_open(r);
+		for (int step = 1; step <= 3; step++) {
+			device_launch(&d, step, false);
+			OK(device_save(&d, false, PAWL_MODE_SNAPSHOT, err));
+		}
+		device_launch(&d, 4, false);
+		(void)pawl_wait(r->run, -1, NULL); /* a save may have been replaced */
+		assert_true(device_saved_is(&d, 3));
+		device_check(&d);
+	}
+}
+
+static void
+test_unchanged_tensors_are_linked(void **state)
+{
+	struct small_run *r = *state;
+	struct device_run d;
+
+	for (int mode = PAWL_MODE_SNAPSHOT; mode <= PAWL_MODE_DIRECT; mode++) {
+		device_make(&d, r, 4, 40);
+		small_open(r);
+		device_launch(&d, 1, false);
+		for (int i = 0; i < 2; i++) {
+			OK(device_save(&d, false, mode, err));
+			OK(pawl_wait(r->run, -1, err));
+			assert_true(device_saved_is(&d, 1));
+		}
+		device_check(&d);
+	}
+}
+
+/* Any call of the driver may fail: the save does, with the name of the call, and the last checkpoint stands. */
+static bool
+fail_nth(struct small_run *r, long nth, int result, bool lazy)
+{
+	struct device_run d;
+	struct pawl_error why = {0};
+
+	r->opts.retention.num_to_keep = 1;
+	device_make(&d, r, 5, lazy ? LAZY_ROWS : 40);
+	small_open(r);
+	device_launch(&d, 1, false);
+	OK(device_save(&d, false, PAWL_MODE_SNAPSHOT, err));
+	OK(pawl_wait(r->run, -1, err));
+	device_wait_registered(LAZY_ROWS);
+	fake_run();
+	device_launch(&d, 2, false);
+	fake_fail(nth, result);
+	int rc = device_save(&d, lazy, PAWL_MODE_SNAPSHOT, &why);
+
+	if (rc == 0)
+		rc = pawl_fence(r->run, -1, &why);
+	if (rc == 0)
+		rc = pawl_wait(r->run, -1, &why);
+	const bool was_reached = device_end_failing(nth, rc, &why);
+	const int step = rc < 0 ? 1 : 2;
+	const bool is = device_saved_is(&d, step);
+
+	if (!is)
+		fail_msg("call %ld: the last checkpoint is not of step %d", nth, step);
+	device_drop(&d, nth);
+	return was_reached;
+}
+
+static void
+test_any_call_may_fail(void **state)
+{
+	static const int results[] = {2, 700};
+
+	for (size_t i = 0; i < COUNT(results); i++) {
+		long nth = 1;
+
+		while (fail_nth(*state, nth, results[i], false))
+			nth++;
+		assert_true(nth > 20);
+	}
+}
+
+static void
+test_pointers_are_checked(void **state)
+{
+	struct small_run *r = *state;
+	struct device_run d;
+	struct pawl_state *s;
+	struct pawl_save_opts opts = PAWL_SAVE_OPTS_INIT;
+
+	device_make(&d, r, 6, 40);
+	small_open(r);
+	OK(pawl_state_new(&s, err));
+	struct pawl_tensor t = device_tensor(&d, D_WEIGHT);
+
+	t.device = 3;
+	FAILS(PAWL_EUSAGE, "device: expected 0 to 2, found 3", pawl_state_set_tensor(s, "w", &t, err));
+	t.device = PAWL_DEVICE_CUDA;
+	t.device_id = 2;
+	OK(pawl_state_set_tensor(s, "w", &t, err));
+	FAILS(PAWL_EUSAGE, "tensor 'w': device_id is 2, but the memory is on device 1",
+	      pawl_save(r->run, &opts, s, NULL, err));
+	pawl_state_free(s);
+	device_check(&d);
+}
+
+/* Managed memory, host memory with a device's name, and no stream: slower, and as good. */
+static void
+test_other_memory_is_saved_too(void **state)
+{
+	struct small_run *r = *state;
+	struct device_run d;
+
+	for (int i = 0; i < 3; i++) {
+		device_make(&d, r, 7 + (uint64_t)i, 40);
+		small_open(r);
+		if (i < 2) {
+			d.tensors[D_OTHER].data = fake_alloc_managed(2, 2 * d.tensors[D_OTHER].n);
+			d.tensors[D_OTHER].shadow = fake_shadow(d.tensors[D_OTHER].data);
+		}
+		d.host_is_named = i == 1;
+		d.has_no_streams = i == 2;
+		device_launch(&d, 1, false);
+		OK(device_save(&d, false, PAWL_MODE_SNAPSHOT, err));
+		device_launch(&d, 2, false);
+		OK(pawl_wait(r->run, -1, err));
+		assert_true(device_saved_is(&d, 1));
+		device_check(&d);
+	}
+}
+
+static void
+test_a_captured_stream_is_refused(void **state)
+{
+	struct small_run *r = *state;
+	struct device_run d;
+
+	device_make(&d, r, 10, 40);
+	small_open(r);
+	fake_capture(d.streams[1]);
+	FAILS(PAWL_EBUSY, "a graph is being captured", device_save(&d, false, PAWL_MODE_SNAPSHOT, err));
+	assert_false(fake_capture_is_broken());
+	fake_capture(0);
+	device_launch(&d, 1, false);
+	OK(device_save(&d, false, PAWL_MODE_SNAPSHOT, err));
+	OK(pawl_wait(r->run, -1, err));
+	assert_true(device_saved_is(&d, 1));
+	device_check(&d);
+}
+
+/* A graph is captured from a stream that no tensor names: the save registers memory and copies, and the capture
+ * continues. */
+static void
+test_a_capture_elsewhere_is_not_disturbed(void **state)
+{
+	struct small_run *r = *state;
+	struct device_run d;
+
+	r->opts.staging.device = 1;
+	device_make(&d, r, 15, LAZY_ROWS);
+	small_open(r);
+	device_launch(&d, 1, false);
+	fake_capture(d.streams[0]);
+	OK(device_save(&d, true, PAWL_MODE_SNAPSHOT, err));
+	OK(pawl_fence(r->run, -1, err));
+	device_launch(&d, 2, false);
+	OK(pawl_wait(r->run, -1, err));
+	assert_false(fake_capture_is_broken());
+	fake_capture(0);
+	assert_true(device_saved_is(&d, 1));
+	device_check(&d);
+}
+
+/* A forked child has no devices: its save fails by name, and that of the parent does not notice. */
+static void
+test_a_forked_child_is_refused(void **state)
+{
+	struct small_run *r = *state;
+	struct device_run d;
+	struct pawl_error why = {0};
+	int status;
+
+	device_make(&d, r, 16, 40);
+	small_open(r);
+	device_launch(&d, 1, false);
+	OK(device_save(&d, false, PAWL_MODE_SNAPSHOT, err));
+	OK(pawl_wait(r->run, -1, err));
+	const pid_t child = fork();
+
+	if (child == 0) {
+		const int rc = device_save(&d, false, PAWL_MODE_SNAPSHOT, &why);
+
+		_exit(rc < 0 && strstr(why.message, "a forked child cannot use it") ? 0 : 1);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	assert_true(device_saved_is(&d, 1));
+	device_check(&d);
+}
+
+/* The fence cannot add to a captured stream: it waits on the host. */
+static void
+test_a_fence_during_a_capture_waits(void **state)
+{
+	struct small_run *r = *state;
+	struct device_run d;
+
+	device_make(&d, r, 11, LAZY_ROWS);
+	small_open(r);
+	device_launch(&d, 1, false);
+	OK(device_save(&d, true, PAWL_MODE_SNAPSHOT, err));
+	fake_capture(d.streams[1]);
+	OK(pawl_fence(r->run, -1, err));
+	assert_false(fake_capture_is_broken());
+	fake_capture(0);
+	device_launch(&d, 2, false);
+	OK(pawl_wait(r->run, -1, err));
+	assert_true(device_saved_is(&d, 1));
+	device_check(&d);
+}
+
+static void
+test_memory_that_cannot_be_registered_works(void **state)
+{
+	struct small_run *r = *state;
+	struct device_run d;
+
+	device_make(&d, r, 12, LAZY_ROWS);
+	fake_set_registrable(0);
+	small_open(r);
+	device_launch(&d, 1, false);
+	OK(device_save(&d, true, PAWL_MODE_SNAPSHOT, err));
+	OK(pawl_fence(r->run, -1, err));
+	device_launch(&d, 2, false);
+	OK(pawl_wait(r->run, -1, err));
+	assert_true(device_saved_is(&d, 1));
+	device_check(&d);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_no_order_of_the_devices_tears_a_save, small_setup, small_teardown),
+		cmocka_unit_test_setup_teardown(test_no_order_of_the_devices_tears_a_lazy_save, small_setup,
+	                                        small_teardown),
+		cmocka_unit_test_setup_teardown(test_the_first_save_of_a_prepared_run_does_not_wait, small_setup,
+	                                        small_teardown),
+		cmocka_unit_test_setup_teardown(test_each_missing_wait_is_found, small_setup, small_teardown),
+		cmocka_unit_test_setup_teardown(test_a_lazy_save_and_its_fence_never_wait_on_the_host, small_setup,
+	                                        small_teardown),
+		cmocka_unit_test_setup_teardown(test_a_staged_save_never_waits_on_the_host, small_setup,
+	                                        small_teardown),
+		cmocka_unit_test_setup_teardown(test_no_order_of_the_devices_tears_a_staged_save, small_setup,
+	                                        small_teardown),
+		cmocka_unit_test_setup_teardown(test_a_device_without_room_is_not_used_for_staging, small_setup,
+	                                        small_teardown),
+		cmocka_unit_test_setup_teardown(test_two_saves_do_not_share_the_staging_memory, small_setup,
+	                                        small_teardown),
+		cmocka_unit_test_setup_teardown(test_unchanged_tensors_are_linked, small_setup, small_teardown),
+		cmocka_unit_test_setup_teardown(test_any_call_may_fail, small_setup, small_teardown),
+		cmocka_unit_test_setup_teardown(test_pointers_are_checked, small_setup, small_teardown),
+		cmocka_unit_test_setup_teardown(test_other_memory_is_saved_too, small_setup, small_teardown),
+		cmocka_unit_test_setup_teardown(test_a_captured_stream_is_refused, small_setup, small_teardown),
+		cmocka_unit_test_setup_teardown(test_a_capture_elsewhere_is_not_disturbed, small_setup, small_teardown),
+		cmocka_unit_test_setup_teardown(test_a_forked_child_is_refused, small_setup, small_teardown),
+		cmocka_unit_test_setup_teardown(test_a_fence_during_a_capture_waits, small_setup, small_teardown),
+		cmocka_unit_test_setup_teardown(test_memory_that_cannot_be_registered_works, small_setup,
+	                                        small_teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
