@@ -201,6 +201,10 @@ void py_dlpack_load(struct py_state *st);
 /* Sets dtype, shape, strides and data of ret->raw. False, without an exception, if the attributes
  * must be read instead. Does not detect views with the negative bit. */
 bool py_dlpack_describe(struct py_state *st, PyObject *obj, struct py_tensor *ret);
+/* The same and the device for an array of this dtype on a device, to be copied by the driver in the
+ * order of its default stream; the owner becomes (array, capsule). False, without an exception, if
+ * the array is elsewhere or cannot be shown. */
+bool py_dlpack_device(PyObject *obj, int dtype, struct py_tensor *ret);
 
 /* ---- py_device.c ---- */
 

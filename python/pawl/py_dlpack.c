@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * py_dlpack: reads a torch tensor through the table of C functions that its type offers for DLPack
- * (a capsule, __dlpack_c_exchange_api__): one call instead of five attributes. The attributes are
- * used if the table is missing, or for tensors that this file does not handle.
+ * py_dlpack: reads tensors by DLPack.
+ * - A torch tensor, through the table of C functions that its type offers (a capsule,
+ *   __dlpack_c_exchange_api__): one call instead of five attributes. The attributes are used if the
+ *   table is missing, or for tensors that this file does not handle.
+ * - An array on a device, through its methods __dlpack_device__ and __dlpack__.
  *
  * The layouts are those of DLPack 1.2 and later (major version 1), as its public header defines
  * them.
@@ -12,7 +14,8 @@
 #include <string.h>
 
 #define DLPACK_MAJOR 1u
-#define DLPACK_CPU 1
+
+enum { DLPACK_CPU = 1, DLPACK_CUDA = 2, DLPACK_ROCM = 10 }; /* kinds of devices */
 
 struct dl_tensor {
 	char *data;
@@ -116,4 +119,63 @@ py_dlpack_describe(struct py_state *st, PyObject *obj, struct py_tensor *t)
 	t->raw.strides = is_empty ? NULL : t->strides;
 	t->raw.data = d.data ? d.data + d.byte_offset : NULL;
 	return true;
+}
+
+/* The array's memory as a capsule, in the order of the device's default stream, which DLPack
+ * numbers 1 on CUDA and 0 on ROCm. New reference, or NULL. */
+static PyObject *
+capsule_of(PyObject *obj, int device_type)
+{
+	AUTO_REF method = PyObject_GetAttrString(obj, "__dlpack__");
+	AUTO_REF args = PyTuple_New(0);
+	AUTO_REF kwargs = Py_BuildValue("{s:i}", "stream", device_type == DLPACK_CUDA ? 1 : 0);
+
+	return method && args && kwargs ? PyObject_Call(method, args, kwargs) : NULL;
+}
+
+/* Fills t from what the capsule shows. False: it is not what was expected. */
+static bool
+take_device(struct py_tensor *t, const struct dl_tensor *d, int bits)
+{
+	int64_t whole = 1;
+
+	if (d->ndim < 0 || d->ndim > PAWL_MAX_DIMS || d->dtype.lanes != 1 || d->dtype.bits != bits || bits % 8 != 0)
+		return false;
+	t->raw.ndim = (uint32_t)d->ndim;
+	for (int32_t i = d->ndim - 1; i >= 0; i--) {
+		t->shape[i] = (uint64_t)d->shape[i];
+		t->strides[i] = d->strides ? d->strides[i] : whole;
+		whole *= d->shape[i];
+	}
+	t->raw.strides = whole == 0 ? NULL : t->strides;
+	t->raw.data = d->data ? d->data + d->byte_offset : NULL;
+	return whole == 0 || t->raw.data;
+}
+
+bool
+py_dlpack_device(PyObject *obj, int dtype, struct py_tensor *t)
+{
+	AUTO_REF where = PyObject_CallMethod(obj, "__dlpack_device__", NULL);
+	int type = 0, id = 0;
+
+	if (!where || !PyArg_ParseTuple(where, "ii", &type, &id) || (type != DLPACK_CUDA && type != DLPACK_ROCM)) {
+		PyErr_Clear();
+		return false;
+	}
+	const int device = type == DLPACK_CUDA ? PAWL_DEVICE_CUDA : PAWL_DEVICE_HIP;
+	AUTO_REF capsule = pawl_device_check(device, NULL) == 0 ? capsule_of(obj, type) : NULL;
+	const struct dl_tensor *d = capsule ? PyCapsule_GetPointer(capsule, "dltensor") : NULL;
+
+	PyErr_Clear(); /* without a capsule the array is copied by its framework */
+	if (!d || !take_device(t, d, (int)pawl_dtype_bits(dtype)))
+		return false;
+	t->raw.dtype = dtype;
+	t->raw.device = device;
+	t->raw.stream = 0;
+	t->device = id;
+	t->on_device = t->fixed = true;
+	t->owner = PyTuple_Pack(2, obj, capsule);
+	if (!t->owner)
+		PyErr_Clear();
+	return t->owner != NULL;
 }

@@ -135,13 +135,15 @@ py_lazy_add(struct py_lazy *lazy, struct py_state *st, PyObject *obj, const stru
 	const struct range range = range_of(&t->raw);
 	PyObject *tensor = NULL;
 
-	if (!rows || (t->raw.device && add_stream(lazy, t) < 0))
+	if (!rows)
 		return -1;
 	lazy->rows = rows;
 	if (st->torch.module && PyObject_TypeCheck(obj, (PyTypeObject *)st->torch.tensor))
 		tensor = obj;
 	else if (st->torch.module && PyObject_TypeCheck(t->owner, (PyTypeObject *)st->torch.tensor))
 		tensor = t->owner;
+	if (tensor && t->raw.device)
+		TRY(add_stream(lazy, t));
 
 	struct seen row = {.begin = range.begin, .nbytes = (size_t)(range.end - range.begin), .index = index};
 

@@ -441,6 +441,19 @@ is_a(PyObject *obj, PyObject *type)
 	return type && PyType_IsSubtype(Py_TYPE(obj), (PyTypeObject *)type);
 }
 
+/* An array of JAX: by address on a device, else as an array of NumPy. */
+static int
+describe_jax(struct py_state *st, PyObject *obj, const struct py_path *path, struct py_tensor *t)
+{
+	AUTO_REF dtype = PyObject_GetAttr(obj, st->s.dtype);
+	const int code = dtype ? py_numpy_code(st, dtype) : -1;
+
+	if (code < 0)
+		return py_wrap_at(st, path, obj);
+	begin(t, "jax");
+	return code && py_dlpack_device(obj, code, t) ? 1 : describe_as_array(st, obj, path, "jax", t);
+}
+
 int
 py_tensor_describe(struct py_state *st, PyObject *obj, const struct py_path *path, struct py_tensor *ret)
 {
@@ -463,12 +476,32 @@ py_tensor_describe(struct py_state *st, PyObject *obj, const struct py_path *pat
 	is_jax = PyObject_IsInstance(obj, st->jax.array);
 	if (is_jax <= 0)
 		return is_jax;
-	return describe_as_array(st, obj, path, "jax", ret);
+	return describe_jax(st, obj, path, ret);
+}
+
+/* owner: (array, ...) */
+static int
+fetch_array(struct py_state *st, PyObject *owner, void *dst, size_t nbytes)
+{
+	AUTO_REF array = PyObject_CallMethod(st->numpy.module, "asarray", "O", PyTuple_GetItem(owner, 0));
+	AUTO_REF bytes = array ? PyObject_CallMethod(array, "tobytes", NULL) : NULL;
+
+	if (!bytes)
+		return -1;
+	if ((size_t)PyBytes_Size(bytes) != nbytes) {
+		PyErr_SetString(PyExc_RuntimeError, "an array's size differs from its shape and dtype");
+		return -1;
+	}
+	memcpy(dst, PyBytes_AsString(bytes), nbytes);
+	return 0;
 }
 
 int
 py_tensor_fetch(struct py_state *st, PyObject *tensor, void *dst, size_t nbytes)
 {
+	if (PyTuple_Check(tensor))
+		return fetch_array(st, tensor, dst, nbytes);
+
 	PyObject *bytes_type = st->torch.dtypes[PAWL_U8];
 	AUTO_REF memory = PyMemoryView_FromMemory(dst, (Py_ssize_t)nbytes, PyBUF_WRITE);
 	AUTO_REF from = PyObject_GetAttrString(st->torch.module, "frombuffer");

@@ -11,6 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifdef __linux__
+#include <linux/mempolicy.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 void *
 mem_alloc(size_t nbytes)
 {
@@ -223,4 +229,20 @@ bump_clear(struct bump *b)
 		mem_free(chunk);
 	}
 	*b = (struct bump){.limit_bytes = limit_bytes};
+}
+
+void
+mem_prefer_node(void *ptr, size_t nbytes, int node)
+{
+#ifdef SYS_mbind
+	unsigned long nodes[16] = {0}; /* the kernel has at most 1,024 */
+	const unsigned bits = 8 * sizeof(nodes[0]), n_bits = 16 * bits;
+
+	if (node < 0 || (unsigned)node >= n_bits)
+		return;
+	nodes[(unsigned)node / bits] = 1ul << (unsigned)node % bits;
+	(void)syscall(SYS_mbind, ptr, nbytes, MPOL_PREFERRED, nodes, n_bits + 1, MPOL_MF_MOVE);
+#else
+	(void)ptr, (void)nbytes, (void)node;
+#endif
 }

@@ -59,6 +59,7 @@ register_all(void *arg)
 {
 	struct device_pin *p = arg;
 
+	mem_prefer_node(p->ptr, p->nbytes, device_node(p->context.device, p->context.ordinal)); /* pinned pages stay */
 	for (size_t at = 0; at < p->nbytes && !atomic_load(&p->stop); at += piece_at(p, at)) {
 		if (register_piece(p, at, &p->why) < 0)
 			return;

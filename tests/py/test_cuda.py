@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors on CUDA devices: saved and restored by the library over the stand-in driver, never by the framework."""
+"""Tensors on CUDA devices: copied by the library over the stand-in driver, never by the framework."""
 
 from __future__ import annotations
 
@@ -195,6 +195,69 @@ with pawl.CheckpointManager({str(tmp_path)!r}, staging=pawl.Staging(device="auto
     driver.fake_hold(streams[1], False)
     manager.wait_until_finished()
     assert (manager.restore().state["optimizer"]["state"][0]["exp_avg"].array == 2).all()
+check()
+"""
+    )
+
+
+JAX = """
+class Shape(ctypes.Structure):
+    _fields_ = [("data", void_p), ("type", ctypes.c_int32), ("id", ctypes.c_int32), ("ndim", ctypes.c_int32),
+                ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
+                ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)), ("offset", u64)]
+
+capsule_of = ctypes.pythonapi.PyCapsule_New
+capsule_of.restype, capsule_of.argtypes = ctypes.py_object, (void_p, ctypes.c_char_p, void_p)
+copied = []
+
+class Array:
+    def __init__(self, array, device=1):
+        self.far, self.device = cuda(array, device), device
+        self.dtype, self.shape = array.dtype, array.shape
+
+    def __dlpack_device__(self):
+        return 2, self.device
+
+    def __dlpack__(self, *, stream):
+        assert stream == 1
+        n = len(self.shape)
+        steps = [step // self.dtype.itemsize for step in self.far.array.strides]
+        self.shown = Shape(self.far.data_ptr() - 64, 2, self.device, n, 2, self.dtype.itemsize * 8, 1,
+                           (ctypes.c_int64 * n)(*self.shape), (ctypes.c_int64 * n)(*steps) if steps_shown else None, 64)
+        return capsule_of(ctypes.addressof(self.shown), b"dltensor", None)
+
+    def __array__(self, dtype=None, copy=None):
+        copied.append(self)
+        return np.array(self.far.array)
+
+jax = types.ModuleType("jax")
+jax.Array = Array
+jax.numpy = types.ModuleType("jax.numpy")
+jax.numpy.array = lambda array: Array(array)
+sys.modules.update({"jax": jax, "jax.numpy": jax.numpy})
+"""
+
+
+def test_arrays_of_jax_are_copied_by_the_driver(tmp_path: pathlib.Path) -> None:
+    """Also lazily, transposed, and with the strides left out; a file is written by way of the framework."""
+    run_program(
+        CUDA
+        + JAX
+        + f"""
+values = np.random.default_rng(0).random((300, 70)).astype("f4")
+wide = np.random.default_rng(0).random((50, 40)).astype("f4")
+with pawl.CheckpointManager({str(tmp_path / "run")!r}) as manager:
+    for step, (lazy, steps_shown) in enumerate(((False, True), (True, True), (False, False))):
+        state = {{"a": Array(values + step), "b": Array(wide.T if steps_shown else wide, 2), "none": Array(values[:0])}}
+        ticket = manager.save(step, state, lazy=lazy)
+        manager.before_step()
+        ticket.wait()
+        assert not copied
+        found = manager.restore().state
+        assert np.array_equal(found["a"].far.array, values + step)
+        assert np.array_equal(found["b"].far.array, state["b"].far.array) and found["none"].shape == (0, 70)
+    pawl.save({{"a": state["a"]}}, {str(tmp_path / "a.safetensors")!r})
+    assert copied == [state["a"]]
 check()
 """
     )

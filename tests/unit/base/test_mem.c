@@ -6,7 +6,11 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <linux/mempolicy.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 
@@ -164,6 +168,35 @@ test_P16_bump_stops_at_its_limit(void **state)
 	assert_true(bump_has_room(&(struct bump){0}, SIZE_MAX));
 }
 
+static int
+policy_of(void *ptr)
+{
+	int mode = -1;
+
+	return syscall(SYS_get_mempolicy, &mode, NULL, 0, ptr, MPOL_F_ADDR) == 0 ? mode : -1;
+}
+
+static void
+test_pages_are_put_on_the_preferred_node(void **state)
+{
+	const size_t n = (size_t)1 << 20;
+	char *ptr = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	(void)state;
+	assert_ptr_not_equal(ptr, MAP_FAILED);
+	if (policy_of(ptr) < 0)
+		skip(); /* a container may forbid these calls, or the kernel lack them */
+	ptr[0] = 7;
+	mem_prefer_node(ptr, n / 2, -1);
+	mem_prefer_node(ptr, n / 2, 1 << 20);
+	assert_int_equal(policy_of(ptr), MPOL_DEFAULT);
+	mem_prefer_node(ptr, n / 2, 0);
+	assert_int_equal(policy_of(ptr), MPOL_PREFERRED);
+	assert_int_equal(policy_of(ptr + n / 2), MPOL_DEFAULT);
+	assert_int_equal(ptr[0], 7);
+	munmap(ptr, n);
+}
+
 int
 main(void)
 {
@@ -178,6 +211,7 @@ main(void)
 		cmocka_unit_test(test_bump_memory_is_aligned_zeroed_and_apart),
 		cmocka_unit_test(test_bump_strings),
 		cmocka_unit_test(test_P16_bump_stops_at_its_limit),
+		cmocka_unit_test(test_pages_are_put_on_the_preferred_node),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
