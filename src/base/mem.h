@@ -45,7 +45,7 @@ round_up(uint64_t value, uint64_t to)
 #define PAWL_CLEAN(fn) __attribute__((cleanup(fn)))
 void mem_clean_free(void *pointer_to_pointer);
 
-/* Puts these whole pages on the memory node of this number where it has room, also those that are
+/* Puts these pages on the memory node of this number where it has room, also those that are
  * filled already; a preference only. Does nothing for -1 and where the system has no such call. */
 void mem_prefer_node(void *ptr, size_t nbytes, int node);
 #define PAWL_FREE PAWL_CLEAN(mem_clean_free)
