@@ -96,21 +96,25 @@ def mark(config: dict[str, Any]) -> None:
     pathlib.Path(config["at"]).touch()
 
 
-@pytest.mark.parametrize("leaves", [True, False])
-def test_what_a_runner_that_has_gone_asked_for_is_not_begun(tmp_path: pathlib.Path, leaves: bool) -> None:
-    """The request waits in the socket; a reader would then begin a trial that another process also begins."""
+def a_request(tmp_path: pathlib.Path) -> tuple[pathlib.Path, dict[str, str], bytes]:
+    """The folder of a trial of mark(), the environment of a forker, and what the runner asks it for."""
     payload, folder = tmp_path / "job", tmp_path / "trial"
     folder.mkdir()
     (folder / "params.json").write_text(json.dumps({"at": str(folder / "began")}))
-    job = trainable.Job(trainable.Wrapped(mark), {}, "f", {}, None, 0, False)
-    payload.write_bytes(job.payload(None))
-    env = {**os.environ, trainable.PAYLOAD: str(payload)}
+    payload.write_bytes(trainable.Job(trainable.Wrapped(mark), {}, "f", {}, None, 0, False).payload(None))
     names = {"TRIAL": "trial", "ID": "0", "FOLDER": str(folder), "CONFIG": str(folder / "params.json")}
     more = [f"PAWL_TUNE_{name}={text}" for name, text in names.items()] + [f"{trainable.PAYLOAD}={payload}"]
+    return folder, os.environ | {trainable.PAYLOAD: str(payload)}, b"fork " + json.dumps({"env": more}).encode()
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_what_a_runner_that_has_gone_asked_for_is_not_begun(tmp_path: pathlib.Path, leaves: bool) -> None:
+    """The request waits in the socket; a reader would then begin a trial that another process also begins."""
+    folder, env, request = a_request(tmp_path)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, open(os.devnull, "w") as null, socket.socketpair()[0] as channel:
         fds = [channel.fileno(), null.fileno(), null.fileno()]
-        socket.send_fds(ours, [b"fork " + json.dumps({"env": more}).encode()], fds)
+        socket.send_fds(ours, [request], fds)
         if leaves:
             ours.close()
         program = "import os, sys; os.dup2(int(sys.argv[1]), 3); from pawl.tune import _forker; _forker.main(False)"
@@ -122,6 +126,41 @@ def test_what_a_runner_that_has_gone_asked_for_is_not_begun(tmp_path: pathlib.Pa
             ours.close()
         assert forker.wait(HANG_SECONDS) == 0
     assert (folder / "began").exists() != leaves
+
+
+@pytest.mark.parametrize("killed", ["before", "never"])
+def test_a_trial_of_which_the_runner_was_not_told_does_not_begin(tmp_path: pathlib.Path, killed: str) -> None:
+    """Not told, the runner begins it elsewhere; it would run twice. Here the forker is killed before it tells."""
+    folder, env, request = a_request(tmp_path)
+    program = f"""
+import os, signal, sys
+from pawl.tune import _forker
+tell = _forker._Forker._tell_start
+def tell_or_die(self, pid):
+    if {killed == "before"}:
+        os.kill(os.getpid(), signal.SIGKILL)
+    assert tell(self, pid)
+    return True
+_forker._Forker._tell_start = tell_or_die
+os.dup2(int(sys.argv[1]), 3)
+_forker.main(False)
+"""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    left, right = socket.socketpair()
+    with ours, left, open(os.devnull, "w") as null:
+        command = [sys.executable, "-c", program, str(theirs.fileno())]
+        forker = subprocess.Popen(command, env=env, pass_fds=[theirs.fileno()])
+        theirs.close()
+        fds = [right.fileno(), null.fileno(), null.fileno()]
+        socket.send_fds(ours, [request], fds)
+        right.close()
+        if killed == "never":
+            assert ours.recv(512).startswith(b"pid ")
+        while left.recv(4096):  # until nobody holds the trial's channel
+            pass
+        ours.close()
+        assert forker.wait(HANG_SECONDS) == (-signal.SIGKILL if killed == "before" else 0)
+    assert (folder / "began").exists() == (killed == "never")
 
 
 def test_on_a_node_only_checkpoints_are_given_up(tmp_path: pathlib.Path) -> None:

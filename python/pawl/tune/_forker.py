@@ -74,20 +74,25 @@ class _Forker:
             if self._control in ready and not self._hear():
                 return
 
-    def _say(self, text: str) -> None:
+    def _say(self, text: str) -> bool:
         with contextlib.suppress(OSError):
             self._control.send(text.encode())
+            return True
+        return False
 
-    def _tell_start(self, pid: int) -> None:
+    def _tell_start(self, pid: int) -> bool:
         """With a descriptor of the process: its number may be another one's when this process is gone."""
         try:
             fd = os.pidfd_open(pid)
         except (OSError, AttributeError):  # none, or no room for one more
-            self._say(f"pid {pid}")
-            return
-        with contextlib.suppress(OSError):
+            return self._say(f"pid {pid}")
+        try:
             socket.send_fds(self._control, [f"pid {pid}".encode()], [fd])
-        os.close(fd)
+        except OSError:
+            return False
+        finally:
+            os.close(fd)
+        return True
 
     def _tell_ends(self) -> None:
         for pid in list(self._children):
@@ -121,17 +126,26 @@ class _Forker:
         return True
 
     def _fork(self, env: list[str], fds: list[int]) -> None:
-        try:
-            pid = os.fork()
-        except OSError as error:
-            self._say(f"no {error}")
-            return
-        if pid == 0:
-            self._be(env, fds)
-        with contextlib.suppress(OSError):
-            os.setpgid(pid, pid)
-        self._children.add(pid)
-        self._tell_start(pid)
+        """The trial begins when the runner has been told of it: else the runner might begin it elsewhere, too."""
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            try:
+                pid = os.fork()
+            except OSError as error:
+                self._say(f"no {error}")
+                return
+            if pid == 0:
+                ours.close()
+                if not theirs.recv(1):
+                    os._exit(1)
+                theirs.close()
+                self._be(env, fds)
+            with contextlib.suppress(OSError):
+                os.setpgid(pid, pid)
+            self._children.add(pid)
+            if self._tell_start(pid):
+                with contextlib.suppress(OSError):
+                    ours.send(b".")
 
     def _be(self, env: list[str], fds: list[int]) -> NoReturn:
         """The trial, from here to its end."""
