@@ -16,7 +16,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "catalog/hold_root.h"
-#include "foreign/unpacked.h"
+#include "foreign/compressed_file.h"
 #include "keep/gc.h"
 #include "keep/removal.h"
 #include "mirror/mirror.h"
@@ -106,7 +106,7 @@ open_store(struct pawl *run, struct pawl_error *err)
 		run->store = wrapped;
 	}
 	if (o->single && o->read_only)
-		TRY(unpacked_wrap(&run->store, run->home.single_name, err));
+		TRY(compressed_file_wrap(&run->store, run->home.single_name, err));
 	if (o->single && o->read_only)
 		TRY(foreign_detect(run->store, run->home.single_name, root, &run->home.foreign, err));
 	store_get_caps(run->store, &run->home.caps);

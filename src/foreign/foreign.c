@@ -12,7 +12,7 @@
 #include "base/err.h"
 #include "base/sum.h"
 #include "foreign/foreign_formats.h"
-#include "foreign/unpacked.h"
+#include "foreign/compressed_file.h"
 
 #define SNIFF_BYTES 256u
 
@@ -116,7 +116,7 @@ foreign_detect(struct store *store, const char *key, const char *given, const st
 	TRY(rc);
 	if (entry.is_folder)
 		return detect_folder(store, key, ret, err);
-	PAWL_FREE char *name = mem_strndup(given, unpacked_name_len(given)); /* "m.pt.zst" is a .pt */
+	PAWL_FREE char *name = mem_strndup(given, compressed_file_name_len(given)); /* "m.pt.zst" is a .pt */
 	if (!name)
 		return err_nomem(err, given);
 	for (size_t i = 0; foreign_formats[i]; i++) {

@@ -28,14 +28,14 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
-#include "foreign/unpacked.h"
+#include "foreign/compressed_file.h"
 #include "pawl.h"
 #include "pawl_jobs.h"
 #include "policy/name.h"
 #include "policy/trigger.h"
 #include "store/store.h"
 
-#define COMPOSER_INNER_NAME UNPACKED_TAR_MEMBER /* of the state in a tar, as in Composer */
+#define COMPOSER_INNER_NAME COMPRESSED_FILE_TAR_MEMBER /* of the state in a tar, as in Composer */
 
 /* A checkpoint that was written. */
 struct composer_row {

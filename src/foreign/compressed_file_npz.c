@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * unpacked_npz: see unpacked.h. An archive with compressed members is copied into the spool with
- * the same members stored. There arrays can be read at any offset, with the checksums of the
- * original archive.
+ * compressed_file_npz: see compressed_file.h. An archive with compressed members is copied into the
+ * temporary file with the same members stored. There arrays can be read at any offset, with the
+ * checksums of the original archive.
  *
  *   table -> are its sizes within the limits? -> each member: decompress, check size and checksum
  *         -> table
  *
  * Limits (T7), checked before anything is decompressed: above 64 MiB, all members together have at
- * most 200 times the size of the file, and at most nine tenths of the free space of the spool.
+ * most 200 times the size of the file, and at most nine tenths of the free space there.
  * Promises P1, P16, P17.
  */
 #include <inttypes.h>
@@ -20,7 +20,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "foreign/foreign_formats.h"
-#include "foreign/unpacked.h"
+#include "foreign/compressed_file.h"
 #include "format/archive/zip.h"
 #include "format/archive/zip_write.h"
 #include "format/codec/codec.h"
@@ -35,32 +35,32 @@
 static void
 close_opened(void *ptr)
 {
-	struct unpacked_file *o = ptr;
+	struct compressed_file *o = ptr;
 
 	if (!o)
 		return;
-	unpacked_file_close(o);
+	compressed_file_close(o);
 	mem_free(o);
 }
 
-PAWL_DEFINE_CLEAN(struct unpacked_file, close_opened);
+PAWL_DEFINE_CLEAN(struct compressed_file, close_opened);
 
 static int
-open_packed(struct store *inner, const char *key, struct unpacked_file **ret, struct pawl_error *err)
+open_packed(struct store *inner, const char *key, struct compressed_file **ret, struct pawl_error *err)
 {
-	PAWL_CLEAN(close_opened_clean) struct unpacked_file *o = mem_zalloc(1, sizeof(*o));
+	PAWL_CLEAN(close_opened_clean) struct compressed_file *o = mem_zalloc(1, sizeof(*o));
 
 	if (!o)
 		return err_nomem(err, key);
-	TRY(unpacked_file_open(inner, key, o, err));
+	TRY(compressed_file_open(inner, key, o, err));
 	*ret = steal(&o);
 	return 0;
 }
 
-/* ---- from the archive to the spool ---- */
+/* ---- from the archive to the temporary file ---- */
 
 static int
-check_sizes(const struct unpacked_file *o, const struct zip *zip, struct pawl_error *err)
+check_sizes(const struct compressed_file *o, const struct zip *zip, struct pawl_error *err)
 {
 	const uint64_t room = temp_file_room(&o->spool);
 	uint64_t total = 0, most;
@@ -82,14 +82,14 @@ check_sizes(const struct unpacked_file *o, const struct zip *zip, struct pawl_er
 }
 
 static int
-wrong_member(const struct unpacked_file *o, const struct zip_member *m, const char *why, struct pawl_error *err)
+wrong_member(const struct compressed_file *o, const struct zip_member *m, const char *why, struct pawl_error *err)
 {
 	return err_set(err, PAWL_ECORRUPT, "%s: member '%.200s': %s", o->name, m->name, why);
 }
 
 /* The bytes of a member as a source. */
 struct member_source {
-	const struct unpacked_file *o;
+	const struct compressed_file *o;
 	uint64_t begin;
 	char what[300];
 };
@@ -103,7 +103,7 @@ read_member(void *arg, uint64_t offset, void *dst, size_t n, struct pawl_error *
 }
 
 static int
-copy_compressed(struct unpacked_file *o, const struct zip_member *m, char *step, uint32_t *ret_parts,
+copy_compressed(struct compressed_file *o, const struct zip_member *m, char *step, uint32_t *ret_parts,
                 struct pawl_error *err)
 {
 	struct member_source from = {.o = o, .begin = m->begin};
@@ -127,7 +127,7 @@ copy_compressed(struct unpacked_file *o, const struct zip_member *m, char *step,
 }
 
 static int
-copy_stored(struct unpacked_file *o, const struct zip_member *m, char *step, uint32_t *ret_parts,
+copy_stored(struct compressed_file *o, const struct zip_member *m, char *step, uint32_t *ret_parts,
             struct pawl_error *err)
 {
 	for (uint64_t at = 0; at < m->nbytes;) {
@@ -142,7 +142,7 @@ copy_stored(struct unpacked_file *o, const struct zip_member *m, char *step, uin
 }
 
 static int
-put_bytes(struct unpacked_file *o, struct buf *bytes, struct pawl_error *err)
+put_bytes(struct compressed_file *o, struct buf *bytes, struct pawl_error *err)
 {
 	TRY(buf_check(bytes, o->name, err));
 	TRY(temp_file_put(&o->spool, bytes->ptr, bytes->len, err));
@@ -151,7 +151,7 @@ put_bytes(struct unpacked_file *o, struct buf *bytes, struct pawl_error *err)
 }
 
 static int
-copy_member(struct unpacked_file *o, const struct zip_member *m, char *step, struct zip_entry *entry,
+copy_member(struct compressed_file *o, const struct zip_member *m, char *step, struct zip_entry *entry,
             struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf bytes = {0};
@@ -170,7 +170,7 @@ copy_member(struct unpacked_file *o, const struct zip_member *m, char *step, str
 }
 
 static int
-copy_archive(struct unpacked_file *o, const struct zip *zip, struct bump *memory, struct pawl_error *err)
+copy_archive(struct compressed_file *o, const struct zip *zip, struct bump *memory, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf bytes = {0};
 	PAWL_FREE char *step = mem_alloc(STEP_BYTES);
@@ -188,10 +188,10 @@ copy_archive(struct unpacked_file *o, const struct zip *zip, struct bump *memory
 /* ---- the view ---- */
 
 static int
-open_unpacked(struct store *inner, const char *key, void **ret, uint64_t *ret_nbytes, struct pawl_error *err)
+open_decompressed(struct store *inner, const char *key, void **ret, uint64_t *ret_nbytes, struct pawl_error *err)
 {
 	PAWL_CLEAN(bump_clear) struct bump memory = {.limit_bytes = MAX_MEMORY};
-	PAWL_CLEAN(close_opened_clean) struct unpacked_file *o = NULL;
+	PAWL_CLEAN(close_opened_clean) struct compressed_file *o = NULL;
 	struct zip zip;
 
 	TRY(open_packed(inner, key, &o, err));
@@ -204,9 +204,9 @@ open_unpacked(struct store *inner, const char *key, void **ret, uint64_t *ret_nb
 }
 
 static int
-read_unpacked(void *ptr, uint64_t offset, void *dst, size_t n, struct pawl_error *err)
+read_decompressed(void *ptr, uint64_t offset, void *dst, size_t n, struct pawl_error *err)
 {
-	struct unpacked_file *o = ptr;
+	struct compressed_file *o = ptr;
 
 	return temp_file_read(&o->spool, offset, dst, n, err);
 }
@@ -216,7 +216,7 @@ static bool
 has_compressed(struct store *store, const char *key)
 {
 	PAWL_CLEAN(bump_clear) struct bump memory = {.limit_bytes = MAX_MEMORY};
-	PAWL_CLEAN(close_opened_clean) struct unpacked_file *o = NULL;
+	PAWL_CLEAN(close_opened_clean) struct compressed_file *o = NULL;
 	unsigned char first[SNIFF_BYTES];
 	struct zip zip;
 
@@ -233,9 +233,9 @@ has_compressed(struct store *store, const char *key)
 }
 
 int
-unpacked_npz_wrap(struct store **store, const char *key, struct pawl_error *err)
+compressed_file_npz_wrap(struct store **store, const char *key, struct pawl_error *err)
 {
-	static const struct store_plain_view view = {open_unpacked, read_unpacked, close_opened};
+	static const struct store_plain_view view = {open_decompressed, read_decompressed, close_opened};
 	struct store *wrapped;
 
 	if (!has_compressed(*store, key))

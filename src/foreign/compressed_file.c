@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * unpacked: see unpacked.h. At most nine tenths of the free space is used to decompress into the
- * spool (T7). Only one member of a tar is read, in place (T5, T6).
+ * compressed_file: see compressed_file.h. At most nine tenths of the free space is used to
+ * decompress into the temporary file (T7). Only one member of a tar is read, in place (T5, T6).
  */
-#include "foreign/unpacked.h"
+#include "foreign/compressed_file.h"
 
 #include <string.h>
 
@@ -20,13 +20,13 @@
 static int
 read_packed(void *arg, uint64_t offset, void *dst, size_t n, struct pawl_error *err)
 {
-	struct unpacked_file *f = arg;
+	struct compressed_file *f = arg;
 
 	return store_read(f->store, f->reader, offset, dst, n, err);
 }
 
 int
-unpacked_file_open(struct store *store, const char *key, struct unpacked_file *f, struct pawl_error *err)
+compressed_file_open(struct store *store, const char *key, struct compressed_file *f, struct pawl_error *err)
 {
 	temp_file_init(&f->spool, NULL);
 	f->store = store;
@@ -39,7 +39,7 @@ unpacked_file_open(struct store *store, const char *key, struct unpacked_file *f
 }
 
 void
-unpacked_file_close(struct unpacked_file *f)
+compressed_file_close(struct compressed_file *f)
 {
 	if (f->reader)
 		store_close_reader(f->store, f->reader);
@@ -50,7 +50,7 @@ unpacked_file_close(struct unpacked_file *f)
 /* ---- decompressed by a codec, and for a tar its member ---- */
 
 struct opened {
-	struct unpacked_file file;
+	struct compressed_file file;
 	struct codec_source *source; /* NULL = not compressed */
 	struct codec_spool put;      /* the file's spool, as the codecs know it */
 	const struct source *plain;
@@ -65,7 +65,7 @@ close_opened(void *ptr)
 	if (!o)
 		return;
 	codec_source_close(o->source);
-	unpacked_file_close(&o->file);
+	compressed_file_close(&o->file);
 	mem_free(o);
 }
 
@@ -123,17 +123,19 @@ find_member(struct opened *o, struct pawl_error *err)
 			return 0;
 		if (rc == 0)
 			return err_set(err, PAWL_ENOTFOUND,
-			               "%s: expected " UNPACKED_TAR_MEMBER " in it, as Composer writes it, found none; "
+			               "%s: expected " COMPRESSED_FILE_TAR_MEMBER
+			               " in it, as Composer writes it, found none; "
 			               "unpack other archives with tar",
 			               o->file.name);
 		if (!add_ok(place.at, member->nbytes, &end) || !add_ok(end, TAR_BLOCK - 1, &next) ||
 		    end > o->plain->nbytes)
 			return err_set(err, PAWL_ECORRUPT, "%s: member '%.200s' is not in it", o->file.name,
 			               member->name);
-		if (!member->is_folder && strcmp(member->name, UNPACKED_TAR_MEMBER) == 0) {
+		if (!member->is_folder && strcmp(member->name, COMPRESSED_FILE_TAR_MEMBER) == 0) {
 			if (found)
 				return err_set(err, PAWL_ECORRUPT,
-				               "%s: expected one " UNPACKED_TAR_MEMBER ", found two", o->file.name);
+				               "%s: expected one " COMPRESSED_FILE_TAR_MEMBER ", found two",
+				               o->file.name);
 			found = true;
 			o->begin = place.at;
 			o->nbytes = member->nbytes;
@@ -144,7 +146,7 @@ find_member(struct opened *o, struct pawl_error *err)
 }
 
 static int
-open_unpacked(struct store *inner, const char *key, void **ret, uint64_t *ret_nbytes, struct pawl_error *err)
+open_decompressed(struct store *inner, const char *key, void **ret, uint64_t *ret_nbytes, struct pawl_error *err)
 {
 	PAWL_CLEAN(close_opened_clean) struct opened *o = mem_zalloc(1, sizeof(*o));
 	const struct codec *codec;
@@ -152,7 +154,7 @@ open_unpacked(struct store *inner, const char *key, void **ret, uint64_t *ret_nb
 
 	if (!o)
 		return err_nomem(err, key);
-	TRY(unpacked_file_open(inner, key, &o->file, err));
+	TRY(compressed_file_open(inner, key, &o->file, err));
 	TRY(open_source(o, is_tar ? codec : codec_of_name(key), err));
 	if (is_tar)
 		TRY(find_member(o, err));
@@ -162,7 +164,7 @@ open_unpacked(struct store *inner, const char *key, void **ret, uint64_t *ret_nb
 }
 
 static int
-read_unpacked(void *ptr, uint64_t offset, void *dst, size_t n, struct pawl_error *err)
+read_decompressed(void *ptr, uint64_t offset, void *dst, size_t n, struct pawl_error *err)
 {
 	const struct opened *o = ptr;
 
@@ -173,9 +175,9 @@ read_unpacked(void *ptr, uint64_t offset, void *dst, size_t n, struct pawl_error
 }
 
 int
-unpacked_wrap(struct store **store, const char *key, struct pawl_error *err)
+compressed_file_wrap(struct store **store, const char *key, struct pawl_error *err)
 {
-	static const struct store_plain_view view = {open_unpacked, read_unpacked, close_opened};
+	static const struct store_plain_view view = {open_decompressed, read_decompressed, close_opened};
 	const struct codec *codec;
 	struct store_entry entry;
 	struct store *wrapped;
@@ -183,14 +185,14 @@ unpacked_wrap(struct store **store, const char *key, struct pawl_error *err)
 	if (store_stat(*store, key, &entry, NULL) < 0 || entry.is_folder || entry.is_link)
 		return 0;
 	if (!codec_of_name(key) && !tar_of_name(key, &codec))
-		return unpacked_npz_wrap(store, key, err);
+		return compressed_file_npz_wrap(store, key, err);
 	TRY(store_plain_wrap(*store, key, &view, &wrapped, err));
 	*store = wrapped;
 	return 0;
 }
 
 size_t
-unpacked_name_len(const char *name)
+compressed_file_name_len(const char *name)
 {
 	const struct codec *codec = codec_of_name(name);
 
