@@ -78,7 +78,7 @@ test-all: test test-rest ## every test: also real servers, frameworks, launchers
 test-rest: deps-peers build package
 	@$(PYTHON) tools/run-tests.py --build build --set rest
 
-bench: deps-bench venv package ## measure beside torch.save, safetensors and others; writes docs/benchmarks.md
+bench: deps-bench venv package ## measure beside torch.save, safetensors and others; writes docs/explanation/benchmarks.md
 	@tools/venv.sh bench/requirements-optional.txt
 	@$(PYTHON) bench/bench.py $(BENCH)
 

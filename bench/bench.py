@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures pawl beside torch.save, safetensors, DCP, Orbax and torchsnapshot, and beside what disk and memory can do.
 
-Writes bench/results.json and the table of docs/benchmarks.md. Needs about 16 GB of memory and 25 GB of disk at scale 1;
-on a smaller machine the large state is made smaller (--scale), which the report says.
+Writes bench/results.json and the table of docs/explanation/benchmarks.md. Needs about 16 GB of memory and 25 GB of disk
+at scale 1; on a smaller machine the large state is made smaller (--scale), which the report says.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="scale 0.05, 3 rounds, 500 checkpoints: does it run?")
     parser.add_argument("--only", action="append", choices=list(phases.PHASES), help="this phase only; may be repeated")
     parser.add_argument("--output", default=str(HERE / "results.json"), help="JSON file (default bench/results.json)")
-    parser.add_argument("--page", type=pathlib.Path, default=ROOT / "docs" / "benchmarks.md")
+    parser.add_argument("--page", type=pathlib.Path, default=ROOT / "docs/explanation/benchmarks.md")
     parser.add_argument("--phase", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.quick:

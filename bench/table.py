@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From samples to the table: targets, medians, and the page docs/benchmarks.md between its two marks."""
+"""From samples to the table: targets, medians, and the page docs/explanation/benchmarks.md between its two marks."""
 
 from __future__ import annotations
 

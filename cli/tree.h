@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tree: prints a state, as a tree for people or in its JSON form (docs/format.md) for programs. */
+/* tree: prints a state, as a tree for people or in its JSON form (docs/reference/format.md) for
+ * programs. */
 #ifndef PAWL_CLI_TREE_H
 #define PAWL_CLI_TREE_H
 

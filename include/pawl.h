@@ -395,7 +395,7 @@ struct pawl_packs {
 	uint64_t pack_bytes;     /* target size of a file; 0 = 256 MiB. The first saves use a 32nd of it,
 	                            until it is known which tensors change */
 	uint64_t block_bytes;    /* bytes per checksum, a power of two >= 64 KiB; 0 = 1 MiB */
-	const char *compression; /* "zst" or "planes" (docs/compression.md); "auto" = planes where the
+	const char *compression; /* "zst" or "planes" (docs/how-to/compression.md); "auto" = planes where the
 	                            store is slower than compression; NULL, "" or "none" = none */
 	int compression_level;   /* 0 = the default of the codec */
 	uint32_t recycle;        /* deleted checkpoints whose files are kept for reuse; 0 = none */
@@ -436,17 +436,17 @@ struct pawl_rank {
 	                      other start; "" if the launcher has nothing like it */
 };
 #define PAWL_RANK_INIT {.size = sizeof(struct pawl_rank)}
-/* Reads the variables that launchers set (docs/multi-rank.md has the table). The first launcher
- * found counts; an empty variable counts as not set. PAWL_EUSAGE names a variable with a bad value.
- * No other thread may change the environment during the call. */
+/* Reads the variables that launchers set (docs/explanation/multi-rank.md has the table). The first
+ * launcher found counts; an empty variable counts as not set. PAWL_EUSAGE names a variable with a
+ * bad value. No other thread may change the environment during the call. */
 PAWL_API int pawl_rank_identify(struct pawl_rank *rank, struct pawl_error *err);
 
 /* Fills bytes with those of rank 0. Every rank calls it at the same point. Returns 0 or a negative
  * enum pawl_code. */
 typedef int pawl_broadcast_fn(void *arg, void *bytes, size_t nbytes, struct pawl_error *err);
 
-/* Many processes that save and restore one run together (docs/multi-rank.md). Every rank opens the
- * same root and calls pawl_save and pawl_restore equally often in the same order. */
+/* Many processes that save and restore one run together (docs/explanation/multi-rank.md). Every
+ * rank opens the same root and calls pawl_save and pawl_restore equally often in the same order. */
 struct pawl_ranks_opts {
 	const struct pawl_rank *self; /* from pawl_rank_identify; copied; NULL = alone */
 	int64_t commit_timeout_ms;    /* longest wait for the other ranks; 0 = 1,800,000 */
@@ -460,8 +460,9 @@ struct pawl_ranks_opts {
 	uint32_t n_nodes;        /* 0 = computed from self->local_world_size */
 };
 
-/* Another store to which committed checkpoints are copied in the background (docs/mirrors.md). It
- * is a run of its own. Files that are missing or damaged in root are read from a mirror. */
+/* Another store to which committed checkpoints are copied in the background
+ * (docs/how-to/mirrors.md). It is a run of its own. Files that are missing or damaged in root are
+ * read from a mirror. */
 struct pawl_mirror {
 	const char *url;
 	const char *every; /* copies only the checkpoints that are due by this time string, counted from
@@ -499,10 +500,10 @@ enum pawl_nonfinite { /* what a save does with NaN and Inf in tensors or floats 
 /* Zero means the default everywhere. pawl_option_get lists all options with unit and default. */
 struct pawl_open_opts {
 	size_t size;
-	const char *root;                /* a path, file://path, a URL (docs/stores.md), or mem: for memory */
+	const char *root;                /* a path, file://path, a URL (docs/how-to/stores.md), or mem: for memory */
 	int read_only;                   /* 1: no lease; only holds, pins and scores are written */
 	int single;                      /* 1: root is one checkpoint, not a run. With read_only also a file or
-	                                    folder that another program wrote (docs/convert.md) */
+	                                    folder that another program wrote (docs/how-to/convert.md) */
 	int overwrite;                   /* 1: use a folder that holds another run; with single: replace it */
 	int maintenance;                 /* 1: open to maintain the run: no new attempt, no clean-up */
 	const char *run_id;              /* expected id of the run; NULL = any, or a new one */
@@ -641,9 +642,9 @@ PAWL_API int pawl_prepare(struct pawl *run, const struct pawl_state *state, stru
 /* Starts a save. Returns when the tensors have been copied (snapshot, ring), written (direct), or
  * at once (lazy). The library's threads do the rest. The state may be freed on return. The data of
  * its tensors must not change before the return, or with lazy before pawl_fence returns. A lazy
- * save reads them twice and fails with PAWL_EUSAGE if one has changed; docs/c.md says what it
- * cannot see. Refused before anything is written: a missing score attribute (PAWL_EUSAGE), too
- * little space (PAWL_ENOSPACE), a running save with PAWL_BUSY_SKIP (PAWL_EBUSY), an error of an
+ * save reads them twice and fails with PAWL_EUSAGE if one has changed; docs/reference/c.md says
+ * what it cannot see. Refused before anything is written: a missing score attribute (PAWL_EUSAGE),
+ * too little space (PAWL_ENOSPACE), a running save with PAWL_BUSY_SKIP (PAWL_EBUSY), an error of an
  * earlier save that was not reported yet (that error). ret_ticket may be NULL. */
 PAWL_API int pawl_save(struct pawl *run, const struct pawl_save_opts *opts, const struct pawl_state *state,
                        struct pawl_ticket **ret_ticket, struct pawl_error *err);
@@ -1071,10 +1072,10 @@ struct pawl_store_entry {
  * than 0; and once with all bytes of an object. */
 typedef int pawl_store_see_fn(void *arg, const struct pawl_store_entry *entry);
 typedef int pawl_store_take_fn(void *arg, const void *ptr, size_t nbytes);
-/* A store for URLs that pawl does not know (docs/stores/fsspec.md): objects under keys, which are
- * relative paths. It cannot keep two writers apart (pawl_warning) and cannot serve many ranks.
- * Functions return 0 or a negative enum pawl_code with a message. They are called on any thread,
- * several at a time, and must not use a handle that was opened with them. */
+/* A store for URLs that pawl does not know (docs/how-to/stores/fsspec.md): objects under keys,
+ * which are relative paths. It cannot keep two writers apart (pawl_warning) and cannot serve many
+ * ranks. Functions return 0 or a negative enum pawl_code with a message. They are called on any
+ * thread, several at a time, and must not use a handle that was opened with them. */
 struct pawl_stores {
 	size_t size;
 	const char *name; /* for people; it and arg must live as long as the runs */

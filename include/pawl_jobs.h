@@ -69,9 +69,9 @@ struct pawl_convert_report {
  * Face libraries or torch.distributed.checkpoint write it, or a checkpoint of pawl. Streams tensors
  * in constant memory and checks the source's checksums. Files get their names when all are complete
  * and durable. Only "dcp" without rename, and "pawl", keep values that are not tensors; "pawl"
- * takes no include, exclude, rename, dots and dtype. See docs/convert.md. PAWL_EEXISTS: two tensors
- * would get one name, or the target exists. PAWL_EUNSUPPORTED: the format lacks the dtype. ret:
- * NULL or initialised. */
+ * takes no include, exclude, rename, dots and dtype. See docs/how-to/convert.md. PAWL_EEXISTS: two
+ * tensors would get one name, or the target exists. PAWL_EUNSUPPORTED: the format lacks the dtype.
+ * ret: NULL or initialised. */
 PAWL_API int pawl_convert(struct pawl *run, uint64_t id, const char *target, const struct pawl_convert_opts *opts,
                           struct pawl_meter *meter, struct pawl_convert_report *ret, struct pawl_error *err);
 
@@ -117,8 +117,8 @@ struct pawl_syncer_report {
 /* Brings a folder with one or many runs to another place, or back: by rsync over ssh to
  * user@host:path, by pawl's stores to a path or URL, or by a command. Nothing at the target is
  * deleted. Packs go before manifests; pointers go last, after what they name was verified. See
- * docs/sync.md. local: a path. Opening checks only the texts: PAWL_EUSAGE for an unknown kind of
- * place, a command without the fields, a password in a URL. Strings are copied. */
+ * docs/how-to/sync.md. local: a path. Opening checks only the texts: PAWL_EUSAGE for an unknown
+ * kind of place, a command without the fields, a password in a URL. Strings are copied. */
 struct pawl_syncer;
 PAWL_API int pawl_syncer_open(const char *local, const char *remote, const struct pawl_syncer_opts *opts,
                               struct pawl_syncer **ret, struct pawl_error *err);
@@ -172,7 +172,7 @@ struct pawl_file_opts {
 /* Writes states to single files that other programs read, in the background, one after another, in
  * the format of the suffix: .pt or .pth (torch.load), .safetensors, each also compressed
  * (x.pt.zst). A file is written under a hidden name and renamed when it is durable; a failure
- * leaves the old file. May be used from any thread. See docs/files.md. */
+ * leaves the old file. May be used from any thread. See docs/how-to/files.md. */
 struct pawl_files;
 /* opts: NULL = defaults. */
 PAWL_API int pawl_files_open(const struct pawl_files_opts *opts, struct pawl_files **ret, struct pawl_error *err);
@@ -200,8 +200,8 @@ struct pawl_tar_opts {
 };
 #define PAWL_TAR_OPTS_INIT {.size = sizeof(struct pawl_tar_opts)}
 /* Packs the regular files and folders of a folder, sorted by name, into an archive in the format of
- * its suffix: .tar, .tgz, .tar.gz, .tar.zst, ... (docs/composer.md). Other kinds of files are
- * PAWL_EUNSUPPORTED. The archive appears when it is durable. */
+ * its suffix: .tar, .tgz, .tar.gz, .tar.zst, ... (docs/reference/composer.md). Other kinds of files
+ * are PAWL_EUNSUPPORTED. The archive appears when it is durable. */
 PAWL_API int pawl_tar_pack(const char *folder, const char *path, const struct pawl_tar_opts *opts,
                            struct pawl_error *err);
 /* Unpacks into a folder that is empty or does not exist (else PAWL_EEXISTS). Refuses names that
@@ -212,9 +212,9 @@ PAWL_API int pawl_tar_unpack(const char *path, const char *folder, const struct 
 /* ---------------------------------- 7. checkpoint files by name (Composer) */
 
 /* One file per save, with a name from a template, as Composer's CheckpointSaver writes them
- * (docs/composer.md): a number of them is kept, they are uploaded in the background, and a link
- * names the latest, here and in the store. <folder>/.pawl records what was written and uploaded, so
- * that a later process can continue. One thread at a time per handle. */
+ * (docs/reference/composer.md): a number of them is kept, they are uploaded in the background, and
+ * a link names the latest, here and in the store. <folder>/.pawl records what was written and
+ * uploaded, so that a later process can continue. One thread at a time per handle. */
 struct pawl_saver;
 struct pawl_saver_opts {
 	size_t size;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * runner_start: starts the process of a trial: its environment, its files, then its own program or
- * a fork of the forker; see runner_inner.h. docs/tune.md describes what a trial finds.
+ * a fork of the forker; see runner_inner.h. docs/reference/tune.md describes what a trial finds.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * runner_trial: one trial as a process: its messages and its end; see runner_inner.h. docs/tune.md
- * describes the messages.
+ * runner_trial: one trial as a process: its messages and its end; see runner_inner.h.
+ * docs/reference/tune.md describes the messages.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -4,7 +4,7 @@
  * Pure: it uses no clock, file or process, and chance only by a seed. The same calls give the same
  * verdicts: a runner that starts again replays the reports of its journal and continues. One file
  * per algorithm: sched_median.c, sched_asha.c, sched_hyperband.c, sched_pbt.c. To add one, see
- * docs/extending.md.
+ * docs/how-to/extending.md.
  *
  *   sched_new -> sched_add for each trial -> sched_report for each of its reports
  *                                            sched_next when a place is free

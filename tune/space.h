@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * space: the values to try. A tree of plain values and of draws: {"$uniform": [lo, hi]} and the
- * like (docs/tune.md). Pure: a trial's configuration is a function of the tree, the seed and the
- * trial's number. A draw depends only on its own path: another key, or more samples, change no
- * other value.
+ * like (docs/reference/tune.md). Pure: a trial's configuration is a function of the tree, the seed
+ * and the trial's number. A draw depends only on its own path: another key, or more samples, change
+ * no other value.
  */
 #ifndef PAWL_TUNE_SPACE_H
 #define PAWL_TUNE_SPACE_H

@@ -65,11 +65,11 @@ struct tune_open_opts {
 	void *now_arg;
 };
 
-/* spec_json: the document (docs/tune.md); NULL = the one in the folder (not for a new experiment).
- * When resuming, the keys that decide the trials (space, search, seed, metric, mode, scheduler)
- * must be unchanged. num_samples may grow; other keys may change. PAWL_EBUSY: another process runs
- * it. Resuming waits 3 s for the lock, and a minute for the trials of a killed runner. PAWL_EUSAGE
- * names what is wrong in the document. */
+/* spec_json: the document (docs/reference/tune.md); NULL = the one in the folder (not for a new
+ * experiment). When resuming, the keys that decide the trials (space, search, seed, metric, mode,
+ * scheduler) must be unchanged. num_samples may grow; other keys may change. PAWL_EBUSY: another
+ * process runs it. Resuming waits 3 s for the lock, and a minute for the trials of a killed runner.
+ * PAWL_EUSAGE names what is wrong in the document. */
 int tune_experiment_open(const char *spec_json, const struct tune_open_opts *opts, struct tune_experiment **ret,
                          struct pawl_error *err);
 /* Releases the lock, nothing else: running trials stay recorded as running, and start again when
@@ -215,9 +215,9 @@ void tune_leftovers_close(struct tune_leftovers *l);
 /* ---- local processes ---- */
 
 /* Runs the trials of an experiment as child processes. Each has its own process group, a channel
- * (docs/tune.md: JSON lines over an inherited socket), and its standard output and error in its
- * folder. When this process ends, for any reason, the trials are ended before the experiment's lock
- * is released. One thread at a time. */
+ * (docs/reference/tune.md: JSON lines over an inherited socket), and its standard output and error
+ * in its folder. When this process ends, for any reason, the trials are ended before the
+ * experiment's lock is released. One thread at a time. */
 struct tune_runner;
 
 struct tune_runner_opts {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types beyond plain values and tensors, as a plain value and a kind (docs/format.md, section 4).
+"""Types beyond plain values and tensors, as a plain value and a kind (docs/reference/format.md, section 4).
 
 The extension module calls four functions. ``parts`` takes an object apart. ``make`` makes a value of a kind without a
 live object: only value types of the table below, no class that a file names. ``rebuild`` puts values into a live object

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Composer's ``CheckpointSaver`` on pawl's engine: docs/composer.md.
+"""Composer's ``CheckpointSaver`` on pawl's engine: docs/reference/composer.md.
 
     trainer = composer.Trainer(..., callbacks=[pawl.composer.CheckpointSaver(save_interval="1ep")])
 

@@ -126,15 +126,16 @@ class CheckpointManager(Generic[Saved]):
         """Opens or creates the run in ``root``.
 
         Args:
-            root: A path, ``file://path``, ``mem:``, or a URL (docs/stores.md).
+            root: A path, ``file://path``, ``mem:``, or a URL (docs/how-to/stores.md).
             num_to_keep: Keep the newest N, or with ``score_attribute`` the best N and the latest. 0 writes nothing and
                 keeps the newest in memory. Default: None, everything is kept.
             score_attribute: Name of a metric, or several, compared in this order. Default: None.
             score_order: "max" or "min", for all score attributes or for each. Default: "max".
             save_interval: When a save is due: a time string ("1ep", "500ba", "30sec", "0.25dur", "auto"), a number of
                 steps, or a function of the step. Default: None, at every call.
-            mirrors: Paths, URLs or ``pawl.Mirror`` to which checkpoints are copied in the background (docs/mirrors.md).
-            compression: "zst", "planes" or "auto" (docs/compression.md). Default: None, no compression.
+            mirrors: Paths, URLs or ``pawl.Mirror`` to which checkpoints are copied in the background
+                (docs/how-to/mirrors.md).
+            compression: "zst", "planes" or "auto" (docs/how-to/compression.md). Default: None, no compression.
             on_busy: What ``save`` does while another save is written: "wait"; "skip" returns None; "replace" copies the
                 state and drops a copy that still waits. Default: "wait".
             nonfinite: What ``save`` does with NaN and Inf: "accept", "flag" the checkpoint, or "refuse". Default:
@@ -143,7 +144,7 @@ class CheckpointManager(Generic[Saved]):
             overwrite: Use a folder that holds another run. Default: False.
             signals: Watch SIGTERM and SIGUSR1 for ``preempted``. Default: None, from the first look at it.
             save_on_exception: When the ``with`` block ends by an exception, save the state as it is then, if the last
-                ``save`` has saved nothing (docs/python.md). Default: False.
+                ``save`` has saved nothing (docs/reference/python.md). Default: False.
             logger: Where metrics and the cost of each checkpoint go (pawl.loggers). Default: None.
             on_durable: Called with a ``pawl.Event`` once a checkpoint is durable. As all hooks it is called on the
                 caller's thread, by the next call of the manager or by ``poll``.

@@ -131,7 +131,7 @@ class Staging:
         arena_bytes: Most memory of one save, as a size; larger states use a ring. Default: 0, no limit.
         ring_bytes: Memory of a ring, as a size. Default: 0, which is 64 MiB.
         copy_threads: Threads that copy. Default: 0, one per processor and at most 4.
-        device: "auto" copies tensors on a GPU within the GPU first, where its memory allows (docs/gpu.md).
+        device: "auto" copies tensors on a GPU within the GPU first, where its memory allows (docs/explanation/gpu.md).
             Default: "off".
     """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bringing a folder (a run, or many in one) to another place, and back: docs/sync.md.
+"""Bringing a folder (a run, or many in one) to another place, and back: docs/how-to/sync.md.
 
     config = pawl.SyncConfig(upload_dir="s3://bucket/experiments", sync_period=60)
     with pawl.CheckpointManager("runs/demo") as manager, pawl.Syncer("runs/demo", config) as syncer:

@@ -5,7 +5,7 @@
  * Own code, because the files it reads are hostile until proven otherwise and need what packaged
  * parsers do not give together: integers exact to 64 bits, duplicate keys refused, limits on depth,
  * size, string length and number of values, an early stop at a top-level key, and one allocation
- * region for a 100 MB header. Limits: docs/format.md.
+ * region for a 100 MB header. Limits: docs/reference/format.md.
  */
 #ifndef PAWL_BASE_JSON_H
 #define PAWL_BASE_JSON_H

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* foreign_formats: the table of formats. To add one, add its row here (docs/extending.md). */
+/* foreign_formats: the table of formats. To add one, add its row here (docs/how-to/extending.md).
+ *  */
 #include "foreign/foreign_formats.h"
 
 const struct foreign_format *const foreign_formats[] = {

@@ -10,8 +10,8 @@
  *
  * `attempt` must be the same on all ranks and differ between two starts, or be empty. Else files of
  * a killed attempt would be taken for those of the next one. Values that only seem unique are not
- * used: process ids, ports, and run ids that a person chose. docs/multi-rank.md has the table with
- * the reasons.
+ * used: process ids, ports, and run ids that a person chose. docs/explanation/multi-rank.md has the
+ * table with the reasons.
  */
 #include "policy/rank.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * commit_ranks: how a save of many ranks ends, on each rank's saver thread. Promises P2, P4, P10,
- * P11, P15; the protocol is in docs/multi-rank.md.
+ * P11, P15; the protocol is in docs/explanation/multi-rank.md.
  *
  *   rank 0:  all parts ──> manifest ──> RENAME ──> verdict "committed"
  *               │                          └─ returned an error ──> it exists: committed

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * state: the tree of values being saved, its builder, its reader, and its JSON form
- * (docs/format.md):
+ * (docs/reference/format.md):
  *
  *   null true false 12 1.5 "text"     themselves; floats always have '.' or 'e', ints never
  *   [..]                              list

@@ -9,7 +9,7 @@
  *	put create write finish abort	open read close_reader	stat list	remove remove_folder
  * An engine that only reads leaves out the writing ones: the border then returns PAWL_EREADONLY.
  * All other operations may be NULL; the comment of each one states what the border does then.
- * docs/extending.md shows a complete engine and a complete layer.
+ * docs/how-to/extending.md shows a complete engine and a complete layer.
  *
  * Keys are relative paths with '/'. Objects never change once they are finished. A folder is a
  * prefix of keys. All calls are thread-safe unless a comment says otherwise. Errors name the key.

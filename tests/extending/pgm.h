@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pgm: the decoder of docs/extending.md: a grey image as Netpbm writes it.
+ * pgm: the decoder of docs/how-to/extending.md: a grey image as Netpbm writes it.
  *
  *   "P5\n" width " " height "\n255\n" | height * width bytes
  */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store_shelf, store_mask: the engine and the layer of docs/extending.md. */
+/* store_shelf, store_mask: the engine and the layer of docs/how-to/extending.md. */
 #ifndef PAWL_TESTS_STORE_SHELF_H
 #define PAWL_TESTS_STORE_SHELF_H
 

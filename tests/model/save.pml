@@ -4,7 +4,7 @@
  * takes the run over at any moment. What stands in one STEP, TEST or d_step is one step of the store, or less than one.
  * Between two steps a process may be slow for as long as it likes, every deadline may pass at any moment, and processes
  * may crash (CRASHES times in all). check.py checks it, builds it with each of the mistakes (-DBAD_...), which must be
- * found, and asks whether what is interesting can happen at all (-DREACH=...). docs/multi-rank.md tells more.
+ * found, and asks whether what is interesting can happen at all (-DREACH=...). docs/explanation/multi-rank.md tells more.
  *
  * Where the promises are checked:
  *   P2, P7   WHOLE: a listed folder has the three files of one attempt, whenever it changes

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compressed packs (docs/compression.md): option compression, and every command on what it made."""
+"""Compressed packs (docs/how-to/compression.md): option compression, and every command on what it made."""
 
 from __future__ import annotations
 

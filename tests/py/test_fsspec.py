@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs and mirrors in file systems that fsspec knows (docs/stores/fsspec.md): the library calls into Python for them."""
+"""Runs and mirrors in file systems that fsspec knows (docs/how-to/stores/fsspec.md): the library calls into Python for them."""
 
 from __future__ import annotations
 

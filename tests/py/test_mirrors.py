@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mirrors: checkpoints are copied in the background to other stores, and come back from there (docs/mirrors.md)."""
+"""Mirrors: checkpoints are copied in the background to other stores, and come back from there (docs/how-to/mirrors.md)."""
 
 from __future__ import annotations
 

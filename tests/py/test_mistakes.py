@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The mistakes of a new user: docs/messages.md shows the exact answer to each, and every block of it is run here."""
+"""The mistakes of a new user: docs/reference/messages.md shows the exact answer to each, and every block of it is run here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from waiting import HANG_SECONDS
 import pawl
 from cli import PAWL, environment
 
-PAGE = pathlib.Path(__file__).resolve().parent.parent.parent / "docs" / "messages.md"
+PAGE = pathlib.Path(__file__).resolve().parent.parent.parent / "docs/reference/messages.md"
 BLOCKS = re.findall(r"^([^\n]+):\n\n```(console|pycon)\n(.*?)```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
 HOME = "/srv/ada"
 

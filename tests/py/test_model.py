@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The protocol of a save of many ranks, checked exhaustively by spin (tests/model; docs/multi-rank.md)."""
+"""The protocol of a save of many ranks, checked exhaustively by spin (tests/model; docs/explanation/multi-rank.md)."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ WITHOUT_KEYWORD = {"root", "single", "maintenance", "retention.n_scores", "mirro
 
 
 def test_each_option_of_the_library_has_a_keyword() -> None:
-    page = (ROOT / "docs" / "options.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/reference/options.md").read_text(encoding="utf-8")
     listed = set(re.findall(r"^\| `([\w.]+)` \| (?!C only)", page, re.MULTILINE))
     keywords = inspect.signature(pawl.CheckpointManager).parameters
     given = {name: row.default for name, row in keywords.items()} | {"root": "mem:"}

@@ -259,7 +259,7 @@ def replaced(code: str, old: str, new: str) -> str:
 
 
 def test_the_example_of_the_tour_runs_and_goes_on_with_another_number_of_ranks(tmp_path: pathlib.Path) -> None:
-    code = replaced(first_program("docs/tour.md", "## Many ranks"), "1024", "64")
+    code = replaced(first_program("docs/tutorials/tour.md", "## Many ranks"), "1024", "64")
     for world, end in ((2, 30), (2, 70), (3, 100)):  # each goes on where the one before has saved, and has steps to do
         run_program(tmp_path, replaced(code, " 100):", f" {end}):"), world)
     with pawl.CheckpointManager(tmp_path / "runs" / "ranks", read_only=True) as manager:
@@ -267,7 +267,7 @@ def test_the_example_of_the_tour_runs_and_goes_on_with_another_number_of_ranks(t
 
 
 def test_the_example_of_the_page_on_many_ranks_goes_on_with_another_number_of_ranks(tmp_path: pathlib.Path) -> None:
-    code = first_program("docs/multi-rank.md", "")
+    code = first_program("docs/explanation/multi-rank.md", "")
     code = replaced(code, "process_group() ", 'process_group("gloo") ')
     code = replaced(code, "Model()", "torch.nn.Linear(64, 64)")
     step = "model(torch.randn(8, 64)).square().mean().backward(); optimizer.step(); optimizer.zero_grad()"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The examples of README.md, docs/tour.md, docs/python.md, docs/train.md and docs/c.md run as they stand there, with small stand-ins for what they call."""
+"""The examples of README.md, docs/tutorials/tour.md, docs/reference/python.md, docs/reference/train.md and docs/reference/c.md run as they stand there, with small stand-ins for what they call."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.long
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 BUILD = pathlib.Path(os.environ.get("PAWL_BUILD", ROOT / "build"))
 PAWL = os.environ.get("PAWL_BIN", "pawl")
-TOUR = (ROOT / "docs" / "tour.md").read_text()
+TOUR = (ROOT / "docs/tutorials/tour.md").read_text()
 
 STAND_INS = """
 import os, signal
@@ -61,7 +61,7 @@ def examples(text: str, language: str) -> list[str]:
 def blocks(section: str, language: str) -> list[str]:
     """The examples of a section of the tour, in order."""
     found = examples(TOUR.partition(f"\n## {section}\n")[2].partition("\n## ")[0], language)
-    assert found, f"docs/tour.md has no {language} in its section {section}"
+    assert found, f"docs/tutorials/tour.md has no {language} in its section {section}"
     return found
 
 
@@ -154,7 +154,7 @@ def train_one_epoch(model):
 
 
 def test_the_example_of_the_page_on_training_keeps_the_two_best_and_the_newest(tmp_path: pathlib.Path) -> None:
-    example, *_ = examples((ROOT / "docs" / "train.md").read_text(), "python")
+    example, *_ = examples((ROOT / "docs/reference/train.md").read_text(), "python")
     assert '"s3://bucket/runs"' in example
     printed = train_script(tmp_path, TRAIN_STAND_INS + example.replace('"s3://bucket/runs"', '"runs"'))
     assert printed.startswith("9 (Checkpoint(") and printed.endswith(" {'accuracy': 0.2}\n"), printed
@@ -231,7 +231,7 @@ def test_c_example(tmp_path: pathlib.Path) -> None:
 
 
 def test_example_of_the_page_on_c_resumes(tmp_path: pathlib.Path) -> None:
-    example, *_ = examples((ROOT / "docs" / "c.md").read_text(), "c")
+    example, *_ = examples((ROOT / "docs/reference/c.md").read_text(), "c")
     printed = compile_and_run(
         example + "int main(void)\n{\n\tfloat once[9] = {7}, again[9] = {0};\n"
         "\tint a = train(once, 9, 350), b = train(again, 9, 450);\n"
@@ -274,7 +274,7 @@ def evaluate(tree):
 
 
 def test_examples_of_the_page_on_python(tmp_path: pathlib.Path) -> None:
-    found = examples((ROOT / "docs" / "python.md").read_text(), "python")
+    found = examples((ROOT / "docs/reference/python.md").read_text(), "python")
     assert len(found) == 11
     for example in found:
         if "manager" in example and "with pawl.CheckpointManager" not in example:

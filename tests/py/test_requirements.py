@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requirements of the documents behind pawl that cross its parts, each by its number. What belongs to a later face (the names
-of trainers, tuners and callbacks) is proven here as a rule of the manager; docs/requirements.md says which."""
+of trainers, tuners and callbacks) is proven here as a rule of the manager; tests/requirements.md says which."""
 
 from __future__ import annotations
 

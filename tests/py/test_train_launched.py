@@ -210,7 +210,7 @@ def wait_for_line(path: pathlib.Path, line: str, meanwhile: Callable[[], object]
 
 
 def test_R41_R153_a_batch_job_of_real_slurm_is_queued_again_by_its_exit_status(tmp_path: pathlib.Path) -> None:
-    """The script of docs/train.md. Slurm would let it wait two minutes before it starts again; the test does not."""
+    """The script of docs/reference/train.md. Slurm would let it wait two minutes before it starts again; the test does not."""
     out, script = tmp_path / "out", tmp_path / "job.sh"
     with slurm() as env:
         script.write_text(JOB.format(program=f"{sys.executable} {tmp_path}/program.py {tmp_path} requeue 2"))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/blocked.svg shows the medians of docs/benchmarks.md: how long one save holds the training. `--write` draws it
-anew."""
+"""docs/explanation/blocked.svg shows medians of benchmarks.md in the same folder: how long one save holds the training.
+`--write` draws it anew."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import sys
 
 import common
 
-PICTURE = common.ROOT / "docs" / "blocked.svg"
-TABLE = common.ROOT / "docs" / "benchmarks.md"
+PICTURE = common.ROOT / "docs/explanation/blocked.svg"
+TABLE = common.ROOT / "docs/explanation/benchmarks.md"
 LEFT, WIDTH, ROW = 250, 420, 30
 # What is shown, the row of the table, and which of its medians: pawl's (0) or the other's (1).
 BARS = [
@@ -57,7 +57,7 @@ def main() -> None:
     if sys.argv[1:2] == ["--write"]:
         PICTURE.write_text(picture)
     good = PICTURE.exists() and PICTURE.read_text() == picture
-    problems = [] if good else ["docs/blocked.svg is not what docs/benchmarks.md says: tools/lint/chart.py --write"]
+    problems = [] if good else ["blocked.svg is not what benchmarks.md says: tools/lint/chart.py --write"]
     common.finish(problems, len(BARS), "bars")
 
 

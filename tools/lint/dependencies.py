@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of docs/dependencies.md names every dependency of the build files and of tests/requirements.txt, with its
-version, and nothing else."""
+"""The table of docs/reference/dependencies.md names every dependency of the build files and of tests/requirements.txt,
+with its version, and nothing else."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 
 import common
 
-PAGE = "docs/dependencies.md"
+PAGE = "docs/reference/dependencies.md"
 CALL = re.compile(r"(?:\bdependency|\.find_library)\('([^']+)'(?:, version: '([^']+)')?")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/rooms.svg shows the includes between the rooms of src as they are. `--write` draws it anew.
+"""docs/explanation/rooms.svg shows the includes between the rooms of src as they are. `--write` draws it anew.
 
 Each row is a room; a filled cell says that it includes a header of the room of that column. Rooms may use earlier rooms
 only, so the picture is a staircase."""
@@ -11,7 +11,7 @@ import sys
 
 import common
 
-PICTURE = common.ROOT / "docs" / "rooms.svg"
+PICTURE = common.ROOT / "docs/explanation/rooms.svg"
 CELL, LEFT, TOP = 34, 92, 12
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.MULTILINE)
 
@@ -52,7 +52,7 @@ def main() -> None:
     if "--write" in sys.argv[1:]:
         PICTURE.write_text(text, encoding="utf-8")
     is_current = PICTURE.exists() and common.text_of(PICTURE) == text
-    problems = [] if is_current else ["docs/rooms.svg is old; run tools/lint/drawing.py --write"]
+    problems = [] if is_current else ["docs/explanation/rooms.svg is old; run tools/lint/drawing.py --write"]
     common.finish(problems, len(rooms), "rooms")
 
 

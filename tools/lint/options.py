@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/options.md lists the options of a run as the library's table has them. `--write` makes it anew.
+"""docs/reference/options.md lists the options of a run as the library's table has them. `--write` makes it anew.
 
 Every field of struct pawl_open_opts and its groups must be in the table, with its place and width."""
 
@@ -10,7 +10,7 @@ import re
 
 import common
 
-PAGE = common.ROOT / "docs" / "options.md"
+PAGE = common.ROOT / "docs/reference/options.md"
 TYPES = ("flag", "choice", "number", "count", "bytes", "milliseconds", "seconds", "text", "C only")
 HEAD = """# Options of a run
 
@@ -85,7 +85,7 @@ def main() -> None:
         PAGE.write_text(page, encoding="utf-8")
     problems = []
     if not PAGE.exists() or common.text_of(PAGE) != page:
-        problems.append("docs/options.md is not what the table says: make it with tools/lint/options.py --write")
+        problems.append("docs/reference/options.md is not what the table says: tools/lint/options.py --write")
     header = common.strip_c(common.text_of(common.ROOT / "include" / "pawl.h"))
     named = {option.name.decode() for option in options}
     problems += [

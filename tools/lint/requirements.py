@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/requirements.md has one row for each number; a row that says done, or in part, names a test, all tests that it
+"""tests/requirements.md has one row for each number; a row that says done, or in part, names a test, all tests that it
 names exist, and one of them carries the number (R27) in its name or docstring."""
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def carried() -> dict[str, set[int]]:
 
 
 def check(number: int, rest: str, tests: dict[str, set[int]]) -> list[str]:
-    where = f"docs/requirements.md: R{number}"
+    where = f"tests/requirements.md: R{number}"
     status = rest.split("|")[-1].strip().lower()
     named = re.findall(r"`(test_\w+)`", rest)
     problems = [f"{where} names {test}, which does not exist" for test in named if test not in tests]
@@ -44,11 +44,11 @@ def check(number: int, rest: str, tests: dict[str, set[int]]) -> list[str]:
 
 def main() -> None:
     tests = carried()
-    table = common.ROOT / "docs" / "requirements.md"
+    table = common.ROOT / "tests/requirements.md"
     rows = [(int(match[1]), match[2]) for match in ROW.finditer(common.text_of(table))]
     problems = [problem for number, rest in rows for problem in check(number, rest, tests)]
     present = [number for number, _ in rows]
-    problems += [f"docs/requirements.md: R{n} has {present.count(n)} rows" for n in NUMBERS if present.count(n) != 1]
+    problems += [f"tests/requirements.md: R{n} has {present.count(n)} rows" for n in NUMBERS if present.count(n) != 1]
     common.finish(problems, len(rows), "requirements")
 
 

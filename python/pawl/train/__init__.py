@@ -13,7 +13,7 @@
 
     result = TorchTrainer(train_func, scaling_config=ScalingConfig(num_workers=2)).fit()
 
-The interface is that of Ray Train, with its names; see docs/train.md. It needs PyTorch.
+The interface is that of Ray Train, with its names; see docs/reference/train.md. It needs PyTorch.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -14,7 +14,7 @@
     print(analysis.best_config, analysis.best_checkpoint)
 
 The names are those of Ray Tune; the trials are processes that the library's runner starts and watches. See
-docs/tune-python.md.
+docs/reference/tune-python.md.
 """
 
 from ..syncer import SyncConfig

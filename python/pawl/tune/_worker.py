@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trial: what the runner starts for a function or a class. Its environment says which one it is (docs/tune.md)."""
+"""A trial: what the runner starts for a function or a class. Its environment names it (docs/reference/tune.md)."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ class Actor:
             self._mailbox.said.put({"over": status, "text": text})
 
     def _enter(self) -> None:
-        """What a process that the runner has started finds (docs/tune.md)."""
+        """What a process that the runner has started finds (docs/reference/tune.md)."""
         start = self._start
         assert start is not None
         config = os.path.join(self._folder, "params.json")

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The trial's side of a search: report, checkpoint_dir, get_checkpoint, and the trial's name and id.
 
-A trial is a process that the runner has started; they talk through a socket, one JSON object a line (docs/tune.md).
+A trial is a process that the runner has started; they talk through a socket, one JSON object a line
+(docs/reference/tune.md).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
  * codec_planes: compresses weights. Numbers are split into planes: all their first bytes, all their
  * second bytes, and so on. Only the exponents of 16 and 32 bit weights compress well. So each plane
  * is compressed by zstd or stored as it is, whichever is shorter. The idea is that of ZipNN
- * (Hershcovitch and others, 2024). docs/format.md describes the format.
+ * (Hershcovitch and others, 2024). docs/reference/format.md describes the format.
  *
  * Numbers of more than one byte are first rotated left by one bit, which moves the sign to the end.
  * The exponents of bf16 and fp32 then fill the highest byte. The width of the numbers is chosen per

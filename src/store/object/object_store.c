@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * object_store: what every object store can do: opening, small objects, capabilities. See object.h
- * and docs/stores.
+ * and docs/how-to/stores.
  *
  * Only the retry layer decides which calls are repeated: every operation here is one try, and may
  * be repeated. Objects appear complete, by one PUT or by completing an upload in parts (P2). The

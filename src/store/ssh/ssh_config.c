@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ssh_config: reads ssh://user@host:port/path?identity=..&known_hosts=..&timeout=.., and builds the
- * command line of ssh from it. See docs/stores/ssh.md.
+ * command line of ssh from it. See docs/how-to/stores/ssh.md.
  *
  * No part of a URL may become an option of ssh or run a command. Users and hosts are plain names
  * that do not begin with '-'. The options are only files and times. All other settings of ssh come

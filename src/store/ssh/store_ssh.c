@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * store_ssh: the engine for folders of another machine: ssh://user@host/path. See
- * docs/stores/ssh.md.
+ * docs/how-to/stores/ssh.md.
  *
  * Only the retry layer decides what is tried again. The engine starts the user's own ssh and uses
  * SFTP over its pipe. So whatever ssh can do works: keys, agents, jumps, configuration. A store has

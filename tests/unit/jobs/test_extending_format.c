@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The format of docs/extending.md: with its row in the table, images are checkpoints that are found, read and
- * converted. */
+/* The format of docs/how-to/extending.md: with its row in the table, images are checkpoints that
+ * are found, read and converted. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

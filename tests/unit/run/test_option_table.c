@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every row of the table of options: its default is filled in and its range is checked, so a new row needs no test of
- * that; and one option on its way through pawl_open (docs/extending.md). */
+/* Every row of the table of options: its default is filled in and its range is checked, so a new
+ * row needs no test of that; and one option on its way through pawl_open
+ * (docs/how-to/extending.md). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

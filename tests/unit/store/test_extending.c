@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The engine and the layer of docs/extending.md, and what the border does for stores that have only the required
- * operations. test_store.c is linked in: its suite runs over the examples.
+ * The engine and the layer of docs/how-to/extending.md, and what the border does for stores that
+ * have only the required operations. test_store.c is linked in: its suite runs over the examples.
  */
 #include "helpers/store_bed.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The scheduler of docs/extending.md, as a document names it. */
+/* The scheduler of docs/how-to/extending.md, as a document names it. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,7 +2,7 @@
 /*
  * azure_config: reads the account, endpoint and credentials of an az:// URL from the URL and the
  * environment, under the names that Azure's own tools use. See store_azure.h and
- * docs/stores/azure.md.
+ * docs/how-to/stores/azure.md.
  *
  *   az://container/prefix                               the account is the environment's
  *   az://account.blob.core.windows.net/container/prefix

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_azure: the engine for Azure Blob storage: az://container/prefix. See docs/stores/azure.md,
- * and object.h for the table that this file fills in.
+ * store_azure: the engine for Azure Blob storage: az://container/prefix. See
+ * docs/how-to/stores/azure.md, and object.h for the table that this file fills in.
  *
  * Large objects are block blobs. Parts are put as blocks, whose names begin with the object's
  * token, and a list of the blocks makes the blob (P2). Blocks that are in no list are invisible,

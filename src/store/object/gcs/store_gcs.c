@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * store_gcs: the engine for Google Cloud Storage by its XML interface: gs://bucket/prefix. See
- * docs/stores/gcs.md, and object.h for the table that this file fills in.
+ * docs/how-to/stores/gcs.md, and object.h for the table that this file fills in.
  *
  * The interface is that of S3 with other names. Two differences matter: an exclusive put expects
  * generation 0, and the completion of an upload takes no conditions.

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * store_s3: the engine for object stores that use the S3 protocol: s3://bucket/prefix. See
- * docs/stores/s3.md, and object.h for the table that this file fills in: how a request is signed,
- * and the meaning of the server's codes.
+ * docs/how-to/stores/s3.md, and object.h for the table that this file fills in: how a request is
+ * signed, and the meaning of the server's codes.
  */
 #include "store/object/object.h"
 
