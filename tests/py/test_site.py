@@ -65,7 +65,6 @@ def test_the_site_opens_in_a_browser_and_its_search_finds_a_page(site: str) -> N
         page.set_default_timeout(HANG_SECONDS * 1000)
         page.on("console", note)
         page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("requestfailed", lambda request: wrong.append(f"{request.url}: {request.failure}"))
         page.on("request", lambda request: request.url.startswith(site) or wrong.append(f"asks {request.url}"))
         page.goto(f"{site}/index.html")
         page.click("input.md-search__input")
