@@ -13,7 +13,7 @@ comma := ,
 .NOTPARALLEL:
 .DEFAULT_GOAL := all
 PREFIX ?= /usr/local
-.PHONY: all demo demo-tune test test-all test-rest bench proof proof-stores proof-searches model fuzz lint tidy format check-san check-asan check-core check-tsan coverage install wheel sdist deb clean help \
+.PHONY: all demo demo-tune test test-all test-rest bench proof proof-stores proof-searches model fuzz lint tidy format check-san check-asan check-core check-tsan coverage install wheel sdist deb docs clean help \
 	demo-venv deps-build deps-test deps-demo deps-peers deps-bench venv build package
 
 # Everything that the wheel is made from: when one of these is newer, it is installed anew.
@@ -40,8 +40,9 @@ deps-demo:
 	@tools/install-deps.sh build
 	@tools/install-deps.sh demo || echo "the demo falls back to texts that every Debian system has"
 deps-peers: venv package
-	@tools/install-deps.sh wheel packages ssh rgw swift slurm azurite
+	@tools/install-deps.sh wheel packages ssh rgw swift slurm azurite browser
 	@$(PYTHON) tests/py/install_peers.py
+	@tools/venv.sh tools/docs/requirements.txt tools/docs/requirements-test.txt
 deps-bench:
 	@tools/install-deps.sh build bench
 
@@ -81,6 +82,11 @@ test-rest: deps-peers build package
 bench: deps-bench venv package ## measure beside torch.save, safetensors and others; writes docs/explanation/benchmarks.md
 	@tools/venv.sh bench/requirements-optional.txt
 	@$(PYTHON) bench/bench.py $(BENCH)
+
+docs: package ## the site of the documents, searchable, into build-docs/
+	@tools/venv.sh tools/docs/requirements.txt
+	@out=$$(NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict --config-file tools/docs/mkdocs.yml 2>&1) || { echo "$$out"; exit 1; }
+	@echo "the site is build-docs/index.html; its search needs a server: python3 -m http.server -d build-docs"
 
 proof: build ## the reliability figures: every kill point, failing call, flipped bit (PROOF="--only KIND")
 	@build/tests/proof $(PROOF)

@@ -3,7 +3,7 @@
 # Installs the system packages of the named groups (default: build test) by apt. Says nothing and asks nobody when
 # they are all there. Without root or sudo it prints the line to run and fails.
 #
-#   usage: tools/install-deps.sh [build] [test] [wheel] [packages] [demo] [bench] [rgw] [azurite] [ssh] [swift] [slurm]
+#   usage: tools/install-deps.sh [build] [test] [wheel] [packages] [demo] [bench] [rgw] [azurite] [ssh] [swift] [slurm] [browser]
 set -eu
 
 installed() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q '^install ok installed$'; }
@@ -27,9 +27,10 @@ packages_of() {
 	ssh) echo openssh-client openssh-server rsync iproute2 ;;
 	swift) echo swift-proxy swift-account swift-container swift-object memcached ;;
 	slurm) echo slurmd slurmctld slurm-client ;;
+	browser) echo chromium ;;
 	rgw) echo radosgw ceph-mon ceph-osd ceph-common ceph-base ;;
 	azurite) command -v npm >/dev/null 2>&1 || echo nodejs npm ;;
-	*) echo "install-deps.sh: unknown group '$1' (known: build test wheel packages demo bench rgw azurite ssh swift slurm)" >&2; return 2 ;;
+	*) echo "install-deps.sh: unknown group '$1' (known: build test wheel packages demo bench rgw azurite browser ssh swift slurm)" >&2; return 2 ;;
 	esac
 }
 

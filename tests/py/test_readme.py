@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The examples of README.md, docs/tutorials/tour.md, docs/reference/python.md, docs/reference/train.md and docs/reference/c.md run as they stand there, with small stand-ins for what they call."""
+"""The examples of README.md, the tour, and the pages on Python, C, training and resuming run as they stand there, with small stand-ins for what they call."""
 
 from __future__ import annotations
 
@@ -292,6 +292,29 @@ def test_examples_of_the_page_on_python(tmp_path: pathlib.Path) -> None:
     ]
     for name in ("lazy", "preempted"):
         assert listed(tmp_path / "runs" / name, "step") == [500, 1000, 1099]
+
+
+def test_the_program_of_the_page_on_resuming_leaves_at_a_signal_and_continues(tmp_path: pathlib.Path) -> None:
+    (example,) = examples((ROOT / "docs/how-to/resume.md").read_text(), "python")
+    (tmp_path / "train.py").write_text(example)
+    signalled = "import os, signal\n" + example.replace(
+        "        stop = ", "        if step == 23:\n            os.kill(os.getpid(), signal.SIGTERM)\n        stop = "
+    )
+    (tmp_path / "signalled.py").write_text(signalled.replace("num_to_keep=2,", "num_to_keep=2, signals=True,"))
+    for program, status, step in (("signalled.py", 75, 23), ("train.py", 0, 49), ("train.py", 0, 49)):
+        done = subprocess.run([sys.executable, program], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == status, done.stderr
+        assert listed(tmp_path / "runs/resume", "step")[-1] == step
+
+
+def test_the_program_of_the_page_on_jax_continues(tmp_path: pathlib.Path) -> None:
+    (example,) = examples((ROOT / "docs/tutorials/jax.md").read_text(), "python")
+    here = f"import os\nos.chdir({str(tmp_path)!r})\n"
+    assert example.count("100):") == 1
+    run_program(here + example.replace("100):", "40):"))
+    continued = run_program(here + example)
+    assert listed(tmp_path / "runs/jax", "step") == [97, 98, 99]
+    assert run_program(here + example) == continued == run_program(f"{here}os.mkdir('new')\nos.chdir('new')\n{example}")
 
 
 def test_links_between_the_documents_lead_somewhere() -> None:
