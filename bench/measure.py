@@ -128,6 +128,7 @@ def machine(folder: pathlib.Path) -> dict[str, str]:
     inside = [m for m in mounts if folder.resolve().is_relative_to(m[1].replace("\\040", " "))]
     kind = max(inside, key=lambda m: len(m[1]))[2] if inside else "unknown"
     return {
+        "date": time.strftime("%Y-%m-%d"),
         "processor": first("/proc/cpuinfo", "model name"),
         "cores": str(len(os.sched_getaffinity(0))),
         "memory": first("/proc/meminfo", "MemTotal"),
