@@ -113,8 +113,12 @@ def _num_to_keep(value: Any) -> int:
 
 def interval(keyword: str, value: Any) -> str | None:
     """A time string; a number, also as text, counts steps. None: there is none, or it is a function."""
+    if isinstance(value, timedelta):
+        return f"{value.total_seconds()}sec"
     if isinstance(value, bool) or not (value is None or isinstance(value, str | int) or callable(value)):
-        raise UsageError(f"{keyword} must be a time string, a number of steps or a function, received {value!r}")
+        raise UsageError(
+            f"{keyword} must be a time string, a timedelta, a number of steps or a function, received {value!r}"
+        )
     if isinstance(value, int) or (isinstance(value, str) and value.strip().isdecimal()):
         return f"{int(value)}ba"
     return value if isinstance(value, str) else None
@@ -122,8 +126,10 @@ def interval(keyword: str, value: Any) -> str | None:
 
 def _mirror(given: Any) -> tuple[str, str | None, dict[str, Any] | None]:
     mirror = given if isinstance(given, Mirror) else Mirror(given)
-    if mirror.every is not None and not isinstance(mirror.every, str | int):
-        raise UsageError(f"mirrors: every must be a time string or a number of steps, received {mirror.every!r}")
+    if mirror.every is not None and not isinstance(mirror.every, str | int | timedelta):
+        raise UsageError(
+            f"mirrors: every must be a time string, a timedelta or a number of steps, received {mirror.every!r}"
+        )
     if mirror.keep is not None and not isinstance(mirror.keep, Retention):
         raise UsageError(f"mirrors: keep must be a pawl.Retention, received {mirror.keep!r}")
     rules = None if mirror.keep is None else _of_group("retention", mirror.keep)

@@ -42,6 +42,7 @@ from ._composer_state import (
 )
 from ._pawl import BusyError, MismatchError, UnsupportedError, UsageError
 from ._periodic import checkpoint_periodically
+from .options import Duration
 from .rank import rank_identify
 
 __all__ = [
@@ -222,7 +223,7 @@ class CheckpointSaver:
         """Saves now, due or not."""
         return self._save(self._begin(progress), state)
 
-    def wait(self, timeout: float | None = None) -> None:
+    def wait(self, timeout: Duration | None = None) -> None:
         """Until all files are durable and uploaded; raises the first error that no call has raised."""
         if self._saver is not None:
             self._saver.wait(timeout)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from . import _checks, _pawl
 from ._pawl import NotFoundError
 from .checkpoint import Checkpoint, of_run
+from .options import Duration
 
 _POLL_SECONDS = 0.1
 
@@ -27,21 +28,22 @@ def _open(root: str, deadline: float | None) -> _pawl.Run:
             time.sleep(min(left, _POLL_SECONDS))
 
 
-def wait_for_new(root: str | os.PathLike[str], after: int = 0, timeout: float | None = None) -> int:
+def wait_for_new(root: str | os.PathLike[str], after: int = 0, timeout: Duration | None = None) -> int:
     """Waits for a checkpoint with an id above ``after`` and returns the id; TimeoutError when none came in time.
 
     The run need not exist yet.
     """
     after = _checks.whole("after", after)
     place = _checks.path("root", root)
-    deadline = None
+    limit = deadline = None
     if timeout is not None:
         is_over = isinstance(timeout, int | float) and timeout < 0
-        deadline = time.monotonic() + (0.0 if is_over else _checks.seconds("timeout", timeout))
+        limit = 0.0 if is_over else _checks.seconds("timeout", timeout)
+        deadline = time.monotonic() + limit
     try:
         run = _open(place, deadline)
     except NotFoundError as error:
-        raise _pawl.TimeoutError(f"no checkpoint after id {after} came within {timeout:.3g} seconds: {error}") from None
+        raise _pawl.TimeoutError(f"no checkpoint after id {after} came within {limit:.3g} seconds: {error}") from None
     try:
         return run.wait_for_new(after, None if deadline is None else max(deadline - time.monotonic(), 0.0))
     finally:

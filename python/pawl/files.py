@@ -8,6 +8,7 @@ from types import TracebackType
 
 from . import _checks, _pawl
 from ._pawl import Ticket, UsageError
+from .options import Duration
 
 _FORMATS = (".pt", ".pth", ".safetensors")
 _COMPRESSIONS = (".gz", ".bz2", ".lz4", ".lzma", ".lzo", ".planes", ".xz", ".zst")
@@ -58,7 +59,7 @@ class FileSaver:
             ticket.wait()
         return ticket
 
-    def wait_until_finished(self, timeout: float | None = None) -> None:
+    def wait_until_finished(self, timeout: Duration | None = None) -> None:
         """Waits until all files begun so far are durable; raises the first error that no call has raised."""
         self._files.wait(timeout)
 

@@ -16,7 +16,7 @@ from ._names import explained
 from ._notebook import Rows
 from ._pawl import NotFoundError, Ticket, UsageError
 from .checkpoint import Checkpoint, of_run
-from .options import IO, Interval, Mirror, Naming, Packs, Ranks, Retention, Staging, Timeouts, Uploads
+from .options import IO, Duration, Interval, Mirror, Naming, Packs, Ranks, Retention, Staging, Timeouts, Uploads
 from .records import CheckpointInfo, Decision, Event, Finding, Restored, T, checkpoint_info
 
 _RANK_VALUES = {"strict": 0, "drop": 1, "wrap": 2}
@@ -131,7 +131,7 @@ class CheckpointManager(Generic[Saved]):
                 keeps the newest in memory. Default: None, everything is kept.
             score_attribute: Name of a metric, or several, compared in this order. Default: None.
             score_order: "max" or "min", for all score attributes or for each. Default: "max".
-            save_interval: When a save is due: a time string ("1ep", "500ba", "30sec", "0.25dur", "auto"), a number of
+            save_interval: When a save is due: a time string ("1ep", "500ba", "5min", "0.25dur", "auto"), a number of
                 steps, or a function of the step. Default: None, at every call.
             mirrors: Paths, URLs or ``pawl.Mirror`` to which checkpoints are copied in the background
                 (docs/how-to/mirrors.md).
@@ -296,7 +296,7 @@ class CheckpointManager(Generic[Saved]):
                 raise
             raise UsageError(text.replace("the progress given has no", "no progress was given; it needs")) from None
 
-    def before_step(self, timeout: float | None = None) -> None:
+    def before_step(self, timeout: Duration | None = None) -> None:
         """Waits until the tensors given to lazy saves may change. Returns at once if there is nothing to wait for.
 
         Raises the first error of a background save that no call has raised.
@@ -304,7 +304,9 @@ class CheckpointManager(Generic[Saved]):
         self._run.fence(timeout)
         self._run.check(True)
 
-    def wait_until_finished(self, timeout: float | None = None, *, level: Literal["local", "remote"] = "local") -> None:
+    def wait_until_finished(
+        self, timeout: Duration | None = None, *, level: Literal["local", "remote"] = "local"
+    ) -> None:
         """Waits until all saves are settled; raises the first error that no call has raised.
 
         With ``level="remote"`` until every mirror has every checkpoint, too, or an upload has failed.

@@ -18,7 +18,7 @@ from ._pawl import UsageError
 
 Size = int | str
 Duration = float | str | timedelta
-Interval = str | int | Callable[[int], bool] | None
+Interval = str | int | timedelta | Callable[[int], bool] | None
 
 
 @dataclass(frozen=True)
@@ -85,13 +85,13 @@ class Mirror:
 
     Attributes:
         url: A path or a URL, outside of the run's folder.
-        every: Copy only the checkpoints that are due by this time string (``"1000ba"``) or number of steps, counted
-            from the one copied before. Default: None, every checkpoint.
+        every: Copy only the checkpoints that are due by this interval, counted from the one copied before: a number of
+            steps, a time string (``"1000ba"``, ``"5min"``) or a timedelta. Default: None, every checkpoint.
         keep: Rules for the checkpoints of the mirror. Default: None, it keeps all.
     """
 
     url: str | os.PathLike[str]
-    every: str | int | None = None
+    every: str | int | timedelta | None = None
     keep: Retention | None = None
 
 

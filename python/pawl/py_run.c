@@ -57,6 +57,23 @@ now_ms(void)
 	return (int64_t)(py_now_seconds() * 1000);
 }
 
+/* A number of seconds, a text such as "5min" or a timedelta. False, with or without an exception: none of them. */
+static bool
+read_seconds(PyObject *value, double *ret)
+{
+	AUTO_REF method = PyObject_GetAttrString(value, "total_seconds");
+	AUTO_REF number = method ? PyObject_CallObject(method, NULL) : NULL;
+
+	PyErr_Clear();
+	if (PyUnicode_Check(value)) {
+		const char *text = PyUnicode_AsUTF8AndSize(value, NULL);
+
+		return text && pawl_parse_seconds(text, ret, NULL) == 0;
+	}
+	*ret = PyFloat_AsDouble(number ? number : value);
+	return !PyErr_Occurred() && !isnan(*ret);
+}
+
 /* ret_seconds: negative = no limit. */
 static int
 deadline_of(struct py_state *st, PyObject *timeout, int64_t *ret, double *ret_seconds)
@@ -67,10 +84,11 @@ deadline_of(struct py_state *st, PyObject *timeout, int64_t *ret, double *ret_se
 	*ret_seconds = -1;
 	if (timeout == Py_None)
 		return 0;
-	seconds = PyFloat_AsDouble(timeout);
-	if (PyErr_Occurred() || isnan(seconds)) {
+	if (!read_seconds(timeout, &seconds)) {
 		PyErr_Clear();
-		py_raise_text(st, PAWL_EUSAGE, "timeout must be None or a number of seconds, received %R", timeout);
+		py_raise_text(st, PAWL_EUSAGE,
+		              "timeout must be None, a number of seconds, a timedelta or a text such as 5min, received %R",
+		              timeout);
 		return -1;
 	}
 	*ret_seconds = seconds < 0 ? 0 : seconds;

@@ -23,6 +23,7 @@ from typing import Self, TypeVar
 from . import _checks, _pawl
 from ._fsspec import Fsspec, takes
 from ._pawl import BusyError, PawlError, StorageError, UsageError
+from .options import Duration
 
 _log = logging.getLogger("pawl")
 
@@ -263,14 +264,15 @@ class Syncer:
             self._begun += 1
             self._wake.notify_all()
 
-    def wait(self, timeout: float | None = None) -> None:
+    def wait(self, timeout: Duration | None = None) -> None:
         """Waits until all that has been requested is synced; raises the last sync's error, if it has failed."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        limit = None if timeout is None else _checks.seconds("timeout", timeout)
+        deadline = None if limit is None else time.monotonic() + limit
         with self._wake:
             while self._thread is not None and self._done < self._begun:
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
-                    raise _pawl.TimeoutError(f"{self.local}: has not been synced within {timeout} s")
+                    raise _pawl.TimeoutError(f"{self.local}: has not been synced within {limit:g} s")
                 self._wake.wait(left if left is None else min(left, 0.5))
         self.check_for_errors()
 

@@ -9,7 +9,7 @@
 #include "base/err.h"
 #include "base/text.h"
 
-#define KNOWN_UNITS "1ep, 5it, 10ba, 5000sp, 1000000tok, 30sec, 0.25dur, auto, first or a number of epochs"
+#define KNOWN_UNITS "1ep, 5it, 10ba, 5000sp, 1000000tok, 30sec, 5min, 0.25dur, auto or first"
 
 struct unit {
 	const char *suffix;
@@ -46,11 +46,14 @@ trigger_parse(const char *text, struct trigger *ret, struct pawl_error *err)
 		*ret = t;
 		return 0;
 	}
-	size_t used = text_get_number(text, strlen(text), &t.every), unit = 0;
-	if (used > 0 && text[used] != '\0')
-		while (unit < N_UNITS &&
-		       (strcmp(text + used, units[unit].suffix) != 0 || units[unit].unit == TRIGGER_AUTO))
-			unit++;
+	const size_t used = text_get_number(text, strlen(text), &t.every);
+	const char *suffix = text + used;
+	size_t unit = 0;
+
+	if (used > 0 && *suffix && pawl_parse_seconds(text, &t.every, NULL) == 0)
+		suffix = "sec";
+	while (*suffix && unit < N_UNITS && (strcmp(suffix, units[unit].suffix) != 0 || units[unit].unit == TRIGGER_AUTO))
+		unit++;
 	if (used == 0 || unit == N_UNITS)
 		return err_set(err, PAWL_EUSAGE, "interval \"%.64s\": expected " KNOWN_UNITS, text);
 	t.unit = units[unit].unit;

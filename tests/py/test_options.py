@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import pathlib
 import re
 from datetime import timedelta
 from pathlib import Path
@@ -113,6 +114,28 @@ def test_a_number_as_interval_counts_steps() -> None:
     for interval in (500, "500"):
         with pawl.CheckpointManager("mem:", save_interval=interval) as opened:
             assert [step for step in range(1, 1501) if opened.save(step, {"n": step})] == [500, 1000, 1500]
+
+
+@pytest.mark.parametrize("every", ["5min", "300sec", timedelta(minutes=5)])
+def test_an_interval_is_also_a_duration(tmp_path: pathlib.Path, every: Any) -> None:
+    with pawl.CheckpointManager("mem:", save_interval=every) as opened:
+        times = [200.0, 400.0, 500.0, 650.0]
+        saved = [opened.save(i, {"n": i}, progress={"total_wct": time}) for i, time in enumerate(times)]
+    assert [ticket is not None for ticket in saved] == [False, True, False, True]
+    with pawl.CheckpointManager(tmp_path / "run", mirrors=[pawl.Mirror(tmp_path / "away", every=every)]):
+        pass
+
+
+@pytest.mark.parametrize("limit", ["10min", 600, timedelta(minutes=10)])
+def test_a_timeout_is_a_number_a_text_or_a_timedelta(limit: Any) -> None:
+    with pawl.CheckpointManager("mem:") as opened:
+        ticket = opened.save(1, {"n": 1})
+        ticket.wait(limit)
+        opened.before_step(limit)
+        opened.wait_until_finished(limit)
+        for wrong in ("10 minutes", "", [], float("nan")):
+            with pytest.raises(pawl.UsageError, match="timeout must be None, a number of seconds, a timedelta or a text"):
+                ticket.wait(wrong)
 
 
 METHODS: list[Any] = [
