@@ -79,6 +79,26 @@ open_nodes(struct pawl *run, struct pawl_error *err)
 	return 0;
 }
 
+static bool
+has_run(const char *folder, size_t len)
+{
+	PAWL_FREE char *file = mem_printf("%.*s/" RUN_KEY, (int)len, folder);
+
+	return file && access(file, F_OK) == 0;
+}
+
+/* A new run must not be named like a checkpoint of a run that exists (RUN@10). */
+static int
+check_name(const char *root, struct pawl_error *err)
+{
+	const char *at = strrchr(root, '@');
+	const size_t len = at ? (size_t)(at - root) : 0;
+
+	if (!at || has_run(root, strlen(root)) || !has_run(root, len))
+		return 0;
+	return err_set(err, PAWL_EUSAGE, "%s names a checkpoint of the run %.*s; open the run", root, (int)len, root);
+}
+
 static int
 open_store(struct pawl *run, struct pawl_error *err)
 {
@@ -91,6 +111,8 @@ open_store(struct pawl *run, struct pawl_error *err)
 		root += 7;
 	if (o->single)
 		TRY(split_single(run, root, &parent, err));
+	else if (!o->read_only && !memory)
+		TRY(check_name(root, err));
 	TRY(store_open_with(o->io.stores,
 	                    memory   ? "mem:"
 	                    : parent ? parent
@@ -198,6 +220,42 @@ adopt_mirrored(struct pawl *run, bool *ret_found, struct pawl_error *err)
 	return 0;
 }
 
+struct shelf {
+	struct store *store;
+	char *name; /* of a run in it, or NULL */
+};
+
+static int
+see_run(void *arg, const struct store_entry *entry)
+{
+	struct shelf *shelf = arg;
+	struct store_entry found;
+	PAWL_FREE char *key = entry->is_folder ? mem_printf("%s/" RUN_KEY, entry->name) : NULL;
+
+	if (!key || store_stat(shelf->store, key, &found, NULL) < 0)
+		return 0;
+	shelf->name = mem_strdup(entry->name);
+	return PAWL_EEXISTS;
+}
+
+/* Refuses a new run in a folder of runs: it would hide them. Not asked of other machines, where it
+ * would take many requests. */
+static int
+check_shelf(struct pawl *run, struct pawl_error *err)
+{
+	struct shelf shelf = {.store = run->store};
+
+	if (run->opts.read_only || run->opts.maintenance || run->home.single_name || !run->home.caps.local)
+		return 0;
+	(void)store_list(run->store, "", see_run, &shelf, NULL);
+	PAWL_FREE char *name = shelf.name;
+
+	return !name ? 0
+	             : err_set(err, PAWL_EEXISTS,
+	                       "%s holds runs, such as %s; open one of them, or name a new folder in it (%s/NAME)",
+	                       run->home.root, name, run->home.root);
+}
+
 /* Which run this is: by run.json, else by the newest checkpoint if the folder has lost its
  * run.json, else a new one. */
 static int
@@ -216,8 +274,10 @@ identify(struct pawl *run, struct pawl_error *err)
 		memcpy(run->self.run_id, latest->summary->run_id, sizeof(run->self.run_id));
 	else if (!found && wanted)
 		memcpy(run->self.run_id, wanted, 33);
-	else if (!found)
+	else if (!found) {
+		TRY(check_shelf(run, err));
 		TRY(clock_token(run->self.run_id, err));
+	}
 	if (wanted && strcmp(wanted, run->self.run_id) != 0) {
 		if (!run->opts.overwrite && latest)
 			return err_set(err, PAWL_EEXISTS, "%s belongs to run %s, expected run %s", run->home.root,

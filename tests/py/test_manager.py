@@ -488,3 +488,15 @@ def test_load_of_an_address_follows_a_training(tmp_path: pathlib.Path) -> None:
 
         assert pawl.checkpoint.look(f"{tmp_path}/run@latest", read) == {"step": 2}
         assert len(places) == 2
+
+
+def test_no_run_is_made_over_the_runs_of_a_folder(tmp_path: pathlib.Path) -> None:
+    """It would hide them. So would one that is named like a checkpoint."""
+    with pawl.CheckpointManager(tmp_path / "runs/demo") as m:
+        m.save(10, {"n": 1}, wait=True)
+    with pytest.raises(pawl.ExistsError, match="holds runs, such as demo; open one of them, or name a new folder in it"):
+        pawl.CheckpointManager(tmp_path / "runs")
+    with pytest.raises(pawl.UsageError, match="demo@10 names a checkpoint of the run .*demo; open the run"):
+        pawl.CheckpointManager(tmp_path / "runs/demo@10")
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["demo"]
+    pawl.CheckpointManager(tmp_path / "runs/other@1").close()
