@@ -104,6 +104,13 @@ def seconds(option: str, value: object) -> float:
     return min(number, _LONGEST_SECONDS)
 
 
+def limit(timeout: object) -> float | None:
+    """Seconds to wait at most; None is no limit. What is below 0 is over at once."""
+    if timeout is None:
+        return None
+    return 0.0 if isinstance(timeout, int | float) and timeout < 0 else seconds("timeout", timeout)
+
+
 def step(value: object) -> int:
     """A training's counter."""
     number = _index(value)

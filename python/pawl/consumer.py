@@ -35,11 +35,8 @@ def wait_for_new(root: str | os.PathLike[str], after: int = 0, timeout: Duration
     """
     after = _checks.whole("after", after)
     place = _checks.path("root", root)
-    limit = deadline = None
-    if timeout is not None:
-        is_over = isinstance(timeout, int | float) and timeout < 0
-        limit = 0.0 if is_over else _checks.seconds("timeout", timeout)
-        deadline = time.monotonic() + limit
+    limit = _checks.limit(timeout)
+    deadline = None if limit is None else time.monotonic() + limit
     try:
         run = _open(place, deadline)
     except NotFoundError as error:

@@ -266,7 +266,7 @@ class Syncer:
 
     def wait(self, timeout: Duration | None = None) -> None:
         """Waits until all that has been requested is synced; raises the last sync's error, if it has failed."""
-        limit = None if timeout is None else _checks.seconds("timeout", timeout)
+        limit = _checks.limit(timeout)
         deadline = None if limit is None else time.monotonic() + limit
         with self._wake:
             while self._thread is not None and self._done < self._begun:
