@@ -494,7 +494,9 @@ def test_no_run_is_made_over_the_runs_of_a_folder(tmp_path: pathlib.Path) -> Non
     """It would hide them. So would one that is named like a checkpoint."""
     with pawl.CheckpointManager(tmp_path / "runs/demo") as m:
         m.save(10, {"n": 1}, wait=True)
-    with pytest.raises(pawl.ExistsError, match="holds runs, such as demo; open one of them, or name a new folder in it"):
+    with pytest.raises(
+        pawl.ExistsError, match="holds runs, such as demo; open one of them, or name a new folder in it"
+    ):
         pawl.CheckpointManager(tmp_path / "runs")
     with pytest.raises(pawl.UsageError, match="demo@10 names a checkpoint of the run .*demo; open the run"):
         pawl.CheckpointManager(tmp_path / "runs/demo@10")

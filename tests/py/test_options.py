@@ -134,7 +134,9 @@ def test_a_timeout_is_a_number_a_text_or_a_timedelta(limit: Any) -> None:
         opened.before_step(limit)
         opened.wait_until_finished(limit)
         for wrong in ("10 minutes", "", [], float("nan")):
-            with pytest.raises(pawl.UsageError, match="timeout must be None, a number of seconds, a timedelta or a text"):
+            with pytest.raises(
+                pawl.UsageError, match="timeout must be None, a number of seconds, a timedelta or a text"
+            ):
                 ticket.wait(wrong)
 
 
