@@ -13,7 +13,7 @@ comma := ,
 .NOTPARALLEL:
 .DEFAULT_GOAL := all
 PREFIX ?= /usr/local
-.PHONY: all demo demo-tune test test-all test-rest bench proof proof-stores proof-searches model fuzz lint tidy format check-san check-asan check-core check-tsan coverage install wheel sdist deb docs clean help \
+.PHONY: all demo demo-tune test test-all test-rest bench proof proof-stores proof-searches model fuzz lint tidy format check-san check-asan check-core check-switches check-tsan coverage install wheel sdist deb docs clean help \
 	demo-venv deps-build deps-test deps-demo deps-peers deps-bench venv build package
 
 # Everything that the wheel is made from: when one of these is newer, it is installed anew.
@@ -66,7 +66,7 @@ package:
 
 demo-venv:
 	@tools/venv.sh packaging/requirements.txt examples/demo/requirements.txt
-demo: deps-demo demo-venv package ## train real models, kill them in the middle of a save, resume, compare bit for bit
+demo: deps-demo demo-venv package ## train a real model, kill it in the middle of a save, resume, compare bit for bit
 	@$(PYTHON) examples/demo/demo.py
 
 demo-tune: demo-venv package ## a real search (16 trials; ASHA and PBT) that is killed twice and goes on
@@ -134,6 +134,12 @@ check-core: deps-test venv ## the core alone, without stores on other machines, 
 	@$(call SETUP,build-core,-Dtests=true $(LESS))
 	@$(call COMPILE,build-core)
 	@$(PYTHON) tools/run-tests.py --build build-core --only unit
+
+SWITCHES = lz4 xz bz2 s3 stores jobs tune
+check-switches: deps-test venv ## the build without each of these parts alone, and its C tests (long)
+	@for part in $(SWITCHES); do echo "without $$part"; \
+		$(call SETUP,build-without/$$part,-Dtests=true -D$$part=disabled) && { $(call COMPILE,build-without/$$part); } \
+		&& $(PYTHON) tools/run-tests.py --build build-without/$$part --only unit || exit 1; done
 
 check-asan: deps-test venv ## the C tests under ASan and UBSan
 	@$(call SETUP,build-asan,-Dtests=true -Db_sanitize=address$(comma)undefined -Db_lundef=false)

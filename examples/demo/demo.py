@@ -1,37 +1,48 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo: trains two real models on real data, each once without interruption and once killed (SIGKILL) in the middle
-of a save and resumed, and compares what both end with, bit for bit.
-
-The trainings are ordinary programs: lm.py and digits.py. Everything stays in runs/demo for a look afterwards.
-"""
+"""The demo: trains a language model, kills the training in the middle of a save, resumes it, and compares the result
+with that of a training that was never killed. Then it damages a checkpoint, exports one, and measures how long saves
+hold a training. The training is an ordinary program, lm.py. Everything stays in runs/demo."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import pathlib
 import shutil
 import signal
-import statistics
 import subprocess
 import sys
 import time
-from typing import Any
 
-import torch
+import safetensors.torch
 
 import pawl
 
 HERE = pathlib.Path(__file__).resolve().parent
-DEMOS = {
-    "lm": ("a transformer language model on English text", 5),
-    "digits": ("a classifier of scikit-learn's handwritten digits", 9),
-}
+KILLED_SAVE = 5  # the save that is interrupted
 
 
-def start(script: str, *arguments: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, str(HERE / script), *arguments])
+def title(text: str) -> None:
+    bold, plain = ("\033[1m", "\033[0m") if sys.stdout.isatty() else ("", "")
+    print(f"\n{bold}== {text}{plain}", flush=True)
+
+
+def tool(*words: str | pathlib.Path, lines: int = 12) -> int:
+    """Runs a command of pawl's, as in a shell, and shows it and the first lines of its output."""
+    shown = [os.path.relpath(word) if isinstance(word, pathlib.Path) else word for word in words]
+    print(f"$ pawl {' '.join(shown)}", flush=True)
+    done = subprocess.run(["pawl", *shown], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    output = done.stdout.splitlines()
+    print("\n".join(line[:110] for line in output[:lines]), flush=True)
+    if len(output) > lines:
+        print(f"and {len(output) - lines} lines more", flush=True)
+    return done.returncode
+
+
+def train(run: pathlib.Path, steps: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, str(HERE / "lm.py"), str(run), "--steps", str(steps)])
 
 
 def finish(process: subprocess.Popen[bytes]) -> None:
@@ -42,129 +53,103 @@ def finish(process: subprocess.Popen[bytes]) -> None:
 def unfinished(run: pathlib.Path) -> list[pathlib.Path]:
     """Folders of saves that have begun to write and are not committed."""
     try:
-        with os.scandir(run / "checkpoints") as entries:
-            folders = [entry.path for entry in entries if entry.name.endswith(".partial")]
-        return [pathlib.Path(folder) for folder in folders if os.listdir(folder)]
-    except FileNotFoundError:
+        return [path for path in (run / "checkpoints").glob(".*.partial") if os.listdir(path)]
+    except FileNotFoundError:  # committed meanwhile
         return []
 
 
-def kill_while_saving(script: str, run: pathlib.Path, nth: int) -> bool:
-    """Runs the training and kills it once the nth checkpoint, or a later one, is half written; False if none was."""
-    process = start(script, str(run))
+def kill_while_saving(run: pathlib.Path, steps: int) -> bool:
+    """Starts a training and kills it (SIGKILL) when a checkpoint is half written; False if none was."""
+    process = train(run, steps)
     while process.poll() is None:
         time.sleep(0.0005)
-        for folder in unfinished(run):
-            if int(folder.name.split(".")[1].removeprefix("checkpoint_")) >= nth:
-                process.send_signal(signal.SIGKILL)
-                process.wait()
-                break
+        if any(int(path.name.split(".")[1].removeprefix("checkpoint_")) >= KILLED_SAVE for path in unfinished(run)):
+            process.kill()
+            process.wait()
     left = unfinished(run)
-    if process.returncode != -signal.SIGKILL:
-        finish(process)
+    if process.returncode != -signal.SIGKILL or not left:
         return False
-    if left:
-        written = sum(path.stat().st_blocks * 512 for path in left[0].iterdir())
-        print(f"killed by SIGKILL while saving: {written / 1e6:.1f} MB lie in {left[0].name}", flush=True)
-    return bool(left)
+    written = sum(path.stat().st_blocks * 512 for path in left[0].iterdir())
+    print(f"killed: {written / 1e6:.1f} MB of a checkpoint were written, in {left[0].name}", flush=True)
+    return True
 
 
-def bits(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.contiguous().flatten().view(torch.uint8)
-
-
-def differences(a: Any, b: Any, path: str = "") -> list[str]:
-    """Paths at which two restored states are not the same bits."""
-    if type(a) is not type(b):
-        return [f"{path}: {type(a).__name__} and {type(b).__name__}"]
-    if isinstance(a, dict):
-        if list(a) != list(b):
-            return [f"{path}: keys differ"]
-        return [line for key in a for line in differences(a[key], b[key], f"{path}/{key}")]
-    if isinstance(a, list | tuple):
-        if len(a) != len(b):
-            return [f"{path}: lengths differ"]
-        return [line for i, (x, y) in enumerate(zip(a, b, strict=True)) for line in differences(x, y, f"{path}/{i}")]
-    if isinstance(a, torch.Tensor):
-        return [] if a.dtype == b.dtype and a.shape == b.shape and torch.equal(bits(a), bits(b)) else [path]
-    return [] if repr(a) == repr(b) else [f"{path}: {a!r} and {b!r}"]
-
-
-def final_state(run: pathlib.Path) -> Any:
-    with pawl.CheckpointManager(run, read_only=True) as manager:
-        return manager.restore().state
-
-
-def count_tensors(state: Any) -> tuple[int, int]:
-    """Number of tensors and their bytes."""
-    if isinstance(state, torch.Tensor):
-        return 1, state.nbytes
-    children = state.values() if isinstance(state, dict) else state if isinstance(state, list | tuple) else ()
-    counts = [count_tensors(child) for child in children]
-    return sum(n for n, _ in counts), sum(size for _, size in counts)
-
-
-def print_timings(rows: list[dict[str, float]]) -> None:
-    medians = {key: statistics.median(row[key] for row in rows) * 1e3 for key in rows[0]}
-    print(f"--- the training waits per save, median of {len(rows)} on the same state in the same run")
-    for label, key in (("pawl", "pawl"), ("torch.save", "torch"), ("torch.save, fsync", "torch_durable")):
-        print(f"  {label:18} {medians[key]:8.1f} ms   {medians[key] / medians['pawl']:6.1f} times pawl's")
-
-
-def run_demo(name: str, folder: pathlib.Path) -> bool:
-    title, nth = DEMOS[name]
-    straight, killed, report = folder / name / "straight", folder / name / "killed", folder / name / "timings.json"
-    (folder / name).mkdir(parents=True)
-    print(f"\n=== {name}: {title}\n--- without interruption", flush=True)
-    finish(start(f"{name}.py", str(straight), "--report", str(report)))
-
-    print("--- killed in the middle of a save, and resumed", flush=True)
-    for attempt in range(5):
-        if kill_while_saving(f"{name}.py", killed, nth):
-            break
-        print(f"the save was faster than the kill; once more ({attempt + 1})", flush=True)
+def resume(straight: pathlib.Path, killed: pathlib.Path, steps: int) -> bool:
+    title("A training that nothing interrupts")
+    finish(train(straight, steps))
+    title("The same training, killed in the middle of a save")
+    while not kill_while_saving(killed, steps):
+        print("the save was faster than the kill; once more", flush=True)
         shutil.rmtree(killed)
-    else:
-        print("no save could be hit")
-        return False
-    finish(start(f"{name}.py", str(killed)))
-
-    print("--- the two ends compared", flush=True)
-    a, b = final_state(straight), final_state(killed)
-    wrong = {part: differences(a[part], b[part], part) for part in a}
-    same_parts = list(a) == list(b)
-    tensors, size = count_tensors(a)
-    for part, lines in wrong.items():
-        print(f"  {part:10} {'equal bit for bit' if not lines else 'DIFFERS: ' + '; '.join(lines[:3])}")
-    equal = same_parts and not any(wrong.values())
-    print(f"  {tensors} tensors, {size / 1e6:.1f} MB: {'IDENTICAL' if equal else 'NOT IDENTICAL'}")
-
-    print_timings(json.loads(report.read_text())[1:])  # the first save sets its memory up
-    print("--- checkpoints kept by the killed run (pawl ls)", flush=True)
-    subprocess.run(["pawl", "ls", str(killed)], check=True)
-    print(f"    they lie in {killed / 'checkpoints'}", flush=True)
+    title("Started again")
+    finish(train(killed, steps))
+    title("Are both results equal, bit for bit?")
+    equal = tool("diff", straight, killed) == 0
+    print("yes: model, optimizer, schedule, losses and random generators" if equal else "NO", flush=True)
     return equal
 
 
+def damage(run: pathlib.Path) -> bool:
+    title("One bit of the newest checkpoint is flipped")
+    with pawl.CheckpointManager(run, read_only=True) as manager:
+        before, newest = manager.checkpoints()[-2:]
+    file = max(pathlib.Path(newest.path).glob("*.safetensors"), key=lambda path: path.stat().st_size)
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    found = tool("verify", run) != 0
+    with pawl.CheckpointManager(run, read_only=True) as manager:
+        logging.getLogger("pawl").setLevel(logging.ERROR)  # its warning says what verify has said
+        restored = manager.restore()
+    print(f"restore takes step {restored.step} instead of {newest.step}", flush=True)
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    return found and restored.step == before.step
+
+
+def export(run: pathlib.Path, folder: pathlib.Path) -> bool:
+    title("What changed between the last two checkpoints?")
+    with pawl.CheckpointManager(run, read_only=True) as manager:
+        steps = manager.all_steps()[-2:]
+    tool("diff", f"{os.path.relpath(run)}@{steps[0]}", f"@{steps[1]}", lines=7)
+    title("Exported, and opened by safetensors")
+    file = folder / "model.safetensors"
+    tool("export", run, file, "--model")
+    weights = safetensors.torch.load_file(file)
+    print(f"safetensors.torch.load_file: {len(weights)} tensors, {sum(w.numel() for w in weights.values()):,} numbers")
+    return len(weights) > 0
+
+
+def chart(folder: pathlib.Path, megabytes: int) -> dict[str, float]:
+    title(f"How long does a save of {megabytes} MB hold the training?  (measured now, median of 5)")
+    command = [sys.executable, str(HERE / "waits.py"), str(folder / "waits"), str(megabytes)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+    waits: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    for name, seconds in waits.items():
+        bar = "█" * max(1, round(40 * seconds / max(waits.values())))
+        print(f"{name:>16} {bar} {seconds * 1e3:,.0f} ms", flush=True)
+    return waits
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="trains, kills, resumes and compares")
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("runs/demo"))
-    parser.add_argument("--only", choices=list(DEMOS))
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--megabytes", type=int, default=500, help="size of the state whose saves are timed")
     args = parser.parse_args()
     folder = args.folder.resolve()
-    if folder.exists():
-        shutil.rmtree(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
     begin = time.monotonic()
-    names = [args.only] if args.only else list(DEMOS)
-    equal = {name: run_demo(name, folder) for name in names}
-    print(f"\n=== after {time.monotonic() - begin:.0f} s")
-    for name, same in equal.items():
-        print(f"  {name:8} killed and resumed = never killed: {'yes, bit for bit' if same else 'NO'}")
-    command = pathlib.Path(sys.executable).with_name("pawl")  # of the environment that this runs in
-    command = command if command.exists() else pathlib.Path("pawl")
-    killed = folder / names[0] / "killed"
-    print(f"look further: {command} show {killed};  {command} verify {killed}")
-    return 0 if all(equal.values()) else 1
+    good = resume(folder / "straight", folder / "killed", args.steps)
+    good = damage(folder / "killed") and good
+    good = export(folder / "killed", folder) and good
+    waits = chart(folder, args.megabytes)
+    title("Killed in the middle of a save, resumed, equal in every bit" if good else "NOT AS IT SHOULD BE")
+    ours, theirs = (f"{waits[name] * 1e3:,.0f} ms" for name in ("pawl", "torch.save"))
+    print(f"A save held the training for {ours}, torch.save for {theirs}.")
+    print(f"{time.monotonic() - begin:.0f} s. Look further: pawl ls {os.path.relpath(folder / 'killed')}")
+    return 0 if good else 1
 
 
 if __name__ == "__main__":

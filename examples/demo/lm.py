@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import argparse
 import math
-import time
+import random
 
+import numpy
 import torch
-from measure import Timings, make_deterministic, options
 from text import english_text
 from torch import nn
 from torch.nn import functional
@@ -66,19 +67,21 @@ def train_step(model: nn.Module, optimizer: torch.optim.Optimizer, text: torch.T
     return loss.item()
 
 
-@torch.no_grad()
-def sample(model: nn.Module, prompt: str, length: int) -> str:
-    generator = torch.Generator().manual_seed(1)
-    row = torch.tensor([list(prompt.encode())])
-    for _ in range(length):
-        chances = (model(row[:, -CONTEXT:])[0, -1] / 0.7).softmax(-1)
-        row = torch.cat([row, torch.multinomial(chances, 1, generator=generator)[None]], 1)
-    return bytes(row[0].tolist()).decode("ascii", "replace")
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("run", help="run folder")
+    parser.add_argument("--steps", type=int, default=60)
+    return parser.parse_args()
 
 
 def main() -> None:
-    args = options(steps=150, save_every=15).parse_args()
-    make_deterministic()
+    args = arguments()
+    save_every = max(1, args.steps // 10)
+    random.seed(0)
+    numpy.random.seed(0)
+    torch.manual_seed(0)
+    torch.set_num_threads(2)
+    torch.use_deterministic_algorithms(True)  # the same input gives the same bits
     data, source = english_text()
     text = torch.frombuffer(bytearray(data), dtype=torch.uint8)
     model = LanguageModel()
@@ -91,22 +94,17 @@ def main() -> None:
         restored = manager.restore(state)
         first = restored.step + 1 if restored else 0
         if restored:
-            print(f"resumed after step {restored.step} from {restored.path}", flush=True)
+            print(f"resumed after step {restored.step}", flush=True)
         else:
             size = sum(p.numel() for p in model.parameters())
             print(f"{size / 1e6:.1f} million parameters, {len(text) / 1e6:.1f} MB of text: {source}", flush=True)
-        timings = Timings(args.report, args.run)
         for step in range(first, args.steps):
             losses[step] = train_step(model, optimizer, text)
             scheduler.step()
-            if (step + 1) % args.save_every == 0:
-                recent = losses[step + 1 - args.save_every : step + 1].mean().item()
+            if (step + 1) % save_every == 0:
+                recent = losses[step + 1 - save_every : step + 1].mean().item()
+                manager.save(step, state, metrics={"loss": recent})
                 print(f"step {step:4}  loss {recent:.4f}", flush=True)
-                begin = time.perf_counter()
-                ticket = manager.save(step, state, metrics={"loss": recent})
-                timings.saved(ticket, time.perf_counter() - begin, state)
-    timings.write()
-    print("it writes:", " ".join(sample(model, "And the LORD said unto ", 160).split()), flush=True)
 
 
 if __name__ == "__main__":

@@ -55,34 +55,20 @@ def test_c_example_says_why_it_cannot_save(tmp_path: pathlib.Path) -> None:
     assert "train_digits: " in done.stderr
 
 
-def test_demo_of_the_digits_ends_bit_for_bit_equal(tmp_path: pathlib.Path) -> None:
+def test_the_demo_ends_with_its_headline(tmp_path: pathlib.Path) -> None:
     demo = ROOT / "examples" / "demo" / "demo.py"
     environment = os.environ | {"PATH": f"{pathlib.Path(PAWL).parent}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(
-        [sys.executable, demo, "--only", "digits", "--folder", tmp_path / "demo"],
+        [sys.executable, demo, "--steps", "20", "--megabytes", "20", "--folder", tmp_path / "demo"],
         capture_output=True,
         text=True,
         timeout=HANG_SECONDS,
         env=environment,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "killed by SIGKILL while saving" in done.stdout
-    assert "yes, bit for bit" in done.stdout
-
-
-@pytest.mark.parametrize("change", ["value", "dtype", "missing"])
-def test_demo_comparison_notices_a_difference(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "examples" / "demo"))
-    import demo
-    import torch
-
-    a = {"w": torch.zeros(3), "n": 1}
-    b = {"w": torch.zeros(3), "n": 1}
-    assert demo.differences(a, b) == []
-    if change == "value":
-        b["w"][1] = -0.0  # equal as a number, another bit
-    elif change == "dtype":
-        b["w"] = torch.zeros(3, dtype=torch.int32)
-    else:
-        del b["n"]
-    assert demo.differences(a, b)
+    assert re.search(r"killed: [0-9.]+ MB of a checkpoint were written, in \.checkpoint_0000", done.stdout)
+    assert "\nresumed after step " in done.stdout
+    assert "restore takes step 17 instead of 19" in done.stdout
+    assert re.search(r"load_file: \d\d tensors", done.stdout)
+    assert re.search(r"^ +DCP async_save █+ [0-9,]+ ms$", done.stdout, re.MULTILINE)
+    assert "== Killed in the middle of a save, resumed, equal in every bit\n" in done.stdout
