@@ -57,7 +57,8 @@ now_ms(void)
 	return (int64_t)(py_now_seconds() * 1000);
 }
 
-/* A number of seconds, a text such as "5min" or a timedelta. False, with or without an exception: none of them. */
+/* A number of seconds, a text such as "5min" or a timedelta. False, with or without an exception:
+ * none of them. */
 static bool
 read_seconds(PyObject *value, double *ret)
 {
@@ -86,9 +87,10 @@ deadline_of(struct py_state *st, PyObject *timeout, int64_t *ret, double *ret_se
 		return 0;
 	if (!read_seconds(timeout, &seconds)) {
 		PyErr_Clear();
-		py_raise_text(st, PAWL_EUSAGE,
-		              "timeout must be None, a number of seconds, a timedelta or a text such as 5min, received %R",
-		              timeout);
+		py_raise_text(
+			st, PAWL_EUSAGE,
+			"timeout must be None, a number of seconds, a timedelta or a text such as 5min, received %R",
+			timeout);
 		return -1;
 	}
 	*ret_seconds = seconds < 0 ? 0 : seconds;

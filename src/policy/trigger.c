@@ -52,7 +52,8 @@ trigger_parse(const char *text, struct trigger *ret, struct pawl_error *err)
 
 	if (used > 0 && *suffix && pawl_parse_seconds(text, &t.every, NULL) == 0)
 		suffix = "sec";
-	while (*suffix && unit < N_UNITS && (strcmp(suffix, units[unit].suffix) != 0 || units[unit].unit == TRIGGER_AUTO))
+	while (*suffix && unit < N_UNITS &&
+	       (strcmp(suffix, units[unit].suffix) != 0 || units[unit].unit == TRIGGER_AUTO))
 		unit++;
 	if (used == 0 || unit == N_UNITS)
 		return err_set(err, PAWL_EUSAGE, "interval \"%.64s\": expected " KNOWN_UNITS, text);
