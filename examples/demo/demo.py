@@ -100,7 +100,8 @@ def damage(run: pathlib.Path) -> bool:
     found = tool("verify", run) != 0
     with pawl.CheckpointManager(run, read_only=True) as manager:
         logging.getLogger("pawl").setLevel(logging.ERROR)  # its warning says what verify has said
-        restored = manager.restore()
+        restored: pawl.Restored[object] | None = manager.restore()
+    assert restored is not None
     print(f"restore takes step {restored.step} instead of {newest.step}", flush=True)
     data[len(data) // 2] ^= 1
     file.write_bytes(data)

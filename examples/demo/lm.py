@@ -34,7 +34,8 @@ class Block(nn.Module):
         future = torch.ones(length, length, dtype=torch.bool).triu(1)
         heads = weights.masked_fill(future, float("-inf")).softmax(-1) @ v
         x = x + self.out(heads.transpose(1, 2).reshape(n, length, WIDTH))
-        return x + self.mlp(self.between(x))
+        y: torch.Tensor = x + self.mlp(self.between(x))
+        return y
 
 
 class LanguageModel(nn.Module):
@@ -49,7 +50,8 @@ class LanguageModel(nn.Module):
         self.head.weight = self.token.weight  # tied: saved once, restored tied
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(self.norm(self.blocks(self.token(x) + self.position[: x.shape[1]])))
+        logits: torch.Tensor = self.head(self.norm(self.blocks(self.token(x) + self.position[: x.shape[1]])))
+        return logits
 
 
 def batch_of(text: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict_saver import AsyncSaveResponse, async_save
 
 import pawl
 
@@ -40,9 +40,10 @@ def main(folder: pathlib.Path, megabytes: int) -> None:
             return lambda: None
 
         def by_dcp(step: int) -> Callable[[], object]:
-            future = dcp.async_save(state, checkpoint_id=folder / f"dcp{step}")
+            future = async_save(state, checkpoint_id=folder / f"dcp{step}")
 
             def finish() -> None:
+                assert not isinstance(future, AsyncSaveResponse)
                 future.result()
                 shutil.rmtree(folder / f"dcp{step}")
 

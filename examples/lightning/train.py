@@ -20,7 +20,7 @@ import pawl.lightning
 EPOCHS = 8
 
 
-class Model(LightningModule):
+class Model(LightningModule):  # type: ignore[misc,unused-ignore]
     def __init__(self) -> None:
         super().__init__()
         self.net = nn.Sequential(nn.Linear(1, 64), nn.Tanh(), nn.Dropout(0.1), nn.Linear(64, 1))
