@@ -202,7 +202,8 @@ walk_tensor(struct py_walk *w, PyObject *obj, const struct py_path *path)
 		py_tensor_clear(&t);
 		return walk_plain(w, obj, path);
 	}
-	const bool by_driver = t.raw.device && w->by_driver;
+	/* what DLPack has shown is kept for as long as the copy takes only by a lazy save */
+	const bool by_driver = t.raw.device && w->by_driver && (w->lazy || !PyTuple_Check(t.owner));
 
 	if (t.on_device && !by_driver)
 		rc = set_fill(w, &t);
