@@ -272,6 +272,7 @@ import sys, torch, pawl
 saver = pawl.FileSaver(bandwidth={bandwidth})
 saver.save({path!r}, {{"w": torch.ones(8 << 20), "which": "new"}})
 print("staged", flush=True)
+sys.stdin.read()  # communicate() drops lines which came together with one that was read
 saver.wait_until_finished()
 print("done", flush=True)
 """
