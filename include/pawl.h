@@ -95,7 +95,8 @@ enum pawl_code {
 	PAWL_ELIMIT = -16,       /* the input exceeds a documented limit */
 	PAWL_EUNSUPPORTED = -17, /* not possible here, or not possible in a state */
 	PAWL_EREADONLY = -18,    /* the handle was opened read-only */
-	PAWL_EINTERNAL = -19     /* a bug in pawl */
+	PAWL_EINTERNAL = -19,    /* a bug in pawl */
+	PAWL_EDEVICE = -20       /* an accelerator or its driver failed */
 };
 
 /* Value of pawl_error.sys when a call that waits returns PAWL_ETIMEOUT because its own timeout

@@ -49,7 +49,7 @@
 #include "pawl_jobs.h"
 #include "py_try.h"
 
-#define PY_N_CODES (-PAWL_EINTERNAL + 1)
+#define PY_N_CODES (-PAWL_EDEVICE + 1)
 #define PY_N_DTYPES (PAWL_C128 + 1)
 #define PY_MAX_DEPTH 256 /* of containers; the library's own limit */
 #define PY_SLICE_MS 100  /* longest time without a check for Ctrl+C */

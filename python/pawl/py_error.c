@@ -63,6 +63,7 @@ py_errors_init(PyObject *module, struct py_state *st)
 	         &PyExc_TypeError},
 		{PAWL_EREADONLY, "ReadOnlyError", "The run was opened read-only.", &PyExc_PermissionError},
 		{PAWL_EINTERNAL, "InternalError", "A bug in pawl.", &PyExc_RuntimeError},
+		{PAWL_EDEVICE, "DeviceError", "An accelerator or its driver failed.", &PyExc_RuntimeError},
 	};
 	AUTO_REF dict = Py_BuildValue("{s:i,s:s}", "code", 0, "code_name", "");
 

@@ -42,6 +42,7 @@ static const struct code_row codes[] = {
 	{PAWL_EUNSUPPORTED, "unsupported", 1, false},
 	{PAWL_EREADONLY, "read-only", 1, false},
 	{PAWL_EINTERNAL, "internal", 1, false},
+	{PAWL_EDEVICE, "device", 1, false},
 };
 
 static const struct code_row *

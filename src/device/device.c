@@ -30,7 +30,8 @@ device_open(enum driver_kind kind, bool demanded, struct device **ret, struct pa
 	atomic_init(&d->refs, 1);
 	atomic_init(&d->is_lost, false);
 	d->pid = getpid();
-	pthread_mutex_init(&d->lock, NULL);
+	d->is_demanded = demanded;
+	d->piece_bytes = DEVICE_PIECE_BYTES;
 	*ret = steal(&d);
 	return 0;
 }
@@ -60,8 +61,6 @@ device_close(struct device *d)
 {
 	if (!d || atomic_fetch_sub(&d->refs, 1) != 1)
 		return;
-	pthread_mutex_destroy(&d->lock);
-	vec_free(&d->ranges);
 	mem_free(d);
 }
 
@@ -119,7 +118,7 @@ device_find(struct device *d, uint64_t pointer, struct device_place *ret, struct
 	TRY(refuse_fork(d, err));
 	int result = d->driver.pointer_attributes(3, attributes, data, pointer);
 
-	if (result == DRIVER_NOT_INITIALIZED) { /* so there is no device memory */
+	if (result == DRIVER_NOT_INITIALIZED && !d->is_demanded) { /* so there is no device memory */
 		*ret = (struct device_place){.kind = DEVICE_PLACE_HOST, .ordinal = -1};
 		return 0;
 	}
@@ -195,7 +194,8 @@ device_enter(const struct device_context *c, struct device_scope *ret, struct pa
 
 	TRY(refuse_fork(c->device, err));
 	if (device_is_lost(c->device))
-		return err_set(err, PAWL_EIO, "device %d: lost by an earlier error; restart the process", c->ordinal);
+		return err_set(err, PAWL_EDEVICE, "device %d: lost by an earlier error; restart the process",
+		               c->ordinal);
 	if (c->device->driver.set_device) {
 		TRY(DEVICE_CALL(c, err, get_device, &s.before));
 		TRY(DEVICE_CALL(c, err, set_device, c->id));
@@ -225,23 +225,7 @@ device_leave(struct device_scope *s)
 /* --------------------------------------------------------- registered memory */
 
 uint64_t
-device_room(struct device *d, uint64_t address)
+device_room(const struct device *d, uint64_t address)
 {
-	uint64_t border = UINT64_MAX;
-
-	pthread_mutex_lock(&d->lock);
-	for (size_t i = 0; i < d->ranges.n; i++) {
-		const struct device_range *r = &d->ranges.items[i];
-		uint64_t next = r->begin;
-
-		if (address >= r->end)
-			continue;
-		if (address >= r->begin) {
-			next += ((address - r->begin) / r->piece_bytes + 1) * r->piece_bytes;
-			next = next < r->end ? next : r->end;
-		}
-		border = next < border ? next : border;
-	}
-	pthread_mutex_unlock(&d->lock);
-	return border - address;
+	return d->piece_bytes - address % d->piece_bytes;
 }

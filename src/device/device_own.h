@@ -3,25 +3,22 @@
 #ifndef PAWL_DEVICE_DEVICE_OWN_H
 #define PAWL_DEVICE_DEVICE_OWN_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <sys/types.h>
 
-#include "base/vec.h"
 #include "device/device.h"
 
-/* Host memory that is registered in pieces. A copy must not cross the border of a piece. */
-struct device_range {
-	uint64_t begin, end, piece_bytes;
-};
+/* Host memory is registered in pieces, which a copy must not cross. The borders are the multiples
+ * of this number, so that every handle knows the pieces that another one has registered. */
+#define DEVICE_PIECE_BYTES ((uint64_t)1 << 30)
 
 struct device {
 	atomic_uint refs;
 	pid_t pid; /* that opened it */
 	struct driver driver;
+	bool is_demanded; /* the caller has device memory */
 	atomic_bool is_lost;
-	pthread_mutex_t lock; /* guards ranges */
-	VEC(struct device_range) ranges;
+	uint64_t piece_bytes; /* DEVICE_PIECE_BYTES; tests use less */
 };
 
 /* The primary context of one device, retained. */
@@ -52,7 +49,7 @@ int device_check(const struct device_context *c, enum driver_call call, int resu
 
 /* Is this another process than the one that opened it? */
 bool device_is_forked(const struct device *d);
-/* The bytes from an address to the next border of registered memory. */
-uint64_t device_room(struct device *d, uint64_t address);
+/* The bytes from an address to the next border of pieces. */
+uint64_t device_room(const struct device *d, uint64_t address);
 
 #endif

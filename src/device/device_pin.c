@@ -13,7 +13,7 @@
 struct device_pin {
 	struct device_context context;
 	char *ptr;
-	size_t nbytes, piece_bytes;
+	size_t nbytes;
 	struct pool *pool;
 	struct group work;
 	atomic_bool stop;
@@ -24,7 +24,9 @@ struct device_pin {
 static size_t
 piece_at(const struct device_pin *p, size_t at)
 {
-	return p->nbytes - at < p->piece_bytes ? p->nbytes - at : p->piece_bytes;
+	const uint64_t room = device_room(p->context.device, (uint64_t)(uintptr_t)p->ptr + at);
+
+	return p->nbytes - at < room ? p->nbytes - at : (size_t)room;
 }
 
 static int
@@ -67,43 +69,15 @@ register_all(void *arg)
 	}
 }
 
-static int
-add_range(struct device *d, const struct device_pin *p, struct pawl_error *err)
-{
-	const uint64_t begin = (uint64_t)(uintptr_t)p->ptr;
-
-	pthread_mutex_lock(&d->lock);
-	struct device_range *range = vec_add(&d->ranges);
-
-	if (range)
-		*range = (struct device_range){begin, begin + p->nbytes, p->piece_bytes};
-	pthread_mutex_unlock(&d->lock);
-	return range ? 0 : err_nomem(err, "device");
-}
-
-static void
-remove_range(struct device *d, const void *ptr)
-{
-	pthread_mutex_lock(&d->lock);
-	for (size_t i = 0; i < d->ranges.n; i++)
-		if (d->ranges.items[i].begin == (uint64_t)(uintptr_t)ptr) {
-			d->ranges.items[i] = d->ranges.items[--d->ranges.n];
-			break;
-		}
-	pthread_mutex_unlock(&d->lock);
-}
-
 PAWL_DEFINE_CLEAN(struct device_pin, device_pin_free);
 
 int
-device_pin_new(struct device *d, int ordinal, void *ptr, size_t nbytes, size_t piece_bytes, struct device_pin **ret,
-               struct pawl_error *err)
+device_pin_new(struct device *d, int ordinal, void *ptr, size_t nbytes, struct device_pin **ret, struct pawl_error *err)
 {
 	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
 
-	piece_bytes = piece_bytes ? piece_bytes : DEVICE_PIN_PIECE_BYTES;
-	if ((uintptr_t)ptr % page || piece_bytes % page)
-		return err_set(err, PAWL_EINTERNAL, "device: expected memory and pieces in pages of %zu bytes", page);
+	if ((uintptr_t)ptr % page)
+		return err_set(err, PAWL_EINTERNAL, "device: expected memory in pages of %zu bytes", page);
 	PAWL_CLEAN(device_pin_free_clean) struct device_pin *p = mem_zalloc(1, sizeof(*p));
 
 	if (!p)
@@ -111,9 +85,7 @@ device_pin_new(struct device *d, int ordinal, void *ptr, size_t nbytes, size_t p
 	group_init(&p->work);
 	p->ptr = ptr;
 	p->nbytes = nbytes;
-	p->piece_bytes = piece_bytes;
 	TRY(device_context_open(d, ordinal, &p->context, err));
-	TRY(add_range(d, p, err));
 	TRY(pool_new_calm("pawl-pin", 1, &p->pool, err));
 	TRY(pool_add(p->pool, &p->work, register_all, p, err));
 	*ret = steal(&p);
@@ -157,7 +129,6 @@ device_pin_free(struct device_pin *p)
 	pool_free(p->pool);
 	if (p->context.device) {
 		unregister_all(p);
-		remove_range(p->context.device, p->ptr);
 		device_context_close(&p->context);
 	}
 	group_clear(&p->work);

@@ -18,12 +18,10 @@
 
 struct device_pin;
 
-#define DEVICE_PIN_PIECE_BYTES ((size_t)1 << 30)
-
-/* Registers [ptr, ptr + nbytes), for all devices. ptr and piece_bytes (0 = the default) are
- * multiples of the page size. Until device_pin_free the memory stays mapped. Copies may begin at
- * once. Errors only of the start; a piece that cannot be registered ends the work quietly. */
-int device_pin_new(struct device *d, int ordinal, void *ptr, size_t nbytes, size_t piece_bytes, struct device_pin **ret,
+/* Registers [ptr, ptr + nbytes), for all devices. ptr is a multiple of the page size. Until
+ * device_pin_free the memory stays mapped. Copies may begin at once. Errors only of the start; a
+ * piece that cannot be registered ends the work quietly. */
+int device_pin_new(struct device *d, int ordinal, void *ptr, size_t nbytes, struct device_pin **ret,
                    struct pawl_error *err);
 /* Bytes from the beginning that are registered by now. */
 size_t device_pin_ready(const struct device_pin *p);

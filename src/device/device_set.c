@@ -47,6 +47,16 @@ find_line(struct device_set *s, int kind, int ordinal, struct device_line **ret,
 	return 0;
 }
 
+/* A driver that is missing is never PAWL_ENOTFOUND, which a restore takes for a missing file. */
+static int
+open_driver(struct device_set *s, int kind, struct pawl_error *err)
+{
+	struct pawl_error why = {0};
+	const int rc = device_open((enum driver_kind)kind, true, &s->drivers[kind], &why);
+
+	return rc < 0 ? err_give(err, rc == PAWL_ENOTFOUND ? PAWL_EDEVICE : rc, &why) : 0;
+}
+
 static int
 find(struct device_set *s, const struct pawl_tensor *t, bool *ret_managed, struct device_line **ret,
      struct pawl_error *err)
@@ -54,7 +64,7 @@ find(struct device_set *s, const struct pawl_tensor *t, bool *ret_managed, struc
 	struct device_place place;
 
 	if (!s->drivers[t->device])
-		TRY(device_open((enum driver_kind)t->device, true, &s->drivers[t->device], err));
+		TRY(open_driver(s, t->device, err));
 	TRY(device_find(s->drivers[t->device], (uint64_t)(uintptr_t)t->data, &place, err));
 	*ret_managed = place.kind == DEVICE_PLACE_MANAGED;
 	if (place.kind == DEVICE_PLACE_HOST)

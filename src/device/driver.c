@@ -114,19 +114,19 @@ static const struct {
 	{3, 3, PAWL_EUNSUPPORTED, false,
          "the driver is not initialised in this process; a forked child cannot use a device of its parent"},
 	{4, 4, PAWL_ECANCELLED, false, "the driver has been shut down; close the run before the program exits"},
-	{100, 101, PAWL_ENOTFOUND, false, "no such device; CUDA_VISIBLE_DEVICES decides which exist"},
+	{100, 101, PAWL_EDEVICE, false, "no such device; CUDA_VISIBLE_DEVICES decides which exist"},
 	{201, 201, PAWL_EUSAGE, false, "the device's context is gone; it was reset or destroyed while in use"},
-	{214, 214, PAWL_EIO, true, sticky},
-	{220, 220, PAWL_EIO, true, sticky},
-	{304, 304, PAWL_EIO, false, "the operating system refused a call; is the memory lockable (ulimit -l)?"},
+	{214, 214, PAWL_EDEVICE, true, sticky},
+	{220, 220, PAWL_EDEVICE, true, sticky},
+	{304, 304, PAWL_EDEVICE, false, "the operating system refused a call; is the memory lockable (ulimit -l)?"},
 	{400, 400, PAWL_EUSAGE, false, "a stream was destroyed, or belongs to another device"},
-	{700, 700, PAWL_EIO, true, sticky},
-	{702, 702, PAWL_EIO, true, sticky},
-	{709, 710, PAWL_EIO, true, sticky},
+	{700, 700, PAWL_EDEVICE, true, sticky},
+	{702, 702, PAWL_EDEVICE, true, sticky},
+	{709, 710, PAWL_EDEVICE, true, sticky},
 	{712, 712, PAWL_EEXISTS, false, "the memory is registered already"},
-	{714, 719, PAWL_EIO, true, sticky},
+	{714, 719, PAWL_EDEVICE, true, sticky},
 	{800, 801, PAWL_EUNSUPPORTED, false, "not possible on this system"},
-	{802, 802, PAWL_ETRANSIENT, false, "the system is not ready; is its fabric manager running?"},
+	{802, 802, PAWL_EDEVICE, false, "the system is not ready; is its fabric manager running?"},
 	{900, 908, PAWL_EBUSY, false, capture},
 };
 
@@ -135,7 +135,7 @@ driver_fail(const struct driver *d, enum driver_call call, int result, const cha
             struct pawl_error *err)
 {
 	const char *name = NULL, *advice = "the driver reported an error";
-	int code = PAWL_EIO;
+	int code = PAWL_EDEVICE;
 	bool is_lost = false;
 
 	for (size_t i = 0; i < sizeof(advices) / sizeof(advices[0]); i++)

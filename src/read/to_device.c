@@ -104,7 +104,7 @@ to_device_pin(const struct to_device *t, void *buffers, uint64_t nbytes)
 	struct device_pin *pin = NULL;
 
 	if (t && t->first)
-		(void)device_pin_new(t->first->device, t->first->ordinal, buffers, (size_t)nbytes, 0, &pin, NULL);
+		(void)device_pin_new(t->first->device, t->first->ordinal, buffers, (size_t)nbytes, &pin, NULL);
 	return pin;
 }
 

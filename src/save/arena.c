@@ -283,7 +283,7 @@ arena_pin(struct pawl_arena *a, const struct arena_region *r, struct device *d, 
 	pthread_mutex_lock(&a->lock);
 	for (struct arena_node *n = a->nodes; n; n = n->next)
 		if (!n->pin && (!r || n->region.ptr == r->ptr))
-			(void)device_pin_new(d, ordinal, n->region.ptr, n->region.nbytes, 0, &n->pin, NULL);
+			(void)device_pin_new(d, ordinal, n->region.ptr, n->region.nbytes, &n->pin, NULL);
 	pthread_mutex_unlock(&a->lock);
 }
 

@@ -38,6 +38,7 @@ CLASSES = {
     pawl.UnsupportedError: (-17, "unsupported", TypeError),
     pawl.ReadOnlyError: (-18, None, PermissionError),
     pawl.InternalError: (-19, "internal", RuntimeError),
+    pawl.DeviceError: (-20, "device", RuntimeError),
 }
 
 

@@ -17,9 +17,9 @@ static void
 test_every_code_has_its_own_name(void **state)
 {
 	(void)state;
-	for (int code = PAWL_EINTERNAL; code <= PAWL_OK; code++) {
+	for (int code = PAWL_EDEVICE; code <= PAWL_OK; code++) {
 		assert_string_not_equal(pawl_code_name(code), "unknown");
-		for (int other = PAWL_EINTERNAL; other < code; other++)
+		for (int other = PAWL_EDEVICE; other < code; other++)
 			assert_string_not_equal(pawl_code_name(code), pawl_code_name(other));
 	}
 	assert_string_equal(pawl_code_name(PAWL_OK), "ok");
@@ -58,7 +58,7 @@ static void
 test_unknown_codes_are_plain_failures(void **state)
 {
 	(void)state;
-	const int codes[] = {1, PAWL_EINTERNAL - 1, INT32_MAX, INT32_MIN};
+	const int codes[] = {1, PAWL_EDEVICE - 1, INT32_MAX, INT32_MIN};
 	for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++) {
 		assert_string_equal(pawl_code_name(codes[i]), "unknown");
 		assert_int_equal(pawl_code_exit_status(codes[i]), 1);
@@ -70,7 +70,7 @@ static void
 test_exit_statuses_are_as_documented(void **state)
 {
 	(void)state;
-	for (int code = PAWL_EINTERNAL; code < PAWL_OK; code++)
+	for (int code = PAWL_EDEVICE; code < PAWL_OK; code++)
 		assert_true(pawl_code_exit_status(code) > 0);
 	assert_int_equal(pawl_code_exit_status(PAWL_OK), 0);
 	assert_int_equal(pawl_code_exit_status(PAWL_EIO), 1);
@@ -89,7 +89,7 @@ static void
 test_only_failures_that_pass_by_themselves_are_transient(void **state)
 {
 	(void)state;
-	for (int code = PAWL_EINTERNAL; code <= PAWL_OK; code++) {
+	for (int code = PAWL_EDEVICE; code <= PAWL_OK; code++) {
 		bool transient = code == PAWL_ETRANSIENT || code == PAWL_ETIMEOUT || code == PAWL_EBUSY;
 		assert_int_equal(pawl_code_is_transient(code), transient);
 	}

@@ -19,7 +19,7 @@ test_pointers_belong_to_a_device_or_the_host(void **state)
 
 	bed_make(&b, 1, 2, UINT64_MAX);
 	OK(device_open(DRIVER_CUDA, false, &b.d, err));
-	OK(device_pin_new(b.d, 0, b.host, PAGE, 0, &pin, err));
+	OK(device_pin_new(b.d, 0, b.host, PAGE, &pin, err));
 	OK(device_pin_wait(pin, err));
 	OK(device_find(b.d, b.tensors[0] + 100, &place, err));
 	assert_int_equal(place.kind, DEVICE_PLACE_DEVICE);
@@ -53,7 +53,7 @@ test_the_driver_is_started_only_on_demand(void **state)
 	FAILS(PAWL_EUNSUPPORTED, "not initialised", device_queue_new(d, 0, &q, err));
 	device_close(d);
 	fake_fail(1, 100);
-	FAILS(PAWL_ENOTFOUND, "driver: cuInit: unknown error (100): no such device",
+	FAILS(PAWL_EDEVICE, "driver: cuInit: unknown error (100): no such device",
 	      device_open(DRIVER_CUDA, true, &d, err));
 	OK(device_open(DRIVER_CUDA, true, &d, err));
 	OK(device_queue_new(d, 0, &q, err));
@@ -72,7 +72,7 @@ test_a_device_that_does_not_exist_is_named(void **state)
 
 	fake_reset(1, true);
 	OK(device_open(DRIVER_CUDA, false, &d, err));
-	FAILS(PAWL_ENOTFOUND,
+	FAILS(PAWL_EDEVICE,
 	      "device 3: cuDeviceGet: CUDA_ERROR_INVALID_DEVICE (101): no such device; CUDA_VISIBLE_DEVICES",
 	      device_queue_new(d, FAKE_DEVICES, &q, err));
 	assert_int_equal(device_node(d, FAKE_DEVICES), -1);

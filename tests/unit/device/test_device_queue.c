@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "device/device_own.h"
 #include "helpers/device_bed.h"
 
 #define SEEDS 100u
@@ -82,8 +83,9 @@ save_and_restore(struct bed *b, bool is_pinned, bool *ret_torn, struct pawl_erro
 
 	if (rc < 0)
 		return rc;
+	b->d->piece_bytes = 8 * PAGE;
 	if (is_pinned)
-		rc = device_pin_new(b->d, b->ordinal, b->host, b->nbytes, 8 * PAGE, &pin, err);
+		rc = device_pin_new(b->d, b->ordinal, b->host, b->nbytes, &pin, err);
 	if (rc == 0 && is_pinned)
 		(void)device_pin_wait(pin, NULL); /* memory that is not registered works, too */
 	if (rc == 0)
@@ -155,7 +157,7 @@ test_no_host_thread_waits_for_ordered_copies(void **state)
 
 	bed_make(&b, 5, 1, NEW_STREAM);
 	OK(device_open(DEVICE_KIND, false, &b.d, err));
-	OK(device_pin_new(b.d, 1, b.host, b.nbytes, 0, &pin, err));
+	OK(device_pin_new(b.d, 1, b.host, b.nbytes, &pin, err));
 	OK(device_pin_wait(pin, err));
 	OK(device_queue_new(b.d, 1, &q, err));
 	bed_copies(&b, DEVICE_TO_HOST, copies);
@@ -233,10 +235,10 @@ test_a_sticky_error_is_recognised(void **state)
 	bed_copies(&b, DEVICE_TO_HOST, copies);
 	assert_false(device_is_lost(b.d));
 	fake_fail(3, 700); /* the first call after the context and the mode */
-	FAILS(PAWL_EIO, "ILLEGAL_ADDRESS (700): an earlier operation of this process has failed",
+	FAILS(PAWL_EDEVICE, "ILLEGAL_ADDRESS (700): an earlier operation of this process has failed",
 	      device_queue_copy(q, DEVICE_TO_HOST, copies, 1, &unit, err));
 	assert_true(device_is_lost(b.d));
-	FAILS(PAWL_EIO, "lost by an earlier error", device_queue_drain(q, err));
+	FAILS(PAWL_EDEVICE, "lost by an earlier error", device_queue_drain(q, err));
 	device_queue_free(q);
 	device_close(b.d);
 	bed_check(&b);
@@ -329,7 +331,8 @@ copy_columns(struct bed *b, struct device_queue *q)
 	struct device_pin *pin;
 	uint64_t unit;
 
-	OK(device_pin_new(b->d, 0, b->host, b->nbytes, PAGE, &pin, err));
+	b->d->piece_bytes = PAGE;
+	OK(device_pin_new(b->d, 0, b->host, b->nbytes, &pin, err));
 	OK(device_pin_wait(pin, err));
 	bed_train(&(struct bed_step){b, 1});
 	OK(device_queue_copy(q, DEVICE_TO_HOST, &copy, 1, &unit, err));
@@ -379,7 +382,7 @@ copy_many_units(struct bed *b, struct device_queue *q)
 	struct device_pin *pin;
 	uint64_t unit, last = 0;
 
-	OK(device_pin_new(b->d, b->ordinal, b->host, b->nbytes, 0, &pin, err));
+	OK(device_pin_new(b->d, b->ordinal, b->host, b->nbytes, &pin, err));
 	OK(device_pin_wait(pin, err));
 	bed_train(&(struct bed_step){b, 1});
 	for (uint64_t i = 0; i < N; i++) {
@@ -418,7 +421,7 @@ stage_saves(struct bed *b, struct device_queue *q)
 	struct device_pin *pin;
 	uint64_t staging, unit, at = 0;
 
-	OK(device_pin_new(b->d, b->ordinal, b->host, b->nbytes, 0, &pin, err));
+	OK(device_pin_new(b->d, b->ordinal, b->host, b->nbytes, &pin, err));
 	OK(device_pin_wait(pin, err));
 	OK(device_queue_stage(q, b->nbytes, &staging, err));
 	bed_copies(b, DEVICE_TO_HOST, back);
@@ -511,7 +514,7 @@ copy_during_a_capture(struct bed *b, struct device_queue *q)
 	FAILS(PAWL_EBUSY, "graph is being captured", device_queue_copy_staged(q, b->stream, copies, 0, err));
 	fake_capture(other); /* the caller's stream is free */
 	OK(device_queue_after(q, b->stream, err));
-	OK(device_pin_new(b->d, b->ordinal, b->host, b->nbytes, 0, &pin, err));
+	OK(device_pin_new(b->d, b->ordinal, b->host, b->nbytes, &pin, err));
 	OK(device_pin_wait(pin, err));
 	OK(device_queue_stage(q, 4096, &staging, err));
 	OK(device_queue_copy(q, DEVICE_TO_HOST, copies, N_TENSORS, &unit, err));
@@ -605,7 +608,8 @@ wait_on_threads(struct bed *b, struct device_queue *q)
 
 	bed_copies(b, DEVICE_TO_HOST, copies);
 	bed_train(&(struct bed_step){b, 1});
-	OK(device_pin_new(b->d, b->ordinal, b->host, b->nbytes, PAGE, &pin, err)); /* registers meanwhile */
+	b->d->piece_bytes = PAGE;
+	OK(device_pin_new(b->d, b->ordinal, b->host, b->nbytes, &pin, err)); /* registers meanwhile */
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(pthread_create(&threads[i], NULL, wait_for_units, &w), 0);
 	for (uint64_t i = 0, unit; i < 400; i++) {

@@ -94,13 +94,13 @@ test_results_have_a_code_and_an_advice(void **state)
 		{2, PAWL_ENOMEM, false, "used up"},
 		{3, PAWL_EUNSUPPORTED, false, "forked child"},
 		{4, PAWL_ECANCELLED, false, "shut down"},
-		{101, PAWL_ENOTFOUND, false, "CUDA_VISIBLE_DEVICES"},
-		{214, PAWL_EIO, true, "restart"},
-		{700, PAWL_EIO, true, "earlier checkpoints are intact"},
-		{719, PAWL_EIO, true, "restart"},
+		{101, PAWL_EDEVICE, false, "CUDA_VISIBLE_DEVICES"},
+		{214, PAWL_EDEVICE, true, "restart"},
+		{700, PAWL_EDEVICE, true, "earlier checkpoints are intact"},
+		{719, PAWL_EDEVICE, true, "restart"},
 		{801, PAWL_EUNSUPPORTED, false, "not possible on this system"},
 		{906, PAWL_EBUSY, false, "being captured"},
-		{999, PAWL_EIO, false, "reported an error"},
+		{999, PAWL_EDEVICE, false, "reported an error"},
 	};
 	const struct driver d = {.kind = DRIVER_CUDA, .error_name = name_nothing};
 
