@@ -465,6 +465,32 @@ problems_text(PyObject *problems)
 	return semicolon && shown ? PyUnicode_Join(semicolon, shown) : NULL;
 }
 
+/* 1 = one of the differences is of this kind. */
+static int
+has_problem(PyObject *problems, const char *kind)
+{
+	for (Py_ssize_t i = 0; i < PyList_Size(problems); i++) {
+		const char *row = PyUnicode_AsUTF8AndSize(PyList_GetItem(problems, i), NULL);
+
+		if (!row)
+			return -1;
+		if (strncmp(row, kind, strlen(kind)) == 0)
+			return 1;
+	}
+	return 0;
+}
+
+/* What the caller can write when tensors differ. In the message, because logs omit notes. */
+static const char *
+way_out(int shape, int dtype)
+{
+	if (shape && dtype)
+		return "; cast= converts floats, strict=False leaves such tensors as they are and restores the rest";
+	if (shape)
+		return "; strict=False leaves such tensors as they are and restores the rest";
+	return dtype ? "; cast=\"float32\" converts floats, cast={\"model/*\": \"float32\"} some of them" : "";
+}
+
 /* Raises all differences as one error (strict), or nothing. */
 static int
 check_problems(struct py_restore *r)
@@ -474,11 +500,12 @@ check_problems(struct py_restore *r)
 	if (n == 0 || r->opts->non_strict)
 		return 0;
 	AUTO_REF text = problems_text(r->problems);
+	int shape = has_problem(r->problems, "shape: "), dtype = has_problem(r->problems, "dtype: ");
 
-	if (!text)
+	if (!text || shape < 0 || dtype < 0)
 		return -1;
-	PyErr_Format(r->st->errors[-PAWL_EMISMATCH], "%s does not fit the state, %zd difference%s: %U",
-	             pawl_restore_info(r->handle)->name, n, n == 1 ? "" : "s", text);
+	PyErr_Format(r->st->errors[-PAWL_EMISMATCH], "%s does not fit the state, %zd difference%s: %U%s",
+	             pawl_restore_info(r->handle)->name, n, n == 1 ? "" : "s", text, way_out(shape, dtype));
 	py_add_note(NULL,
 	            "rename=[(\"old/*\", \"new/*\")] maps names, cast=\"float32\" converts floats, paths= selects "
 	            "what to restore, and strict=False restores what fits; a tensor of another shape is never cut");

@@ -116,3 +116,13 @@ def test_a_shape_that_differs_is_refused(tmp_path: pathlib.Path) -> None:
     with pawl.CheckpointManager(root) as manager, pytest.raises(pawl.MismatchError, match="shape: w") as caught:
         manager.restore({"w": torch.ones(2)}, cast="float32")
     assert any("a tensor of another shape is never cut" in note for note in caught.value.__notes__)
+    assert str(caught.value).endswith("; strict=False leaves such tensors as they are and restores the rest")
+
+
+def test_a_dtype_that_differs_names_cast(tmp_path: pathlib.Path) -> None:
+    root = saved(tmp_path, {"w": torch.ones(3)})
+    live = {"w": torch.zeros(3, dtype=torch.float64)}
+    with pytest.raises(pawl.MismatchError, match='dtype: w: .*; cast="float32" converts floats'):
+        pawl.load(root + "/latest", state=live)
+    pawl.load(root + "/latest", state=live, cast={"w": "float64"})
+    assert live["w"].tolist() == [1, 1, 1]
