@@ -312,7 +312,10 @@ def test_restore_overwrites_nothing(demo: pathlib.Path, tmp_path: pathlib.Path) 
     (tmp_path / "there").write_text("mine")
     assert "already exists" in run("restore", demo, tmp_path / "there", status=7).stderr
     assert (tmp_path / "there").read_text() == "mine"
-    assert "pawl convert" in run("restore", demo, tmp_path / "x.safetensors", status=2).stderr
+    for suffix in (".safetensors", ".pt", ".pth", ".npz", ".npy"):
+        place = tmp_path / f"x{suffix}"
+        assert f"pawl convert {demo} {place}" in run("restore", demo, place, status=2).stderr
+        assert not place.exists()
 
 
 def test_export_writes_a_file_that_safetensors_opens(demo: pathlib.Path, tmp_path: pathlib.Path) -> None:
