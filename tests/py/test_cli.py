@@ -195,7 +195,7 @@ def test_what_is_no_run_is_refused_and_not_made_one(demo: pathlib.Path, tmp_path
         assert "no run and no checkpoint here" in run(command[0], folder, *command[1:], status=3).stderr
     assert list(folder.iterdir()) == []
     assert "demo" in run("ls", tmp_path).stdout
-    assert "no such folder" in run("ls", tmp_path / "nothing", status=3).stderr
+    assert "no such file or folder" in run("ls", tmp_path / "nothing", status=3).stderr
     assert "is a file" in run("ls", demo / "run.json", status=2).stderr
     assert "nothing after '@'" in run("show", f"{demo}@", status=2).stderr
 
