@@ -36,7 +36,7 @@ static const struct option options[] = {
 	{"strip-prefix", 0, OPT_TEXT, offsetof(struct convert_args, strip_prefix), "TEXT",
          "remove TEXT from the start of names (model/)"},
 	{"rename", 'r', OPT_TEXTS, offsetof(struct convert_args, rename), "GLOB=TEMPLATE",
-         "rename tensors; {1} is what the first '*' matched"},
+         "rename tensors, such as 'old/*=new/*'"},
 	{"dots", 0, OPT_FLAG, offsetof(struct convert_args, dots), NULL, "replace '/' by '.' in names"},
 	{"dtype", 0, OPT_TEXT, offsetof(struct convert_args, dtype), "fp16|bf16|fp32|fp64",
          "cast floating-point tensors to this dtype"},
@@ -146,8 +146,8 @@ const struct command cmd_convert = {
 		"--model writes only the model's state dict: the state itself or its 'model', 'state/model' (Composer), "
 		"'state_dict', 'model_state_dict' or 'module'.\n\n"
 		"In GLOBs, '*' stands for any characters, '/' included, and '?' for one. In the TEMPLATE of --rename, "
-		"{1}, {2}, .. stand for what they matched, {0} for the complete name, {{ and }} for braces. The first "
-		"rule that matches the complete name is used. Names that no rule matches stay.\n\n"
+		"the n-th '*' stands for what the n-th wildcard matched, as do {1}, {2}, ..; {0} is the complete name, "
+		"{{ and }} are braces. The first rule that matches the complete name is used. Names that no rule matches stay.\n\n"
 		"--dtype casts only tensors of 16, 32 and 64 bit floats. It rounds to the nearest value, of two "
 		"equally near ones to the even one. NaN stays NaN, and a value that is too large becomes infinite.",
 	.operands = operands,

@@ -16,6 +16,7 @@
 #include "human.h"
 #include "info.h"
 #include "target.h"
+#include "base/text.h"
 
 #define MAX_DEPTH 32 /* levels below the folder that is listed */
 
@@ -102,44 +103,16 @@ number_after(const char *name, const char *word)
 	return -1;
 }
 
-/* Compares names; numbers in them by their value. */
-static int
-compare_names(const char *a, const char *b)
-{
-	while (*a != '\0' && *b != '\0') {
-		size_t len_a = strspn(a, "0123456789"), len_b = strspn(b, "0123456789");
-
-		if (len_a == 0 || len_b == 0) {
-			if (*a != *b)
-				return (unsigned char)*a < (unsigned char)*b ? -1 : 1;
-			a++;
-			b++;
-			continue;
-		}
-		for (; len_a > 1 && *a == '0'; len_a--)
-			a++;
-		for (; len_b > 1 && *b == '0'; len_b--)
-			b++;
-		int order = len_a != len_b ? (len_a < len_b ? -1 : 1) : strncmp(a, b, len_a);
-
-		if (order != 0)
-			return order;
-		a += len_a;
-		b += len_b;
-	}
-	return (*a != '\0') - (*b != '\0');
-}
-
 static int
 compare_runs(const void *a, const void *b)
 {
-	return compare_names(*(const char *const *)a, *(const char *const *)b);
+	return text_compare_path(*(const char *const *)a, *(const char *const *)b);
 }
 
 static int
 compare_files(const void *a, const void *b)
 {
-	return compare_names(((const struct file *)a)->name, ((const struct file *)b)->name);
+	return text_compare_path(((const struct file *)a)->name, ((const struct file *)b)->name);
 }
 
 static const char *

@@ -316,7 +316,7 @@ target_parse(struct cli *cli, const char *text, struct target *ret, struct pawl_
 		return err_set(err, PAWL_EUSAGE, "%s: a URL has two slashes: %s:%s%s", text, scheme,
 		               strcmp(scheme, "file") == 0 ? "//" : "/", strchr(text, '/'));
 	if (!split_address(cli, path, &t))
-		return err_set(err, PAWL_ENOTFOUND, "%s: no such folder", path);
+		return err_set(err, PAWL_ENOTFOUND, "%s: no such file or folder", path);
 	folder = t.root;
 	selector = t.selector;
 	if (*selector == '\0')

@@ -47,8 +47,9 @@ struct pawl_convert_opts {
 	size_t n_include;
 	const char *const *exclude;
 	size_t n_exclude;
-	const char *const *rename;  /* "GLOB=TEMPLATE", the first that matches counts: {1} is what the first
-	                               '*' or '?' matched, {0} the full name */
+	const char *const *rename;  /* "GLOB=TEMPLATE", the first that matches counts, such as "old.*=new.*":
+	                               the n-th '*' on the right, or {n}, is what the n-th '*' or '?'
+	                               matched, {0} the full name */
 	size_t n_rename;
 	const char *dtype;          /* "fp16", "bf16", "fp32", "fp64" for F16, BF16, F32 and F64; NULL = keep */
 	uint64_t max_shard_bytes;   /* of "hf" and "dcp"; 0 = one file */

@@ -138,8 +138,7 @@ def renames(rules: Sequence[tuple[str, str]] | None) -> tuple[str, ...]:
         old, new = rule
         if "=" in old:
             raise UsageError(f"rename: '{old}': a path with '=' cannot be renamed")
-        parts = new.split("*")
-        found.append(f"{old}=" + "".join(f"{part}{{{n}}}" for n, part in enumerate(parts[:-1], 1)) + parts[-1])
+        found.append(f"{old}={new}")
     return tuple(found)
 
 

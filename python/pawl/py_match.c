@@ -531,7 +531,7 @@ report_unused_globs(struct py_restore *r)
 		if (r->glob_used[i])
 			continue;
 
-		AUTO_REF row = PyUnicode_FromFormat("missing: nothing saved matches '%s'", r->opts->include[i]);
+		AUTO_REF row = PyUnicode_FromFormat("missing: no saved path matches '%s'", r->opts->include[i]);
 
 		if (!row || PyList_Append(r->problems, row) < 0)
 			return -1;

@@ -105,7 +105,11 @@ raise_timeout(struct py_state *st, const struct pawl_error *err, double seconds,
 {
 	const char *waits_for = strstr(err->message, "; waiting for ");
 	AUTO_REF what = PyUnicode_FromFormatV(format, args);
-	char *text = PyOS_double_to_string(seconds, seconds < 100 ? 'g' : 'f', seconds < 100 ? 3 : 0, 0, NULL);
+	char *text = PyOS_double_to_string(seconds, seconds < 100 ? 'g' : 'f',
+	                                   seconds < 1     ? 2
+	                                   : seconds < 100 ? 3
+	                                                   : 0,
+	                                   0, NULL);
 
 	if (what && text)
 		py_raise_text(st, PAWL_ETIMEOUT, "%U within %s second%s%s", what, text,

@@ -328,8 +328,8 @@ class StorageReader(_OfRun, _StorageReader):
     """Loads checkpoints of a run, or a single one, through DCP, whatever saved them: the tensors of DCP's plan are read
     from just the byte ranges they need, verified, into the tensors of the state.
 
-    ``which`` is "latest", "best", "good" or a step. The ``checkpoint_id`` of ``dcp.load`` goes before: as it was given
-    to ``dcp.save``, a step, or the name of a checkpoint's folder.
+    ``which`` is "latest", "best", "good" or a step. A ``checkpoint_id`` given to ``dcp.load`` replaces it: as it was
+    given to ``dcp.save``, a step, or the name of a checkpoint's folder.
     """
 
     def __init__(self, root: str | os.PathLike[str], *, which: str | int = "latest") -> None:

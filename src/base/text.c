@@ -399,3 +399,53 @@ text_get_number(const char *text, size_t len, double *ret)
 	*ret = negative ? -value : value;
 	return at;
 }
+
+/* Compares the texts up to their ends; numbers by their value. */
+static int
+compare_part(const char *a, const char *a_end, const char *b, const char *b_end)
+{
+	static const char digits[] = "0123456789";
+	const char *const a_begin = a, *const b_begin = b;
+
+	while (a < a_end && b < b_end) {
+		size_t len_a = strspn(a, digits), len_b = strspn(b, digits);
+
+		if (len_a == 0 || len_b == 0) {
+			if (*a != *b)
+				return (unsigned char)*a < (unsigned char)*b ? -1 : 1;
+			a++;
+			b++;
+			continue;
+		}
+		for (; len_a > 1 && *a == '0'; len_a--)
+			a++;
+		for (; len_b > 1 && *b == '0'; len_b--)
+			b++;
+		const int order = len_a != len_b ? (len_a < len_b ? -1 : 1) : strncmp(a, b, len_a);
+
+		if (order != 0)
+			return order;
+		a += len_a;
+		b += len_b;
+	}
+	if (a < a_end || b < b_end)
+		return a < a_end ? 1 : -1;
+	/* Different texts of the same value, such as 1 and 01, need an order, too. */
+	const size_t len_a = (size_t)(a_end - a_begin), len_b = (size_t)(b_end - b_begin);
+
+	return len_a != len_b ? (len_a < len_b ? -1 : 1) : strncmp(a_begin, b_begin, len_a);
+}
+
+int
+text_compare_path(const char *a, const char *b)
+{
+	for (;;) {
+		const char *a_end = a + strcspn(a, "/"), *b_end = b + strcspn(b, "/");
+		const int order = compare_part(a, a_end, b, b_end);
+
+		if (order != 0 || *a_end == '\0' || *b_end == '\0')
+			return order != 0 ? order : (*a_end != '\0') - (*b_end != '\0');
+		a = a_end + 1;
+		b = b_end + 1;
+	}
+}

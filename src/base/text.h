@@ -8,6 +8,8 @@
 
 #include "base/buf.h"
 
+/* Compares paths part by part: numbers by value (layer2 < layer10), the rest by bytes. */
+int text_compare_path(const char *a, const char *b);
 /* '*' matches any run of characters, '/' included; '?' one character. A pattern that names a prefix
  * ending at a '/' border also matches everything below it ("model" matches "model/x"). Linear time
  * in practice (no recursion). */

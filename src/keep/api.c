@@ -111,7 +111,7 @@ check_precious(struct pawl *run, const struct catalog_entry *e, struct pawl_erro
 
 	if (!why)
 		return 0;
-	return err_set(err, PAWL_EBUSY, "%s is %s; removing it needs force", e->name, why);
+	return err_set(err, PAWL_EBUSY, "%s is %s; set force to remove it", e->name, why);
 }
 
 static int

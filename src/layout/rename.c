@@ -78,7 +78,7 @@ int
 rename_check(const char *rule, struct pawl_error *err)
 {
 	const char *equals = strchr(rule, '=');
-	int n_groups = 0, group;
+	int n_groups = 0, n_stars = 0, group;
 
 	if (!equals || equals == rule || !equals[1])
 		return err_set(err, PAWL_EUSAGE, "rename '%s': expected GLOB=TEMPLATE, such as 'model.*={1}'", rule);
@@ -88,11 +88,13 @@ rename_check(const char *rule, struct pawl_error *err)
 		return err_set(err, PAWL_EUSAGE, "rename '%s': %d wildcards, at most %u are possible", rule, n_groups,
 		               RENAME_MAX_GROUPS);
 	for (const char *p = equals + 1; *p;) {
-		if (*p != '{' && *p != '}') {
+		if (*p == '*') {
+			group = ++n_stars;
+			p++;
+		} else if (*p != '{' && *p != '}') {
 			p++;
 			continue;
-		}
-		if (!take_group(&p, &group))
+		} else if (!take_group(&p, &group))
 			return err_set(err, PAWL_EUSAGE, "rename '%s': expected {1}, {2}, .. or {{ for a brace", rule);
 		if (group > n_groups)
 			return err_set(err, PAWL_EUSAGE, "rename '%s': {%d}, but its glob has %d wildcard%s", rule,
@@ -104,15 +106,19 @@ rename_check(const char *rule, struct pawl_error *err)
 static void
 fill_template(const char *template, const char *name, const struct groups *g, struct buf *out)
 {
+	int n_stars = 0;
+
 	for (const char *p = template; *p;) {
 		const char brace = *p;
 		int group;
 
-		if (*p != '{' && *p != '}') {
+		if (*p == '*') {
+			group = ++n_stars;
+			p++;
+		} else if (*p != '{' && *p != '}') {
 			buf_putc(out, *p++);
 			continue;
-		}
-		if (!take_group(&p, &group))
+		} else if (!take_group(&p, &group))
 			return; /* was checked before */
 		if (group < 0)
 			buf_putc(out, brace);

@@ -2,11 +2,12 @@
 /*
  * rename: renames tensors by rules. A rule is "GLOB=TEMPLATE". In the glob, '*' matches any
  * characters and '?' matches one. In the template, {1}, {2}, .. are what they matched, in order.
- * {0} is the complete name; {{ and }} are braces. The first rule whose glob matches the complete
- * name gives the new one; a name without a match stays. Of several possible matches, each '*' takes
- * as little as it can, from the left on. Pure.
+ * The n-th '*' of the template is {n}. {0} is the complete name; {{ and }} are braces. The first
+ * rule whose glob matches the complete name gives the new one; a name without a match stays. Of
+ * several possible matches, each '*' takes as little as it can, from the left on. Pure.
  *
  *   model.*={1}           model.layer.0.w -> layer.0.w
+ *   a.*.w=b.*.v           a.3.w -> b.3.v
  *   *.h.*.w={1}.{2}.w     a.h.3.w -> a.3.w
  */
 #ifndef PAWL_RENAME_H

@@ -221,12 +221,12 @@ retain_check_metrics(const struct pawl_retention *policy, const struct pawl_metr
 
 		if (!m)
 			return err_set(err, PAWL_EUSAGE,
-			               "unable to persist the checkpoint: score attribute '%s' is missing, "
+			               "the checkpoint was not saved: score attribute '%s' is missing; "
 			               "include it in the metrics of this save",
 			               name);
 		if (m->not_a_number)
 			return err_set(err, PAWL_EUSAGE,
-			               "unable to persist the checkpoint: score attribute '%s' must be "
+			               "the checkpoint was not saved: score attribute '%s' must be "
 			               "numerical, received a value that is not a number",
 			               name);
 	}

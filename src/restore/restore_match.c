@@ -387,7 +387,7 @@ match(struct matcher *m, struct pawl_error *err)
 	for (size_t i = 0; i < r->n_include; i++) {
 		if (!m->glob_used[i])
 			TRY(restore_add_row(&r->report,
-			                    mem_printf("missing: nothing saved matches '%s'", r->include[i]), err));
+			                    mem_printf("missing: no saved path matches '%s'", r->include[i]), err));
 	}
 	TRY(walk_leaves(m->live->root, see_live, m, err));
 	/* One of many ranks need not hold everything that all of them saved. */

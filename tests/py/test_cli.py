@@ -195,7 +195,7 @@ def test_what_is_no_run_is_refused_and_not_made_one(demo: pathlib.Path, tmp_path
         assert "no run and no checkpoint here" in run(command[0], folder, *command[1:], status=3).stderr
     assert list(folder.iterdir()) == []
     assert "demo" in run("ls", tmp_path).stdout
-    assert "no such folder" in run("ls", tmp_path / "nothing", status=3).stderr
+    assert "no such file or folder" in run("ls", tmp_path / "nothing", status=3).stderr
     assert "is a file" in run("ls", demo / "run.json", status=2).stderr
     assert "nothing after '@'" in run("show", f"{demo}@", status=2).stderr
 
@@ -312,7 +312,10 @@ def test_restore_overwrites_nothing(demo: pathlib.Path, tmp_path: pathlib.Path) 
     (tmp_path / "there").write_text("mine")
     assert "already exists" in run("restore", demo, tmp_path / "there", status=7).stderr
     assert (tmp_path / "there").read_text() == "mine"
-    assert "pawl convert" in run("restore", demo, tmp_path / "x.safetensors", status=2).stderr
+    for suffix in (".safetensors", ".pt", ".pth", ".npz", ".npy"):
+        place = tmp_path / f"x{suffix}"
+        assert f"pawl convert {demo} {place}" in run("restore", demo, place, status=2).stderr
+        assert not place.exists()
 
 
 def test_export_writes_a_file_that_safetensors_opens(demo: pathlib.Path, tmp_path: pathlib.Path) -> None:

@@ -147,7 +147,7 @@ def test_P1_a_damaged_checkpoint_is_passed_over_and_told(demo: pathlib.Path, tmp
 def test_wrong_calls_are_told(demo: pathlib.Path, tmp_path: pathlib.Path) -> None:
     assert "bytes a second such as" in run("cp", demo, tmp_path / "x", "--bwlimit", "fast", status=2).stderr
     assert "DEST is missing" in run("cp", demo, status=2).stderr
-    assert "no such folder" in run("cp", tmp_path / "none", tmp_path / "x", status=3).stderr
+    assert "no such file or folder" in run("cp", tmp_path / "none", tmp_path / "x", status=3).stderr
     assert "unknown kind of store" in run("cp", demo, "gopher://x/y", status=2).stderr
     assert "has no mirrors" in run("sync", demo, status=2).stderr
 

@@ -157,6 +157,20 @@ def test_restore_makes_the_folders_above_its_destination(many: pathlib.Path, tmp
     assert not inside.parent.exists()
 
 
+def test_export_makes_the_folders_above_its_output(many: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    run("export", many, tmp_path / "a" / "b" / "m.safetensors")
+    assert (tmp_path / "a" / "b" / "m.safetensors").exists()
+
+
+def test_names_in_natural_order_and_renamed_by_patterns(tmp_path: pathlib.Path) -> None:
+    for number in (1, 2):
+        torch.save({f"layer{i}.w": torch.full((2,), i * number) for i in (10, 2, 1)}, tmp_path / f"{number}.pt")
+    rows = run_json("diff", tmp_path / "1.pt", tmp_path / "2.pt", status=1)["rows"]
+    assert [row["path"] for row in rows] == ["layer1.w", "layer2.w", "layer10.w"]
+    run("convert", tmp_path / "1.pt", tmp_path / "new.pt", "--rename", "layer*.w=part.*.w")
+    assert sorted(torch.load(tmp_path / "new.pt")) == ["part.1.w", "part.10.w", "part.2.w"]
+
+
 def test_export_is_convert_under_another_name(many: pathlib.Path, tmp_path: pathlib.Path) -> None:
     for command in ("convert", "export"):
         run(command, many, tmp_path / command, "--max-shard-size", "1MB")

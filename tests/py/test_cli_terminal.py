@@ -80,7 +80,7 @@ def test_options_and_operands_may_be_mixed_joined_and_ended(demo: pathlib.Path, 
     dash = tmp_path / "-demo"
     shutil.copytree(demo, dash, symlinks=True)
     assert run("-C", tmp_path, "ls", "--names", "--", "-demo").stdout == run("ls", demo, "--names").stdout
-    assert "no such folder" in run("ls", "--", "--json", status=3).stderr
+    assert "no such file or folder" in run("ls", "--", "--json", status=3).stderr
 
 
 def test_failures_have_the_exit_status_of_their_code_and_a_json_document(tmp_path: pathlib.Path) -> None:

@@ -196,7 +196,7 @@ def test_partial_restore_by_globs_gives_only_what_matches() -> None:
         assert list(restored.state["model"]["layer1"]) == ["weight"]
         assert manager.restore(paths=["long"]).state == {"long": "x" * 10_000}  # type: ignore[union-attr]
         assert manager.restore(paths=["list/2"]).state == {"list": [None, None, "x" * 9000]}  # type: ignore[union-attr]
-        with pytest.raises(pawl.MismatchError, match="nothing saved matches 'nope/\\*'"):
+        with pytest.raises(pawl.MismatchError, match="no saved path matches 'nope/\\*'"):
             manager.restore(paths=["epoch", "nope/*"])
 
 

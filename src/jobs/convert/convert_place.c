@@ -33,10 +33,8 @@ convert_place_open(struct convert_job *c, const char *dst, struct pawl_error *er
 		c->file = bump_printf(&c->memory, "%s", slash ? slash + 1 : dst);
 	if (!c->folder || (!is_folder && !c->file))
 		return err_nomem(err, "convert");
-	if (is_folder) {
-		c->made_folder = stat(dst, &st) < 0;
-		TRY(fd_mkdirs(AT_FDCWD, c->folder, err));
-	}
+	c->made_folder = is_folder && stat(dst, &st) < 0;
+	TRY(fd_mkdirs(AT_FDCWD, c->folder, err));
 	c->dir_fd = open(c->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (c->dir_fd < 0)
 		return err_sys(err, errno, "%s", c->folder);

@@ -15,6 +15,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/table.h"
+#include "base/text.h"
 #include "base/vec.h"
 #include "jobs/diff/numbers.h"
 #include "pawl_jobs.h"
@@ -446,7 +447,7 @@ compare_pairs(struct differ *d, struct pawl_error *err)
 static int
 compare_rows(const void *a, const void *b)
 {
-	return strcmp(((const struct pawl_diff_row *)a)->path, ((const struct pawl_diff_row *)b)->path);
+	return text_compare_path(((const struct pawl_diff_row *)a)->path, ((const struct pawl_diff_row *)b)->path);
 }
 
 static int

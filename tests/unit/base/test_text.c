@@ -416,6 +416,18 @@ test_sizes_and_durations(void **state)
 	assert_int_equal(pawl_parse_bytes(NULL, NULL, NULL), PAWL_EUSAGE);
 }
 
+static void
+test_paths_in_natural_order(void **state)
+{
+	(void)state;
+	assert_true(text_compare_path("layer2/w", "layer10/a") < 0);
+	assert_true(text_compare_path("h.2.w", "h.10.w") < 0);
+	assert_true(text_compare_path("a1/z", "a01/a") < 0);
+	assert_true(text_compare_path("a/b", "a-b/a") < 0);
+	assert_true(text_compare_path("a", "a/b") < 0);
+	assert_int_equal(text_compare_path("a/7", "a/7"), 0);
+}
+
 int
 main(void)
 {
@@ -431,6 +443,7 @@ main(void)
 		cmocka_unit_test(test_base64_brings_all_bytes_back),
 		cmocka_unit_test(test_base64_is_strict),
 		cmocka_unit_test(test_bytes_for_people),
+		cmocka_unit_test(test_paths_in_natural_order),
 		cmocka_unit_test(test_copies_are_bounded_and_ended),
 		cmocka_unit_test(test_numbers),
 		cmocka_unit_test(test_numbers_agree_with_the_c_library),

@@ -136,6 +136,8 @@ test_names_by_rules(void **state)
 	assert_renamed("*.h.*.w={1}/{2}", "x.h.3.w", "x/3");
 	assert_renamed("*.w={1}", "a.w.w", "a.w");
 	assert_renamed("*.*={2}-{1}", "a.b.c", "b.c-a");
+	assert_renamed("l/*=m/*", "l/a.w", "m/a.w");
+	assert_renamed("*.h.*.w=*/x{1}*", "a.h.3.w", "a/xa3");
 	assert_renamed("layer?.w={1}{{{0}}}", "layer7.w", "7{layer7.w}");
 }
 
@@ -153,6 +155,7 @@ test_rules_that_are_none_are_refused(void **state)
 	                                  "*={x}",
 	                                  "*={1",
 	                                  "a={1}",
+	                                  "a=*",
 	                                  "*={-1}",
 	                                  "*={99999999999}",
 	                                  "*****************={1}"};
