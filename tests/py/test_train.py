@@ -510,7 +510,7 @@ def test_metrics_that_are_no_plain_values_are_refused_by_name(alone: Alone) -> N
 
 def test_R27_R49_a_score_that_is_missing_is_an_error_before_anything_is_written(alone: Alone) -> None:
     alone.start(options={"score_attribute": "accuracy", "num_to_keep": 2})
-    with pytest.raises(ValueError, match="'accuracy' is missing, include it in the metrics"):
+    with pytest.raises(ValueError, match="'accuracy' is missing; include it in the metrics"):
         train.report({"loss": 1}, checkpoint=Checkpoint.from_dict({"w": 1}))
     assert list((alone.folder / "run" / "checkpoints").glob("checkpoint_*")) == []
 
