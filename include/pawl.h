@@ -855,6 +855,8 @@ PAWL_API void pawl_restore_close(struct pawl_restore *restore);
 PAWL_API const struct pawl_info *pawl_restore_info(const struct pawl_restore *restore);
 /* The saved tree; its tensors have no data. Borrowed; pawl_restore_fallback replaces it. */
 PAWL_API const struct pawl_state *pawl_restore_state(const struct pawl_restore *restore);
+/* The metadata given to pawl_save; NULL if none was given. Borrowed, as the tree. */
+PAWL_API const struct pawl_state *pawl_restore_metadata(const struct pawl_restore *restore);
 /* Matches the leaves of a live state to the saved ones by path and binds its tensors. Differences
  * are PAWL_EMISMATCH that names them all, or with non_strict go to the report. Tensors with `fill`
  * are not bound. */

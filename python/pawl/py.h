@@ -486,8 +486,8 @@ PyObject *py_run_save_failed(struct py_run *self, PyObject *args);
 PyObject *py_run_list(struct py_run *self, PyObject *args);
 PyObject *py_run_info(struct py_run *self, PyObject *args);
 PyObject *py_run_find(struct py_run *self, PyObject *args);
-/* The metadata of a checkpoint as Python objects. */
-PyObject *py_metadata(struct py_state *st, struct pawl *run, uint64_t id);
+/* The metadata of a checkpoint as Python objects; NULL: none, an empty dict. */
+PyObject *py_metadata(struct py_state *st, const struct pawl_state *metadata);
 PyObject *py_run_metadata(struct py_run *self, PyObject *args);
 PyObject *py_run_restore(struct py_run *self, PyObject *args, PyObject *kwargs);
 PyObject *py_run_convert(struct py_run *self, PyObject *args, PyObject *kwargs);

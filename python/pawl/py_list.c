@@ -154,27 +154,28 @@ py_run_find(struct py_run *self, PyObject *args)
 }
 
 PyObject *
-py_metadata(struct py_state *st, struct pawl *run, uint64_t id)
+py_metadata(struct py_state *st, const struct pawl_state *metadata)
 {
-	struct pawl_state *state = NULL;
+	PyObject *tree = metadata ? py_plain_object(pawl_state_root(metadata)) : PyDict_New();
 
-	TRY_NULL(CALL(st, pawl_metadata(run, id, &state, err)));
-	PyObject *tree = state ? py_plain_object(pawl_state_root(state)) : PyDict_New();
-	if (!tree)
-		py_name_long_int(st, pawl_state_root(state));
-	pawl_state_free(state);
+	if (!tree && metadata)
+		py_name_long_int(st, pawl_state_root(metadata));
 	return tree;
 }
 
 PyObject *
 py_run_metadata(struct py_run *self, PyObject *args)
 {
+	struct pawl_state *metadata = NULL;
 	AUTO_RUN in = NULL;
 	unsigned long long id;
 
 	if (!PyArg_ParseTuple(args, "K:metadata", &id) || !(in = py_run_enter(self)))
 		return NULL;
-	return py_metadata(state_of(self), in->run, id);
+	TRY_NULL(CALL(state_of(self), pawl_metadata(in->run, id, &metadata, err)));
+	PyObject *tree = py_metadata(state_of(self), metadata);
+	pawl_state_free(metadata);
+	return tree;
 }
 
 /* ---- restoring ---- */

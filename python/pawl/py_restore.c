@@ -556,7 +556,7 @@ match_and_read(struct py_restore *r, PyObject *live)
 }
 
 static PyObject *
-finish(struct py_restore *r, struct pawl *run, PyObject *live)
+finish(struct py_restore *r, PyObject *live)
 {
 	const struct pawl_node *root = pawl_state_root(r->saved);
 	const struct pawl_info *info = pawl_restore_info(r->handle);
@@ -572,7 +572,7 @@ finish(struct py_restore *r, struct pawl *run, PyObject *live)
 	AUTO_REF facts = py_info_dict(info);
 	AUTO_REF fallbacks = rows(pawl_restore_fallback_count(r->handle), pawl_restore_fallback_get, r->handle);
 	AUTO_REF repairs = rows(pawl_restore_report_count(r->handle), pawl_restore_report_get, r->handle);
-	AUTO_REF metadata = py_metadata(r->st, run, info->id);
+	AUTO_REF metadata = py_metadata(r->st, pawl_restore_metadata(r->handle));
 
 	if (!facts || !fallbacks || !repairs || !metadata ||
 	    PyList_SetSlice(r->problems, PyList_Size(r->problems), PyList_Size(r->problems), repairs) < 0 ||
@@ -615,7 +615,7 @@ py_restore_run(struct py_state *st, struct pawl *run, PyObject *live, const stru
 	if (rc < 0)
 		return py_raise(st, rc, &err);
 	if (match_and_read(&r, live) == 0)
-		result = finish(&r, run, live);
+		result = finish(&r, live);
 	else {
 		py_name_long_int(st, r.saved ? pawl_state_root(r.saved) : NULL);
 		tell_others(&r);

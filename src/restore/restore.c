@@ -441,6 +441,12 @@ pawl_restore_state(const struct pawl_restore *r)
 	return r->manifest->state;
 }
 
+const struct pawl_state *
+pawl_restore_metadata(const struct pawl_restore *r)
+{
+	return r->manifest->metadata;
+}
+
 /* ---- falling back ---- */
 
 /* The current checkpoint was deleted while it was read. Selects again: the user's selector may now

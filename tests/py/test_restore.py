@@ -341,3 +341,23 @@ def test_falling_back_fits_the_older_structure(tmp_path: pathlib.Path) -> None:
         restored = manager.restore()
         assert restored is not None
         assert restored.state["w"].shape == (5,)
+
+
+def test_R137_a_checkpoint_that_is_deleted_after_its_tensors_were_read_is_restored(tmp_path: pathlib.Path) -> None:
+    """Nothing is read again at the end, also not the metadata: a deletion may have begun meanwhile."""
+
+    class Module:
+        folder = tmp_path / "checkpoints" / "checkpoint_000001"
+
+        def state_dict(self) -> dict[str, Any]:
+            return {"x": 0}
+
+        def load_state_dict(self, _: Any) -> None:
+            self.folder.rename(tmp_path / "checkpoints" / ".going")
+
+    with pawl.CheckpointManager(tmp_path) as manager:
+        manager.save(7, {"m": {"x": 1}}, metadata={"why": "kept"}, wait=True)
+        restored = manager.restore({"m": Module()})
+    assert restored is not None
+    assert restored.step == 7
+    assert restored.metadata == {"why": "kept"}
