@@ -27,6 +27,7 @@
 #include "run/check_root.h"
 #include "run/lease.h"
 #include "save/save.h"
+#include "save/commit.h"
 #include "save/writer.h"
 #include "store/layers/nodes/store_nodes.h"
 
@@ -469,6 +470,7 @@ choose_modes(struct pawl *run)
 
 	run->modes.removal = by_rename ? &removal_by_rename : &removal_by_manifest;
 	run->modes.gc = by_rename ? &gc_by_rename : &gc_by_manifest;
+	run->modes.commit = by_rename ? &commit_by_rename : &commit_by_put;
 	run->modes.agree = &agree_alone;
 }
 

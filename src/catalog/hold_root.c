@@ -77,6 +77,13 @@ pawl_hold_open(struct pawl *run, uint64_t id, struct pawl_hold **ret, struct paw
 	return err_give(err, hold_open(run, id, ret, &own), &own);
 }
 
+int
+hold_for_reading(struct pawl *run, uint64_t id, struct pawl_hold **ret, struct pawl_error *err)
+{
+	*ret = NULL;
+	return run->catalog->kind->is_run ? pawl_hold_open(run, id, ret, err) : 0;
+}
+
 void
 pawl_hold_close(struct pawl_hold *hold)
 {

@@ -6,6 +6,10 @@
 
 #include "run/run.h"
 
+/* A hold on a checkpoint that is about to be read. None, and 0, for a single checkpoint, which
+ * hold_root_take holds. */
+int hold_for_reading(struct pawl *run, uint64_t id, struct pawl_hold **ret, struct pawl_error *err);
+
 /* Does nothing for a run, and outside of one. */
 int hold_root_take(struct pawl *run, struct pawl_error *err);
 /* True if no well-behaved program changes the files of this single checkpoint while it is open.

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "catalog/catalog.h"
+#include "catalog/hold_root.h"
 #include "copy/copy.h"
 #include "run/run.h"
 
@@ -73,8 +74,7 @@ copy(struct pawl *run, uint64_t id, const char *to, const struct pawl_copy_opts 
 		memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
 	if (!id)
 		TRY(pawl_find(run, "latest", &id, err));
-	if (!run->home.single_name && pawl_hold_open(run, id, &hold, NULL) < 0)
-		hold = NULL; /* the run is not writable; a deletion is noticed */
+	hold_for_reading(run, id, &hold, NULL); /* if the run is not writable, a deletion is noticed */
 	TRY(find_source(run, id, &folder, &job.from, err));
 	TRY(split_target(to, &parent, &name, err));
 	TRY(store_open_with(run->opts.io.stores, parent, true, run->opts.io.no_direct, &target, err));

@@ -8,6 +8,7 @@
  */
 #include "device/device_queue.h"
 
+#include <pthread.h>
 #include <string.h>
 
 #include "base/err.h"

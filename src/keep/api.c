@@ -138,7 +138,7 @@ remove_one(struct pawl *run, uint64_t id, int force, struct pawl_error *err)
 	run_edited(run);
 	TRY(rc);
 	TRY(removal_finish(run, &doomed, err));
-	return run->home.single_name ? 0 : pointers_update(run, err);
+	return pointers_update(run, err);
 }
 
 int

@@ -23,6 +23,8 @@ point(struct pawl *run, const char *pointer, const struct catalog_entry *e, stru
 int
 pointers_update(struct pawl *run, struct pawl_error *err)
 {
+	if (!run->catalog->kind->is_run)
+		return 0;
 	run_edit(run);
 	int rc = point(run, "latest", catalog_latest(run->catalog), err);
 

@@ -6,7 +6,7 @@
 
 #include "run/run.h"
 
-/* Rewrites the pointers that changed. */
+/* Rewrites the pointers that changed. A single checkpoint has none. */
 int pointers_update(struct pawl *run, struct pawl_error *err);
 
 #endif

@@ -502,8 +502,7 @@ report_repair(struct repair *r, struct pawl_error *err)
 	run_edit(run);
 	int rc = catalog_reload(run->catalog, err);
 	run_edited(run);
-	if (rc < 0 || run->home.single_name)
-		return rc;
+	TRY(rc);
 	buf_printf(&fields, "\"id\":%llu,\"name\":\"%s\"", (unsigned long long)r->m->id, r->name);
 	events_add(&run->events, "repair", buf_str(&fields));
 	return pointers_update(run, err);

@@ -13,6 +13,7 @@
 #include "restore/restore.h"
 
 #include "catalog/far.h"
+#include "catalog/hold_root.h"
 #include "ranks/agree.h"
 
 #include <inttypes.h>
@@ -96,7 +97,7 @@ adopt_checkpoint(struct pawl_restore *r, uint64_t id, struct pawl_error *err)
 	char *key = NULL;
 	/* If no hold can be made (read-only folders), reading continues without. A deletion is
 	 * noticed then. */
-	int rc = run->home.single_name ? 0 : pawl_hold_open(run, id, &hold, err);
+	int rc = hold_for_reading(run, id, &hold, err);
 	if (rc != PAWL_ENOTFOUND || run->mirrors->n > 0) /* else it was deleted */
 		rc = read_manifest(run, id, hold, &manifest, err);
 	if (rc == 0)

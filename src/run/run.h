@@ -25,6 +25,7 @@
 
 struct agree_ops;   /* ranks/agree.h */
 struct catalog;     /* catalog/catalog.h */
+struct commit_ops;  /* save/commit.h */
 struct gc_ops;      /* keep/gc.h */
 struct mirrors;     /* catalog/far.h */
 struct removal_ops; /* keep/removal.h */
@@ -40,6 +41,7 @@ struct run_guard {
 struct run_modes {
 	const struct removal_ops *removal; /* keep/removal.h: how a checkpoint ends */
 	const struct gc_ops *gc;           /* keep/gc.h: what an unfinished save leaves */
+	const struct commit_ops *commit;   /* save/commit.h: how a checkpoint begins to exist */
 	const struct agree_ops *agree;     /* ranks/agree.h: alone, rank 0, or another rank */
 };
 

@@ -7,6 +7,28 @@
 #include "base/text.h"
 #include "mirror/mirror.h"
 
+/* Can this handle wait for copies on another machine? */
+static int
+check_remote(const struct pawl *run, struct pawl_error *err)
+{
+	const bool far_home = run->home.caps.flat && !run->home.caps.is_private, has_mirrors = run->mirrors->n > 0;
+
+	if (far_home && !has_mirrors)
+		return 0;
+	if (run->group.rank > 0)
+		return err_set(err, PAWL_EUNSUPPORTED,
+		               "wait: rank %u does not copy to mirrors and cannot tell what is there; wait on rank 0",
+		               (unsigned)run->group.rank);
+	if (!has_mirrors)
+		return err_set(err, PAWL_EUSAGE, "wait: %s has no mirrors, so no checkpoint of it becomes remote",
+		               run->home.root);
+	if (!run->mirrors->pool)
+		return err_set(
+			err, PAWL_EUSAGE,
+			"wait: this handle does not upload; the training does, or pawl_sync of an upkeep handle");
+	return 0;
+}
+
 static int
 wait_level(struct pawl *run, int level, int64_t timeout_ms, struct pawl_error *err)
 {
@@ -16,18 +38,8 @@ wait_level(struct pawl *run, int level, int64_t timeout_ms, struct pawl_error *e
 	if (level != PAWL_LEVEL_LOCAL && level != PAWL_LEVEL_REMOTE)
 		return err_set(err, PAWL_EUSAGE, "wait: expected level %d (local) or %d (remote), found %d",
 		               PAWL_LEVEL_LOCAL, PAWL_LEVEL_REMOTE, level);
-	const bool far_home = run->home.caps.flat && !run->home.caps.is_private;
-	if (level == PAWL_LEVEL_REMOTE && run->mirrors->n == 0 && !far_home && run->group.rank == 0)
-		return err_set(err, PAWL_EUSAGE, "wait: %s has no mirrors, so no checkpoint of it becomes remote",
-		               run->home.root);
-	if (level == PAWL_LEVEL_REMOTE && run->mirrors->n > 0 && !run->mirrors->pool && run->group.rank == 0)
-		return err_set(
-			err, PAWL_EUSAGE,
-			"wait: this handle does not upload; the training does, or pawl_sync of an upkeep handle");
-	if (level == PAWL_LEVEL_REMOTE && run->group.rank > 0 && (run->mirrors->n > 0 || !far_home))
-		return err_set(err, PAWL_EUNSUPPORTED,
-		               "wait: rank %u does not copy to mirrors and cannot tell what is there; wait on rank 0",
-		               (unsigned)run->group.rank);
+	if (level == PAWL_LEVEL_REMOTE)
+		TRY(check_remote(run, err));
 	TRY(pawl_wait(run, timeout_ms, err));
 	if (level == PAWL_LEVEL_LOCAL || run->mirrors->n == 0)
 		return 0;

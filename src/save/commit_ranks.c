@@ -15,17 +15,15 @@
  * folder can be renamed only once, so the first one decides, and all ranks learn the same result.
  * In a bucket both put the same key, which can be put only once (abort_commit.h).
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/hidden.h"
 #include "base/mem.h"
 #include "catalog/catalog.h"
 #include "layout/merge.h"
 #include "ranks/gather.h"
-#include "ranks/abort_commit.h"
+#include "save/commit.h"
 #include "save/save.h"
 
 static struct gather_round
@@ -37,60 +35,6 @@ round_of(const struct save *s)
 	                             .kind = GATHER_SAVE,
 	                             .timeout_ms = s->run->opts.ranks.commit_timeout_ms,
 	                             .ticket = s->progress.ticket};
-}
-
-/* Renames the hidden folder, so that no process can publish it. PAWL_ENOTFOUND if it does not
- * exist, or no longer. */
-static int
-withdraw(struct save *s, struct pawl_error *err)
-{
-	char hidden[HIDDEN_NAME_BYTES], aside[sizeof CATALOG_FOLDER + sizeof hidden];
-
-	TRY(hidden_name("withdrawn", HIDDEN_PARTIAL, hidden, err));
-	snprintf(aside, sizeof aside, CATALOG_FOLDER "/%s", hidden);
-	TRY(store_publish(s->run->store, s->image.partial, aside, err));
-	store_remove_folder(s->run->store, aside, NULL);
-	return 0;
-}
-
-/* Has this save become a checkpoint? *ret_name: its name. */
-static int
-find_published(struct save *s, char **ret_name, struct pawl_error *err)
-{
-	int found = 0;
-
-	run_edit(s->run);
-	int rc = catalog_reload(s->run->catalog, err);
-
-	for (size_t i = 0; rc == 0 && i < s->run->catalog->n && !found; i++) {
-		const struct catalog_entry *e = &s->run->catalog->entries[i];
-
-		if (!e->summary && e->id == s->request.id && e->code != PAWL_ENOTFOUND)
-			found = err_set(err, PAWL_EIO, "%s", e->problem);
-		if (!e->summary || strcmp(e->summary->token, s->image.token) != 0)
-			continue;
-		*ret_name = mem_strdup(e->name);
-		found = *ret_name ? 1 : err_nomem(err, "save");
-	}
-	run_edited(s->run);
-	return rc < 0 ? rc : found;
-}
-
-/* If another training has taken the run over, a missing checkpoint may have existed and been
- * deleted. */
-static int
-check_still_ours(struct save *s, struct pawl_error *err)
-{
-	if (rendezvous_is_current(s->run->group.rendezvous))
-		return 0;
-	return err_set(err, PAWL_ECONFLICT, "the run no longer belongs to this job");
-}
-
-static int
-tell_unknown(int code, const struct pawl_error *why, const struct pawl_error *trouble, struct pawl_error *err)
-{
-	return err_set(err, code, "%s; whether the save was committed is not known: %s", why->message,
-	               trouble->message);
 }
 
 /* ---- rank 0 */
@@ -138,23 +82,20 @@ settle_as_host(struct save *s, const struct pawl_error *why, struct pawl_error *
 {
 	struct pawl_error trouble = {0};
 	PAWL_FREE char *name = NULL;
-	bool in_bucket = !s->run->home.caps.rename_folder;
+	const struct commit_ops *ops = s->run->modes.commit;
 	int rc = 0;
 
-	if (s->is_publishing) { /* the rename may have happened although it returned an error */
-		rc = in_bucket ? commit_settle(s, &trouble) : find_published(s, &name, &trouble);
+	if (s->is_publishing) { /* the last step may have happened although it returned an error */
+		rc = ops->find(s, &name, &trouble);
 		if (rc == 1) {
 			rc = store_sync(s->run->store, CATALOG_FOLDER, &trouble);
 			s->progress.committed_ns = clock_mono_ns();
-			return rc < 0 ? tell_unknown(rc, why, &trouble, err) : 0;
+			return rc < 0 ? commit_report_unknown(rc, why, &trouble, err) : 0;
 		}
-		if (rc == 0 && !in_bucket)
-			rc = check_still_ours(s, &trouble);
 	}
-	if (!in_bucket) /* in a folder no other process can put the manifest of this save */
-		withdraw(s, NULL);
+	ops->withdraw(s);
 	if (rc < 0)
-		return tell_unknown(rc, why, &trouble, err);
+		return commit_report_unknown(rc, why, &trouble, err);
 	/* A rank that could not wait longer has aborted the save: all ranks report its reason. */
 	rc = gather_read_verdict(s->run->store, s->image.token, &name, &trouble);
 	if (rc < 0)
@@ -184,22 +125,12 @@ static int
 settle_alone(struct save *s, char **ret_name, const struct pawl_error *why, struct pawl_error *err)
 {
 	struct pawl_error trouble = {0};
-	bool in_bucket = !s->run->home.caps.rename_folder;
-	int rc = in_bucket ? commit_settle(s, &trouble) : withdraw(s, &trouble);
+	int rc = s->run->modes.commit->abort(s, ret_name, &trouble);
 
-	if (rc == 1) {
-		*ret_name = mem_strdup(s->name);
-		return *ret_name ? 0 : err_nomem(err, "save");
-	}
-	if (rc == PAWL_ENOTFOUND && !in_bucket) {
-		rc = find_published(s, ret_name, &trouble);
-		if (rc == 1)
-			return 0;
-		if (rc == 0)
-			rc = check_still_ours(s, &trouble);
-	}
+	if (rc == 1)
+		return 0;
 	if (rc < 0)
-		return tell_unknown(rc, why, &trouble, err);
+		return commit_report_unknown(rc, why, &trouble, err);
 	gather_put_verdict(s->run->store, s->image.token, why->code, NULL, why);
 	return err_set(err, why->code, "%s", why->message);
 }

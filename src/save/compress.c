@@ -183,8 +183,7 @@ open_now(struct compress *p, struct pawl_error *err)
 	struct save_pack *pack = p->pack;
 	PAWL_CLEAN(buf_clear) struct buf key = {0};
 	const struct pawl *run = pack->image->run;
-	const struct store_create opts = {
-		.nbytes = p->nbytes, .buffered = run->opts.io.no_direct, .own_name = !run->home.caps.rename_folder};
+	const struct store_create opts = {.nbytes = p->nbytes, .buffered = run->opts.io.no_direct, .own_name = true};
 
 	buf_printf(&key, "%s/%s", pack->image->partial, pack->name);
 	TRY(buf_check(&key, "save", err));

@@ -22,6 +22,7 @@
 #include "ranks/rendezvous.h"
 #include "save/from_device.h"
 #include "save/lazy.h"
+#include "save/commit.h"
 #include "save/compress.h"
 #include "save/writer.h"
 #include "state/walk.h"
@@ -103,7 +104,7 @@ make_names(struct save *s, struct pawl_error *err)
 	                             .id = s->request.id,
 	                             .step = s->request.step,
 	                             .progress = s->request.counters};
-	const char *base = run->home.single_name ? "" : CATALOG_FOLDER "/";
+	const char *base = run->catalog->kind->folder;
 	char id[32], hidden[HIDDEN_NAME_BYTES];
 
 	if (run->home.single_name)

@@ -31,6 +31,8 @@
 #include "save/snapshot.h"
 #include "state/manifest.h"
 
+#define IMAGE_ALIGN 4096u /* memory behind a unit is readable up to a multiple of it */
+
 struct compress;
 struct from_device;
 struct save;
@@ -208,8 +210,6 @@ int stage_wait_until(struct save_image *m, int64_t deadline_ms);
 void stage_let_go(struct save_image *m);
 /* Waits until all is staged and the caller has left the call. */
 void stage_wait_released(struct save_image *m);
-/* The unit is written: its slot is free. */
-void stage_give_slot(struct save_image *m, const struct save_unit *u);
 
 /* Are units written only when all are staged? Yes if the save waits for its turn. Yes if a snapshot
  * is compressed, which would compete with the copy that the caller waits for. */
@@ -238,30 +238,7 @@ int write_bytes(struct save_image *m, struct store_file *file, uint64_t offset, 
  * stay. */
 void write_abandon(struct save_image *m, bool in_doubt);
 
-/* commit_ranks.c: the commit of one of many ranks: hands in its part and waits for the result. */
-int commit_ranks(struct save *s, struct pawl_error *err);
-/* Reports to the other ranks that this rank's save has failed before its part was written. */
-void commit_report_failure(struct pawl *run, uint64_t id, const struct pawl_error *why);
-/* This rank could not write its files: reports that to the other ranks. If its folder has vanished,
- * rank 0 has abandoned the save, and its reason replaces *err. Returns the code. */
-int commit_ranks_unwritten(struct save *s, int code, struct pawl_error *err);
-/* Encodes the written files as a manifest, or as a part of one. *ret (may be NULL) borrows from the
- * save. */
-int commit_describe(struct save *s, bool part, struct manifest *ret, struct buf *out, struct pawl_error *err);
-/* The commit of a run of one process and of rank 0: puts the manifest into the hidden folder,
- * checks that all files exist, and gives the folder its name. */
-int commit_bytes(struct save *s, struct buf *text, const struct manifest_file *files, size_t n,
-                 struct pawl_error *err);
-
-/* commit_settle.c: decides how a save ends after a request of its commit has failed. 1 = it is
- * committed; 0 = it is not and never will be; an error = not known, and s->in_doubt is set. */
-int commit_settle(struct save *s, struct pawl_error *err);
-
-/* commit.c: manifest, publish. After success the checkpoint exists and is durable. */
-int commit_publish(struct save *s, struct pawl_error *err);
-/* JSON members of the summary (checkpoint's metadata in pack 0). */
-int commit_summary(const struct save *s, struct buf *out, struct pawl_error *err);
-/* The reuse table of a save just committed, or of a manifest found at open. */
+/* reuse.c: the packs of a save just committed, or of a manifest found at open. */
 int reuse_of_save(const struct save *s, struct reuse **ret, struct pawl_error *err);
 int reuse_of_manifest(const struct manifest *m, const char *folder, struct reuse **ret, struct pawl_error *err);
 void reuse_free(struct reuse *r);

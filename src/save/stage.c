@@ -20,11 +20,11 @@
 #include "save/from_device.h"
 #include "save/lazy.h"
 #include "save/compress.h"
+#include "save/ring.h"
 #include "save/save.h"
 #include "save/writer.h"
 #include "state/pack_name.h"
 
-#define IMAGE_ALIGN 4096u
 #define COLD_BYTES ((uint64_t)64 << 20) /* a smaller region is faulted in faster than it is written */
 
 /* Deep copy of a tensor's arrays: a lazy save outlives the state. */
@@ -175,23 +175,6 @@ should_pass_through(const struct save_image *m, const struct pawl_state *state)
 }
 
 static int
-make_ring(struct save_image *m, uint64_t ring, struct pawl_error *err)
-{
-	const size_t n_warm = m->region.warm_bytes / ARENA_STEP_BYTES;
-
-	if (ring > m->region.nbytes)
-		ring = m->region.nbytes;
-	m->mode = PAWL_MODE_RING;
-	m->ring.n_steps = (size_t)(ring / ARENA_STEP_BYTES);
-	m->ring.next_step = m->ring.n_ready = n_warm < m->ring.n_steps ? n_warm : m->ring.n_steps;
-	m->ring.is_ready = bump_array(&m->memory, m->ring.n_steps, sizeof(*m->ring.is_ready));
-	m->ring.free_slots = bump_array(&m->memory, ring / m->unit_bytes + 1, sizeof(*m->ring.free_slots));
-	if (!m->ring.free_slots || !m->ring.is_ready)
-		return err_nomem(err, "save");
-	return 0;
-}
-
-static int
 make_memory(struct save_image *m, const struct pawl_state *state, struct pawl_error *err)
 {
 	uint64_t ring = m->run->opts.staging.ring_bytes, limit = m->run->opts.staging.arena_bytes;
@@ -200,14 +183,14 @@ make_memory(struct save_image *m, const struct pawl_state *state, struct pawl_er
 	if (mode == PAWL_MODE_SNAPSHOT && (!limit || m->plan->image_bytes <= limit)) {
 		TRY(take_image(m, limit, err));
 		m->passes_through = should_pass_through(m, state);
-		return m->passes_through ? make_ring(m, m->region.nbytes, err) : 0;
+		return m->passes_through ? ring_make(m, m->region.nbytes, err) : 0;
 	}
 	if (mode == PAWL_MODE_SNAPSHOT) /* larger than allowed: it passes through the allowed size */
 		ring = limit;
 	if (ring < SAVE_UNIT_BYTES)
 		ring = SAVE_UNIT_BYTES;
 	TRY(arena_take_cold(m->run->saves.arena, (size_t)ring, &m->region, err));
-	TRY(make_ring(m, ring, err));
+	TRY(ring_make(m, ring, err));
 	if (m->from_device) { /* a slot cannot wait for the device while the caller continues */
 		m->lazy = false;
 		m->later = NULL;
@@ -309,73 +292,13 @@ make_packs(struct save_image *m, struct pawl_error *err)
 	return 0;
 }
 
-/* Faults in the next part of the ring. The lock is held, and released meanwhile. */
-static void
-grow_ring(struct save_image *m)
-{
-	const size_t step = m->ring.next_step++;
-
-	pthread_mutex_unlock(&m->progress->lock);
-	arena_fault_in((char *)m->region.ptr + step * ARENA_STEP_BYTES, ARENA_STEP_BYTES);
-	pthread_mutex_lock(&m->progress->lock);
-	m->ring.is_ready[step] = 1;
-	while (m->ring.n_ready < m->ring.next_step && m->ring.is_ready[m->ring.n_ready])
-		m->ring.n_ready++;
-	pthread_cond_broadcast(&m->progress->changed);
-}
-
-/* Bytes of a new slot. Those of a ring all hold any unit. A snapshot has room for all units, each
- * of its own size, so that it never waits for the store. */
-static size_t
-slot_bytes(const struct save_image *m, size_t nbytes)
-{
-	return m->passes_through ? (size_t)round_up(nbytes, IMAGE_ALIGN) : (size_t)SAVE_UNIT_BYTES;
-}
-
-static char *
-take_slot(struct save_image *m, size_t nbytes)
-{
-	const size_t n = slot_bytes(m, nbytes);
-	char *slot = NULL;
-
-	pthread_mutex_lock(&m->progress->lock);
-	while (!slot) {
-		const size_t end = m->ring.fresh + n;
-
-		if (m->ring.n_free_slots > 0) {
-			slot = m->ring.free_slots[--m->ring.n_free_slots];
-		} else if (end <= m->ring.n_ready * ARENA_STEP_BYTES) {
-			slot = (char *)m->region.ptr + m->ring.fresh;
-			m->ring.fresh = end;
-		} else if (end <= m->ring.n_steps * ARENA_STEP_BYTES && m->ring.next_step < m->ring.n_steps) {
-			grow_ring(m);
-		} else {
-			cond_wait_until(&m->progress->changed, &m->progress->lock, -1);
-		}
-	}
-	pthread_mutex_unlock(&m->progress->lock);
-	return slot;
-}
-
-/* A slot that is too small for other units is not used again. */
-void
-stage_give_slot(struct save_image *m, const struct save_unit *u)
-{
-	if (!u->slot || (m->passes_through && slot_bytes(m, u->nbytes) < m->unit_bytes))
-		return;
-	pthread_mutex_lock(&m->progress->lock);
-	m->ring.free_slots[m->ring.n_free_slots++] = u->slot;
-	pthread_cond_broadcast(&m->progress->changed);
-	pthread_mutex_unlock(&m->progress->lock);
-}
-
 /* Without a copy in memory a pack cannot be parked. So it is compared before the copy, up to the
  * first block that differs. */
 static int
 compare_ahead(struct save_image *m, struct pawl_error *err)
 {
 	const struct plan *plan = m->plan;
-	char *slot = take_slot(m, (size_t)plan->block_bytes);
+	char *slot = ring_take_slot(m, (size_t)plan->block_bytes);
 
 	for (size_t k = 0; k < plan->n_packs; k++) {
 		struct save_pack *p = &m->packs[k];
@@ -443,7 +366,7 @@ stage_unit(struct save_image *m, struct save_unit *u)
 			u->mem = snapshot_in_place(plan, p->index, m->sources, u->offset, u->nbytes,
 			                           m->run->home.caps.memory_align);
 		if (!u->mem)
-			dst = u->slot = take_slot(m, u->nbytes);
+			dst = u->slot = ring_take_slot(m, u->nbytes);
 	}
 	if (fetch(m, u, dst))
 		bad = snapshot_unit(plan, p->index, m->sources, u->offset, u->nbytes, dst, sums,

@@ -15,11 +15,10 @@
 #include "base/mem.h"
 #include "save/lazy.h"
 #include "save/compress.h"
+#include "save/ring.h"
 #include "save/save.h"
 #include "save/writer.h"
 #include "store/store.h"
-
-#define IMAGE_ALIGN 4096u
 
 static int
 pack_key(const char *folder, const char *name, struct buf *out, struct pawl_error *err)
@@ -43,7 +42,7 @@ pack_file(struct save_pack *p, struct store_file **ret, struct pawl_error *err)
 		                                                  : p->plan->nbytes,
 		                            .recycle_key = recycled ? buf_str(&old) : NULL,
 		                            .buffered = m->run->opts.io.no_direct,
-		                            .own_name = !m->run->home.caps.rename_folder};
+		                            .own_name = true};
 
 		rc = pack_key(m->partial, p->name, &key, err);
 		if (rc == 0)
@@ -144,7 +143,7 @@ write_job(void *arg)
 		if (rc < 0)
 			save_fail(m->progress, rc, &err);
 	}
-	stage_give_slot(m, u);
+	ring_give_slot(m, u);
 	if (atomic_fetch_sub(&p->units_left, 1) == 1 && !save_has_failed(m->progress)) {
 		rc = finish_pack(p, &err);
 		if (rc < 0)
@@ -161,7 +160,7 @@ submit(struct save_unit *u)
 
 	if (rc < 0) {
 		save_fail(m->progress, rc, &err);
-		stage_give_slot(m, u);
+		ring_give_slot(m, u);
 	}
 }
 

@@ -16,6 +16,7 @@
 #include "catalog/catalog.h"
 #include "policy/retain.h"
 #include "ranks/rendezvous.h"
+#include "save/commit.h"
 #include "save/compress.h"
 #include "save/from_device.h"
 

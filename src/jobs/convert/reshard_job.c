@@ -427,9 +427,8 @@ open_source(struct reshard_job *x, uint64_t id, struct pawl_error *err)
 
 	if (!id)
 		TRY(pawl_find(run, "latest", &id, err));
-	if (!run->home.single_name && pawl_hold_open(run, id, &x->hold, NULL) < 0)
-		x->hold = NULL; /* the run is not writable; a deletion is noticed */
-	run_edit(run);          /* the entry stays while its manifest is read */
+	hold_for_reading(run, id, &x->hold, NULL); /* if the run is not writable, a deletion is noticed */
+	run_edit(run);                             /* the entry stays while its manifest is read */
 	const struct catalog_entry *e = catalog_get(run->catalog, id);
 	int rc = e ? catalog_manifest(run->catalog, e, &x->from, err)
 	           : err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint with id %" PRIu64, run->home.root, id);
