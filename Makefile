@@ -13,7 +13,7 @@ comma := ,
 .NOTPARALLEL:
 .DEFAULT_GOAL := all
 PREFIX ?= /usr/local
-.PHONY: all demo demo-tune test test-all test-rest bench proof proof-stores proof-searches model fuzz lint tidy format check-san check-asan check-core check-switches check-tsan coverage install wheel sdist deb docs clean help \
+.PHONY: all demo demo-tune recording test test-all test-rest bench proof proof-stores proof-searches model fuzz lint tidy format check-san check-asan check-core check-switches check-tsan coverage install wheel sdist deb docs clean help \
 	demo-venv deps-build deps-test deps-demo deps-peers deps-bench venv build package
 
 # Everything that the wheel is made from: when one of these is newer, it is installed anew.
@@ -40,7 +40,7 @@ deps-demo:
 	@tools/install-deps.sh build
 	@tools/install-deps.sh demo || echo "the demo falls back to texts that every Debian system has"
 deps-peers: venv package
-	@tools/install-deps.sh wheel packages ssh rgw swift slurm azurite browser
+	@tools/install-deps.sh wheel packages cross ssh rgw swift slurm azurite browser
 	@$(PYTHON) tests/py/install_peers.py
 	@tools/venv.sh tools/docs/requirements.txt tools/docs/requirements-test.txt
 deps-bench:
@@ -68,6 +68,9 @@ demo-venv:
 	@tools/venv.sh packaging/requirements.txt examples/demo/requirements.txt
 demo: deps-demo demo-venv package ## train a real model, kill it in the middle of a save, resume, compare bit for bit
 	@$(PYTHON) examples/demo/demo.py
+
+recording: deps-demo demo-venv package ## record make demo, as docs/tutorials/demo.svg
+	@$(PYTHON) tools/docs/record_demo.py docs/tutorials/demo.svg $(PYTHON) examples/demo/demo.py
 
 demo-tune: demo-venv package ## a real search (16 trials; ASHA and PBT) that is killed twice and goes on
 	@$(PYTHON) examples/demo/search.py
@@ -163,11 +166,11 @@ coverage: deps-test venv ## line and branch coverage of the C tests, into build-
 install: all ## install the library, the header, the command and its manual page (PREFIX, DESTDIR)
 	@$(BUILD_MESON) install -C build-install --no-rebuild
 
-wheel: ## the manylinux wheel, into dist/
-	@tools/install-deps.sh build wheel
+wheel: ## the manylinux wheel, into dist/ (HOST=aarch64-linux-gnu: by a cross compiler)
+	@tools/install-deps.sh build wheel $(if $(HOST),cross)
 	@tools/venv.sh packaging/requirements.txt
-	@packaging/static-libs.sh build-static
-	@$(PYTHON) packaging/wheel.py
+	@packaging/static-libs.sh build-static$(HOST:%=-%) $(HOST)
+	@$(PYTHON) packaging/wheel.py $(HOST:%=--host %)
 
 deb: ## the Debian packages, into dist/ (of what is committed)
 	@tools/install-deps.sh build packages

@@ -6,7 +6,8 @@
 #
 #   usage: packaging/static-libs.sh FOLDER [HOST]      HOST: for a cross compiler, such as aarch64-linux-gnu
 #
-# FOLDER gets lib/, include/, lib/pkgconfig/, licences/ and versions.txt (package, version).
+# FOLDER gets lib/, include/, lib/pkgconfig/, licences/ and versions.txt (package, version); for a cross compiler also
+# cmocka for the unit tests, and the headers of Python and libcurl.
 set -eu
 
 [ $# -ge 1 ] || { sed -n 's/^#   //p' "$0" >&2; exit 2; }
@@ -44,6 +45,28 @@ get_sources() {
 	# shellcheck disable=SC2086
 	apt-get -q $own update
 	for package in $packages; do get_source "$package"; done
+	[ -z "$host" ] || get_headers
+}
+
+# The headers of Python and libcurl for the other machine, from the packages of the release; nothing is installed.
+get_headers() {
+	arch=$(dpkg-architecture --host-type "$host" --query DEB_HOST_ARCH)
+	mkdir -p "$work/headers/lists/partial"
+	cd "$work/headers"
+	sed -e 's/^Types:.*/Types: deb/' -e 's/^deb-src /deb /' "$list" >"all.${list##*.}"
+	own="-o Dir::Etc::sourcelist=$PWD/all.${list##*.} -o Dir::Etc::sourceparts=- -o Dir::State::lists=$PWD/lists
+		-o Dir::State::status=/dev/null -o APT::Architecture=$arch -o APT::Architectures=$arch -o APT::Sandbox::User="
+	# shellcheck disable=SC2086
+	apt-get -q $own update
+	# shellcheck disable=SC2086
+	python=$(apt-cache $own depends libpython3-dev | sed -n 's/.*Depends: lib\(python3\.[0-9]*\)-dev$/\1/p')
+	# shellcheck disable=SC2086
+	apt-get -q $own download "lib$python-dev" libcurl4-openssl-dev
+	for package in ./*.deb; do dpkg-deb --extract "$package" .; done
+	cp -r "usr/include/$host" "usr/include/$host/curl" "$prefix/include/"
+	cp -r "usr/include/$python" "$prefix/include/python"
+	version=$(dpkg-deb --field libcurl4-*.deb Version)
+	pc libcurl "${version%%[-+]*}" ""
 }
 
 # The newest version that the mirror has; its index can name one that it lacks.
@@ -96,6 +119,7 @@ build() {
 	unpack bzip2
 	flags=-D_FILE_OFFSET_BITS=64 archive bz2 blocksort.c huffman.c crctable.c randtable.c compress.c decompress.c bzlib.c
 	cp bzlib.h "$prefix/include/"
+	pc bzip2 "${version%%-*}" -lbz2
 	unpack lz4
 	make -C lib -j"$jobs" liblz4.a CPPFLAGS=-DXXH_NAMESPACE=LZ4_
 	make -C lib install PREFIX="$prefix" BUILD_SHARED=no CPPFLAGS=-DXXH_NAMESPACE=LZ4_

@@ -48,23 +48,30 @@ def commit_time() -> int:
     return int(given or run(["git", "log", "-1", "--format=%ct"]))
 
 
-def build(libraries: pathlib.Path, folder: pathlib.Path, moment: int) -> pathlib.Path:
+def build(libraries: pathlib.Path, host: str, folder: pathlib.Path, moment: int) -> pathlib.Path:
     paths = f"-ffile-prefix-map={ROOT}=. -ffunction-sections -fdata-sections"
+    environment = {"SOURCE_DATE_EPOCH": str(moment), "PKG_CONFIG_PATH": str(libraries / "lib" / "pkgconfig")}
+    cross = []
+    if host:
+        machine = host.partition("-")[0]
+        # Its headers of Python come before those of the Python that runs this.
+        paths += f" -I{libraries}/include/python -I{libraries}/include"
+        cross = [f"setup-args=--cross-file={ROOT}/packaging/{machine}.ini"]
+        environment["PKG_CONFIG_LIBDIR"] = environment["PKG_CONFIG_PATH"]
+        environment["_PYTHON_HOST_PLATFORM"] = f"linux-{machine}"
     settings = [
         f"build-dir={folder / 'build'}",
         "setup-args=-Dprefer_static=true",
         f"setup-args=-Dc_args={paths}",
         "setup-args=-Dc_link_args=-Wl,--gc-sections",
         "install-args=--strip",
+        *cross,
     ]
     run(
         [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-cache-dir"]
         + [f"--config-settings={setting}" for setting in settings]
         + ["--wheel-dir", folder / "plain", ROOT],
-        PKG_CONFIG_PATH=str(libraries / "lib" / "pkgconfig"),
-        LIBRARY_PATH=str(libraries / "lib"),
-        C_INCLUDE_PATH=str(libraries / "include"),
-        SOURCE_DATE_EPOCH=str(moment),
+        **environment,
     )
     return next((folder / "plain").glob("*.whl"))
 
@@ -160,14 +167,16 @@ def finish(plain: pathlib.Path, libraries: pathlib.Path, folder: pathlib.Path, m
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--libraries", type=pathlib.Path, default=ROOT / "build-static")
+    parser.add_argument("--libraries", type=pathlib.Path, help="what static-libs.sh built (default: build-static)")
+    parser.add_argument("--host", default="", help="for a cross compiler, such as aarch64-linux-gnu")
     arguments = parser.parse_args()
-    libraries = arguments.libraries.resolve()
+    default = "-".join(filter(None, ["build-static", arguments.host]))
+    libraries = (arguments.libraries or ROOT / default).resolve()
     moment = commit_time()
     folder = ROOT / "build-wheel-dist"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    wheel = finish(build(libraries, folder, moment), libraries, folder, moment)
+    wheel = finish(build(libraries, arguments.host, folder, moment), libraries, folder, moment)
     shutil.rmtree(folder)
     size = wheel.stat().st_size
     if size > MAX_BYTES:

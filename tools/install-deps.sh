@@ -3,7 +3,7 @@
 # Installs the system packages of the named groups (default: build test) by apt. Says nothing and asks nobody when
 # they are all there. Without root or sudo it prints the line to run and fails.
 #
-#   usage: tools/install-deps.sh [build] [test] [wheel] [packages] [demo] [bench] [rgw] [azurite] [ssh] [swift] [slurm] [browser]
+#   usage: tools/install-deps.sh [build] [test] [wheel] [packages] [cross] [demo] [bench] [rgw] [azurite] [ssh] [swift] [slurm] [browser]
 set -eu
 
 installed() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q '^install ok installed$'; }
@@ -21,7 +21,8 @@ packages_of() {
 	test) echo clang "$(clang_runtime)" clang-tidy cppcheck libcmocka-dev binutils strace mandoc e2fsprogs xfsprogs util-linux \
 		openmpi-bin libopenmpi-dev mpich libmpich-dev spin bzip2 lz4 lzop xz-utils zstd ;;
 	wheel) echo dpkg-dev patchelf nasm autoconf automake libtool ;;
-	packages) echo mmdebstrap debhelper dh-python lintian fakeroot cmake gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static ;;
+	packages) echo mmdebstrap debhelper dh-python lintian fakeroot cmake ;;
+	cross) echo gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static ;;
 	demo) echo bible-kjv ;;
 	bench) echo fio ;;
 	ssh) echo openssh-client openssh-server rsync iproute2 ;;
@@ -30,7 +31,7 @@ packages_of() {
 	browser) echo chromium ;;
 	rgw) echo radosgw ceph-mon ceph-osd ceph-common ceph-base ;;
 	azurite) command -v npm >/dev/null 2>&1 || echo nodejs npm ;;
-	*) echo "install-deps.sh: unknown group '$1' (known: build test wheel packages demo bench rgw azurite browser ssh swift slurm)" >&2; return 2 ;;
+	*) echo "install-deps.sh: unknown group '$1' (known: build test wheel packages cross demo bench rgw azurite browser ssh swift slurm)" >&2; return 2 ;;
 	esac
 }
 

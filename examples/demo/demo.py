@@ -35,9 +35,10 @@ def tool(*words: str | pathlib.Path, lines: int = 12) -> int:
     print(f"$ pawl {' '.join(shown)}", flush=True)
     done = subprocess.run(["pawl", *shown], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     output = done.stdout.splitlines()
-    print("\n".join(line[:110] for line in output[:lines]), flush=True)
+    width = min(110, shutil.get_terminal_size().columns)
+    print("\n".join(line if len(line) <= width else f"{line[: width - 1]}…" for line in output[:lines]), flush=True)
     if len(output) > lines:
-        print(f"and {len(output) - lines} lines more", flush=True)
+        print(f"and {len(output) - lines} more lines", flush=True)
     return done.returncode
 
 
@@ -70,7 +71,8 @@ def kill_while_saving(run: pathlib.Path, steps: int) -> bool:
     if process.returncode != -signal.SIGKILL or not left:
         return False
     written = sum(path.stat().st_blocks * 512 for path in left[0].iterdir())
-    print(f"killed: {written / 1e6:.1f} MB of a checkpoint were written, in {left[0].name}", flush=True)
+    name = left[0].name.split(".")[1]
+    print(f"killed: {written / 1e6:.1f} MB of {name} were on disk, in a folder that is not a checkpoint yet", flush=True)
     return True
 
 

@@ -89,7 +89,7 @@ def main() -> None:
     model = LanguageModel()
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, args.steps)
-    losses = torch.full((args.steps,), float("nan"))
+    losses = torch.zeros(args.steps)
     state = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "losses": losses, "rng": pawl.rng_state()}
 
     with pawl.CheckpointManager(args.run, num_to_keep=3, score_attribute="loss", score_order="min") as manager:

@@ -23,7 +23,7 @@ NOT_EMULATED = {"test_R145_the_first_lazy_save_does_not_fault_memory_in_on_the_c
 
 @pytest.fixture(scope="module", name="build")
 def cross_built(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    libraries, folder = ROOT / "build-static-arm64", tmp_path_factory.mktemp("arm") / "build"
+    libraries, folder = ROOT / "build-static-aarch64-linux-gnu", tmp_path_factory.mktemp("arm") / "build"
     checked(ROOT / "packaging" / "static-libs.sh", libraries, "aarch64-linux-gnu")
     tools = pathlib.Path(sys.executable).parent
     options = ["--cross-file", ROOT / "packaging" / "aarch64.ini", "-Dtests=true", "-Dprefer_static=true", *LEFT_OUT]
