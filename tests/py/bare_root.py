@@ -53,15 +53,20 @@ def sources(code: str) -> list[str]:
     return [str(file) for file in files if file.exists() and code in file.read_text()]
 
 
-@contextlib.contextmanager
-def bare_root(folder: pathlib.Path, packages: str) -> Iterator[BareRoot]:
+def bootstrap(root: pathlib.Path, packages: str, *options: str) -> None:
+    """The packages and what they need, of this machine's release."""
     need("root")
     release = dict(
         line.split("=", 1) for line in pathlib.Path("/etc/os-release").read_text().split("\n") if "=" in line
     )
-    root = folder / "root"
     code = release["VERSION_CODENAME"].strip('"')
-    checked("mmdebstrap", "--quiet", "--variant=minbase", f"--include={packages}", code, root, *sources(code))
+    checked("mmdebstrap", "--quiet", *options, f"--include={packages}", code, root, *sources(code))
+
+
+@contextlib.contextmanager
+def bare_root(folder: pathlib.Path, packages: str) -> Iterator[BareRoot]:
+    root = folder / "root"
+    bootstrap(root, packages, "--variant=minbase")
     try:
         yield BareRoot(root)
     finally:

@@ -33,22 +33,20 @@ print("ends with", int(state["w"][0]))
 """
 
 
-def build(source: pathlib.Path) -> pathlib.Path:
-    libraries = f"--libraries={ROOT / 'build-static'}"
-    checked(sys.executable, source / "packaging" / "wheel.py", libraries)
-    return next((source / "dist").glob("*.whl"))
+def build(folder: pathlib.Path, *host: str) -> pathlib.Path:
+    """The wheel of what is committed, from a clone in a folder that does not exist yet."""
+    libraries = ROOT / "-".join(["build-static", *host])
+    checked(ROOT / "packaging" / "static-libs.sh", libraries, *host)
+    checked("git", "clone", "--quiet", ROOT, folder)
+    options = [f"--libraries={libraries}", *(f"--host={name}" for name in host)]
+    checked(sys.executable, folder / "packaging" / "wheel.py", *options)
+    return next((folder / "dist").glob("*.whl"))
 
 
 @pytest.fixture(scope="module", name="wheels")
 def two_wheels(tmp_path_factory: pytest.TempPathFactory) -> list[pathlib.Path]:
     """Of one commit, in two folders."""
-    checked(ROOT / "packaging" / "static-libs.sh", ROOT / "build-static")
-    found = []
-    for name in ("one", "another-folder"):
-        folder = tmp_path_factory.mktemp("wheel") / name
-        checked("git", "clone", "--quiet", ROOT, folder)
-        found.append(build(folder))
-    return found
+    return [build(tmp_path_factory.mktemp("wheel") / name) for name in ("one", "another-folder")]
 
 
 @pytest.fixture(scope="module", name="root")

@@ -82,9 +82,8 @@ def lines_of(written: list[tuple[float, str]]) -> list[Line]:
                     lines[-1].parts.clear()
                     again = False
                 write(lines, clock, plain, bold)
-    while lines and not lines[-1].parts:
-        lines.pop()
-    return lines
+    filled = [row for row, line in enumerate(lines) if line.parts]
+    return lines[filled[0] : filled[-1] + 1] if filled else []
 
 
 def write(lines: list[Line], clock: float, text: str, bold: bool) -> None:
@@ -150,7 +149,8 @@ def main() -> int:
     written, status = record(sys.argv[2:])
     if status != 0:
         sys.exit(f"record_demo.py: {sys.argv[2]} ended with exit status {status}; nothing was written")
-    lines = lines_of(written)
+    if not (lines := lines_of(written)):
+        sys.exit(f"record_demo.py: {sys.argv[2]} printed nothing")
     last = "".join(text for text, _ in lines[-1].parts)
     pathlib.Path(sys.argv[1]).write_text(draw(lines, f"A recording of a terminal, which ends: {last}"), encoding="utf-8")
     return 0
