@@ -61,7 +61,8 @@ help_environment(void)
 	return environment;
 }
 
-const char *
+/* heading: "look", "use", ... */
+static const char *
 help_group(enum command_group group)
 {
 	switch (group) {

@@ -7,7 +7,6 @@
 
 void help_overview(const struct term *term);
 void help_command(struct cli *cli, const struct term *term, const struct command *command);
-const char *help_group(enum command_group group); /* heading: "look", "use", ... */
 /* The forms of a TARGET, line by line; the exit statuses, line by line. EXAMPLE_END ends each
  * list. */
 const struct example *help_targets(void);

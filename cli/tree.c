@@ -31,7 +31,8 @@ struct tree {
 	size_t n_tensors;
 };
 
-const char *
+/* "[768, 50257]", "[]" */
+static const char *
 tree_shape(struct keep *keep, const struct pawl_tensor_info *info)
 {
 	const char *ret = "[";

@@ -20,6 +20,5 @@ void tree_print(struct cli *cli, const struct pawl_state *state, const struct tr
 void tree_print_tensors(struct cli *cli, const struct pawl_state *state);
 void tree_json(struct jsonout *j, const char *key, const struct pawl_state *state);
 void tree_tensors_json(struct jsonout *j, const char *key, const struct pawl_state *state);
-const char *tree_shape(struct keep *keep, const struct pawl_tensor_info *info); /* "[768, 50257]", "[]" */
 
 #endif

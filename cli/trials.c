@@ -38,7 +38,8 @@ number_of(struct keep *keep, double value)
 	return isnan(value) ? NULL : human_number(keep, value, 5);
 }
 
-const char *
+/* The path of a trial's checkpoint; NULL: it has none. */
+static const char *
 trials_checkpoint(struct keep *keep, const struct tune_experiment *e, const struct tune_trial *trial)
 {
 	if (trial->checkpoint == NULL)

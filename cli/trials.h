@@ -7,8 +7,6 @@
 #include "jsonout.h"
 #include "tune.h"
 
-/* The path of a trial's checkpoint; NULL: it has none. */
-const char *trials_checkpoint(struct keep *keep, const struct tune_experiment *e, const struct tune_trial *trial);
 /* One object: number, name, id, state, iteration, time_s, metric, best, config, result, checkpoint,
  * attempts, .. */
 void trials_json(struct cli *cli, struct jsonout *j, const char *key, const struct tune_experiment *e, uint32_t trial);

@@ -278,16 +278,6 @@ work_next(struct work *w)
 }
 
 void
-work_label(struct work *w, const char *label)
-{
-	if (w == NULL)
-		return;
-	(void)pthread_mutex_lock(&w->lock);
-	w->label = label;
-	(void)pthread_mutex_unlock(&w->lock);
-}
-
-void
 work_end(struct work *w)
 {
 	if (w == NULL)

@@ -37,8 +37,6 @@ void work_begin(struct work *w, const char *label, struct pawl_meter *meter, uin
 /* Begins the next part of the same work: adds what the meter has counted so far and sets it to
  * 0. */
 void work_next(struct work *w);
-/* Changes the label of the work in progress. */
-void work_label(struct work *w, const char *label);
 void work_end(struct work *w);
 
 /* work_hide removes the progress line and keeps it hidden, so that lines may be printed; work_show

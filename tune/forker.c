@@ -158,7 +158,8 @@ now_ms(void)
 	return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
-void
+/* Reads the packets that have arrived. */
+static void
 forker_hear(struct forker *f)
 {
 	char text[FORKER_PACKET];

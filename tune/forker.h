@@ -44,8 +44,6 @@ int forker_open(struct forker *ret, char *const argv[], char *const env[], struc
  * answer is given up. The caller keeps the descriptors. *ret_pidfd: descriptor of the process,
  * owned by the caller; -1: none. */
 bool forker_start(struct forker *f, char *const env[], const int fds[3], pid_t *ret, int *ret_pidfd);
-/* Reads the packets that have arrived. */
-void forker_hear(struct forker *f);
 /* Has the process ended? *ret_status: its status, or -1 if unknown. pidfd: as from forker_start, -1
  * = none. */
 bool forker_has_ended(struct forker *f, pid_t pid, int pidfd, int *ret_status);

@@ -341,16 +341,3 @@ sched_next(const struct sched *s, const struct sched_candidate *candidates, size
 
 	return (algorithm->next ? algorithm->next : sched_next_furthest)(s, candidates, n, may_add);
 }
-
-void
-sched_describe(const struct sched *s, char *text, size_t nbytes)
-{
-	size_t stopped = 0, waiting = 0;
-
-	for (size_t i = 0; i < s->n_trials; i++) {
-		stopped += s->trials[i].stopped;
-		waiting += s->trials[i].paused && !s->trials[i].go_on;
-	}
-	snprintf(text, nbytes, "%s: %zu of %zu trials stopped, %zu waiting", s->opts.algorithm->name, stopped,
-	         s->n_trials, waiting);
-}

@@ -110,7 +110,4 @@ void sched_paused(const struct sched *s, uint32_t trial, struct sched_decision *
  * if may_add; < 0 = none now. */
 int64_t sched_next(const struct sched *s, const struct sched_candidate *candidates, size_t n, bool may_add);
 
-/* Text for people: "rungs 1, 4, 16, 64; 3 trials at 4" and the like. Writes at most nbytes. */
-void sched_describe(const struct sched *s, char *text, size_t nbytes);
-
 #endif

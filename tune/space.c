@@ -55,7 +55,8 @@ mix(uint64_t z)
 	return z ^ (z >> 31);
 }
 
-double
+/* A number in [0, 1) of the sequence that belongs to (seed, trial, path). */
+static double
 space_unit(uint64_t seed, uint64_t trial, const char *path, uint32_t n)
 {
 	uint64_t z = mix(seed + UINT64_C(0x9e3779b97f4a7c15));

@@ -27,7 +27,5 @@ int space_draw(const struct value *what, const char *path, uint64_t seed, uint64
 /* "lr=0.01,width=32": the values of a configuration that the space varies (all of them if space is
  * NULL). Uses only characters allowed in file names; writes at most nbytes. */
 void space_tag(const struct value *space, const struct value *config, char *text, size_t nbytes);
-/* A number in [0, 1) of the sequence that belongs to (seed, trial, path). */
-double space_unit(uint64_t seed, uint64_t trial, const char *path, uint32_t n);
 
 #endif

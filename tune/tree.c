@@ -180,7 +180,9 @@ copy_entry(const char *path, const char *name, unsigned depth, void *arg, struct
 	return rc;
 }
 
-int
+/* Copies to `to`, which must not exist; does not sync. Links stay links. Anything but files,
+ * folders and links is refused. */
+static int
 tree_copy(const char *from, const char *to, struct pawl_error *err)
 {
 	return copy_any(from, to, 0, err);
@@ -201,7 +203,8 @@ remove_entry(const char *path, const char *name, unsigned depth, void *arg, stru
 	return 0;
 }
 
-void
+/* Removes as much as possible; a missing path is not an error. */
+static void
 tree_remove(const char *path)
 {
 	(void)remove_entry(path, path, 0, NULL, NULL);

@@ -9,11 +9,6 @@
 
 /* Makes a file, or a folder and its content, durable. Links are skipped. */
 int tree_sync(const char *path, struct pawl_error *err);
-/* Copies to `to`, which must not exist; does not sync. Links stay links. Anything but files,
- * folders and links is refused. */
-int tree_copy(const char *from, const char *to, struct pawl_error *err);
-/* Removes as much as possible; a missing path is not an error. */
-void tree_remove(const char *path);
 /* Moves a file or folder to `to` in the folder `in`. It appears there complete and durable, or not
  * at all. An existing entry is replaced in one step. Across file systems it is copied, then
  * removed. A file becomes a folder that contains it. */

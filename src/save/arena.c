@@ -375,9 +375,3 @@ pawl_arena_bytes(const struct pawl_arena *a)
 	pthread_mutex_unlock(&m->lock);
 	return total;
 }
-
-size_t
-arena_limit(const struct pawl_arena *a)
-{
-	return a->limit_bytes;
-}

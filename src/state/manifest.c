@@ -68,12 +68,11 @@ put_extents(struct buf *out, const char *key, uint32_t ndim, const uint64_t *ext
 	buf_putc(out, ']');
 }
 
-static void
-put_progress(struct buf *out, const char *separator, const struct pawl_progress *progress)
+void
+manifest_put_progress(const struct pawl_progress *progress, struct buf *out)
 {
 	const char *comma = "";
 
-	put_key(out, separator, "progress");
 	buf_putc(out, '{');
 	for (size_t i = 0; i < manifest_n_counters; i++) {
 		const struct manifest_counter *c = &manifest_counters[i];
@@ -123,7 +122,8 @@ put_summary(const struct manifest *m, const char *separator, struct buf *out, st
 	json_put_i64(out, m->step);
 	put_key(out, separator, "unix_ns");
 	json_put_i64(out, m->unix_ns);
-	put_progress(out, separator, &m->progress);
+	put_key(out, separator, "progress");
+	manifest_put_progress(&m->progress, out);
 	put_metrics(out, separator, m->metrics, m->n_metrics);
 	put_u64(out, separator, "world_size", m->world_size);
 	put_u64(out, separator, "bytes", m->bytes);

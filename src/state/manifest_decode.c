@@ -25,25 +25,23 @@
 
 /* ---------------------------------------------------------------- summary */
 
-static int
-read_progress(struct members *r)
+int
+manifest_read_progress(const struct json *object, struct pawl_progress *ret, struct pawl_error *err)
 {
 	struct pawl_progress progress = PAWL_PROGRESS_INIT;
-	const struct json *object = NULL;
 
-	TRY(members_type(r, "progress", JSON_OBJECT, &object));
 	for (const struct json *member = object->first; member; member = member->next) {
 		const struct manifest_counter *c = NULL;
 		for (size_t i = 0; i < manifest_n_counters && !c; i++)
 			c = strcmp(member->key, manifest_counters[i].name) == 0 ? &manifest_counters[i] : NULL;
 		bool is_number = member->type == JSON_INT || (c && c->is_float && member->type == JSON_REAL);
 		if (!c || !is_number || member->real < 0)
-			return err_set(r->err, PAWL_ECORRUPT, "progress: '%.60s' is not a known counter of at least 0",
+			return err_set(err, PAWL_ECORRUPT, "progress: '%.60s' is not a known counter of at least 0",
 			               member->key);
 		memcpy((char *)&progress + c->offset,
 		       c->is_float ? (const void *)&member->real : (const void *)&member->i, 8);
 	}
-	r->m->progress = progress;
+	*ret = progress;
 	return 0;
 }
 
@@ -87,7 +85,8 @@ read_summary(struct members *r)
 	TRY(members_hex32(r, "token", m->token));
 	TRY(members_i64(r, "step", &m->step));
 	TRY(members_i64(r, "unix_ns", &m->unix_ns));
-	TRY(read_progress(r));
+	TRY(members_type(r, "progress", JSON_OBJECT, &value));
+	TRY(manifest_read_progress(value, &m->progress, r->err));
 	TRY(read_metrics(r));
 	TRY(members_u64(r, "world_size", &world_size));
 	if (world_size > UINT32_MAX)

@@ -42,7 +42,8 @@ pack_codec(const char *name)
 	return NULL;
 }
 
-int
+/* Finds a codec by one of these names; PAWL_EUSAGE lists them all. */
+static int
 pack_find_codec(const char *name, const struct codec **ret, struct pawl_error *err)
 {
 	char file_name[16];

@@ -18,8 +18,6 @@
 const struct codec *pack_codec(const char *name);
 /* The values that the option compression accepts, one by one; NULL after the last. */
 const char *pack_codec_name(size_t i);
-/* Finds a codec by one of these names; PAWL_EUSAGE lists them all. */
-int pack_find_codec(const char *name, const struct codec **ret, struct pawl_error *err);
 /* Checks the options of compression. For NULL, "" and "none", which mean no compression, *ret is
  * NULL. PAWL_EUSAGE. */
 int pack_check_compression(const char *name, int level, const struct codec **ret, struct pawl_error *err);

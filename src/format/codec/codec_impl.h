@@ -114,8 +114,4 @@ codec_zalloc(size_t nbytes, void **ret, const char **why)
 /* Sets the row of the actual format: files named .lzma may hold xz. */
 int codec_really(const struct codec **codec, const struct source *packed, struct pawl_error *err);
 
-/* For codec_source.c: one frame, alone. */
-int codec_frame_decode(const struct codec *codec, const struct codec_table *t, const unsigned char *in, size_t n_in,
-                       unsigned char *out, size_t n_out, const char **why);
-
 #endif

@@ -51,7 +51,8 @@ struct codec_source {
 
 /* ------------------------------------------------------------ a single frame */
 
-int
+/* For codec_source.c: one frame, alone. */
+static int
 codec_frame_decode(const struct codec *codec, const struct codec_table *t, const unsigned char *in, size_t n_in,
                    unsigned char *out, size_t n_out, const char **why)
 {

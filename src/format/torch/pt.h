@@ -73,7 +73,5 @@ int pt_open(const struct source *source, struct bump *memory, struct pt *ret, st
 /* The value of a node: root, or an item of another value. Items can contain each other in a circle,
  * so a walk must limit depth and steps. Messages do not name the value's place. */
 int pt_value(const struct pt *pt, struct pickle_node *node, struct pt_value *ret, struct pawl_error *err);
-/* The dtype of a name of torch's such as "float32"; 0 if pawl has none. */
-int pt_dtype(const char *name);
 
 #endif

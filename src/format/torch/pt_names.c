@@ -129,13 +129,3 @@ const struct pickle_global pt_globals[] = {
 	{"torch.torch_version", "TorchVersion", PT_VERSION, PICKLE_NEW},
 };
 const size_t pt_n_globals = sizeof(pt_globals) / sizeof(pt_globals[0]);
-
-int
-pt_dtype(const char *name)
-{
-	for (size_t i = 0; i < pt_n_globals; i++) {
-		if (pt_is_dtype(pt_globals[i].tag) && strcmp(pt_globals[i].name, name) == 0)
-			return pt_globals[i].tag - PT_DTYPE;
-	}
-	return 0;
-}

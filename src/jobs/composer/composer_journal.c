@@ -8,7 +8,6 @@
  *
  * E7: the kept files are known again after a restart.
  */
-#include <stddef.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -16,22 +15,9 @@
 #include "base/vec.h"
 #include "jobs/composer/composer.h"
 #include "pawl_jobs.h"
+#include "state/manifest.h"
 
 #define JOURNAL_MAX_BYTES (64u << 20)
-
-struct counter {
-	const char *name;
-	size_t offset;
-	bool real;
-};
-#define WHOLE(n) {#n, offsetof(struct pawl_progress, n), false}
-#define REAL(n) {#n, offsetof(struct pawl_progress, n), true}
-static const struct counter counters[] = {
-	WHOLE(epoch),           WHOLE(batch),    WHOLE(batch_in_epoch), WHOLE(sample),
-	WHOLE(sample_in_epoch), WHOLE(token),    WHOLE(token_in_epoch), WHOLE(iteration),
-	REAL(total_wct),        REAL(epoch_wct), REAL(batch_wct),       REAL(fraction),
-};
-#define N_COUNTERS (sizeof counters / sizeof *counters)
 
 void
 composer_row_clear(struct composer_row *row)
@@ -62,29 +48,6 @@ composer_drop_row(struct pawl_saver *s, size_t i)
 /* ------------------------------------------------------------------ writing */
 
 static void
-put_progress(struct buf *out, const struct pawl_progress *p)
-{
-	const char *comma = "";
-	for (size_t i = 0; i < N_COUNTERS; i++) {
-		const char *place = (const char *)p + counters[i].offset;
-		int64_t whole = 0;
-		double real = 0;
-		if (counters[i].real)
-			memcpy(&real, place, sizeof real);
-		else
-			memcpy(&whole, place, sizeof whole);
-		if (whole < 0 || !(real >= 0) || real > 1e300)
-			continue;
-		buf_printf(out, "%s\"%s\":", comma, counters[i].name);
-		if (counters[i].real)
-			json_put_double(out, real);
-		else
-			json_put_i64(out, whole);
-		comma = ",";
-	}
-}
-
-static void
 put_text(struct buf *out, const char *key, const char *text)
 {
 	if (!text)
@@ -105,9 +68,9 @@ composer_journal_write(struct pawl_saver *s, struct pawl_error *err)
 		put_text(&text, "name", row->name);
 		put_text(&text, "remote", row->remote);
 		put_text(&text, "pointer", row->pointer);
-		buf_puts(&text, row->uploaded ? ",\"uploaded\":true,\"progress\":{" : ",\"progress\":{");
-		put_progress(&text, &row->progress);
-		buf_puts(&text, "}}");
+		buf_puts(&text, row->uploaded ? ",\"uploaded\":true,\"progress\":" : ",\"progress\":");
+		manifest_put_progress(&row->progress, &text);
+		buf_putc(&text, '}');
 	}
 	buf_puts(&text, "]}\n");
 	TRY(buf_check(&text, s->journal, err));
@@ -115,21 +78,6 @@ composer_journal_write(struct pawl_saver *s, struct pawl_error *err)
 }
 
 /* ------------------------------------------------------------------ reading */
-
-static void
-take_progress(const struct json *object, struct pawl_progress *p)
-{
-	for (size_t i = 0; i < N_COUNTERS; i++) {
-		const struct json *value = json_get(object, counters[i].name);
-		char *place = (char *)p + counters[i].offset;
-		if (!value || (value->type != JSON_INT && value->type != JSON_REAL))
-			continue;
-		if (counters[i].real)
-			memcpy(place, &value->real, sizeof value->real);
-		else if (value->type == JSON_INT)
-			memcpy(place, &value->i, sizeof value->i);
-	}
-}
 
 static char *
 take_text(const struct json *object, const char *key)
@@ -155,10 +103,10 @@ take_row(struct pawl_saver *s, const struct json *object, struct pawl_error *err
 	uploaded = json_get(object, "uploaded");
 	progress = json_get(object, "progress");
 	row.uploaded = uploaded && uploaded->type == JSON_BOOL && uploaded->boolean;
-	if (progress && progress->type == JSON_OBJECT)
-		take_progress(progress, &row.progress);
-	bool is_here = row.name && store_stat(s->here, row.name, &there, NULL) == 0 && !there.is_folder;
-	int rc = is_here ? composer_add_row(s, &row, err) : 0;
+	int rc = progress && progress->type == JSON_OBJECT ? manifest_read_progress(progress, &row.progress, err) : 0;
+	bool is_here = rc == 0 && row.name && store_stat(s->here, row.name, &there, NULL) == 0 && !there.is_folder;
+	if (is_here)
+		rc = composer_add_row(s, &row, err);
 	if (!is_here || rc < 0)
 		composer_row_clear(&row);
 	return rc;

@@ -22,7 +22,8 @@
 #include "layout/rename.h"
 #include "pawl_jobs.h"
 
-void
+/* usable as PAWL_CLEAN(convert_clear) */
+static void
 convert_clear(struct convert_job *c)
 {
 	convert_place_clear(c);
@@ -173,7 +174,7 @@ write_whole(struct convert_job *c, struct pawl *run, uint64_t id, const char *ds
 	return pawl_reshard(run, id, dst, &opts, c->meter, err);
 }
 
-int
+static int
 convert_run(struct convert_job *c, struct pawl *run, uint64_t id, const char *dst, struct pawl_error *err)
 {
 	if (!run || !dst || !dst[0])

@@ -120,11 +120,6 @@ struct convert_job {
 	uint32_t *item_crcs;
 };
 
-/* convert.c. The caller sets `what`, `opts` and `meter`, and dir_fd to -1. All else
- * is zero. */
-int convert_run(struct convert_job *c, struct pawl *run, uint64_t id, const char *dst, struct pawl_error *err);
-void convert_clear(struct convert_job *c); /* usable as PAWL_CLEAN(convert_clear) */
-
 /* convert_select.c: fills items and notes. */
 int convert_select(struct convert_job *c, struct pawl_error *err);
 /* For convert_dcp.c. convert_wants: is the path chosen? convert_add_item: adds an item, under the

@@ -82,7 +82,8 @@ from_bits(int dtype, const unsigned char *bytes, uint64_t index)
 		}                                                                         \
 	} while (0)
 
-void
+/* The n numbers from `first` on. */
+static void
 numbers_doubles(int dtype, const void *ptr, uint64_t first, size_t n, double *out)
 {
 	const unsigned char *bytes = ptr;

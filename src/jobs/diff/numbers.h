@@ -14,8 +14,6 @@ unsigned numbers_parts(int dtype);
 /* Number `index` of an array; for complex dtypes, index counts parts. 64-bit integers are rounded
  * to doubles. */
 double numbers_get(int dtype, const void *ptr, uint64_t index);
-/* The n numbers from `first` on. */
-void numbers_doubles(int dtype, const void *ptr, uint64_t first, size_t n, double *out);
 
 /* Differences found so far; zero-initialise. */
 struct numbers_difference {

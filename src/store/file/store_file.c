@@ -45,7 +45,8 @@ file_error(struct pawl_error *err, int sys, const char *key, const char *verb)
 	}
 }
 
-bool
+/* True if name in dir_fd is the same file that st describes. */
+static bool
 file_is_same(int dir_fd, const char *name, const struct stat *st)
 {
 	struct stat now;

@@ -54,9 +54,6 @@ void file_place_clear(struct file_place *place);
  * and is the reason, the message names it. */
 int file_error(struct pawl_error *err, int sys, const char *key, const char *verb);
 
-/* True if name in dir_fd is the same file that st describes. */
-bool file_is_same(int dir_fd, const char *name, const struct stat *st);
-
 /* store_file_io.c */
 int file_create(struct store *base, const char *key, const struct store_create *opts, struct store_file **ret,
                 struct pawl_error *err);

@@ -181,8 +181,6 @@ int object_page_add(struct object_page *p, const char *key, size_t len, bool is_
 /* Reads a page of `query`; `what` "" stands for the root. */
 int object_read_page(struct object_store *s, const char *what, const char *verb, const char *query,
                      struct object_page *p, struct pawl_error *err);
-/* The prefix of a list of the complete keys below `folder`: the store's prefix and the folder. */
-char *object_whole_prefix(const struct object_store *s, const char *folder);
 /* The part of a complete key that the callers know. */
 const char *object_below_prefix(const struct object_store *s, const char *key);
 void object_decode(char *text); /* percent-encoding, in place; malformed parts stay as they are */

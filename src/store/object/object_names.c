@@ -118,7 +118,8 @@ object_read_page(struct object_store *s, const char *what, const char *verb, con
 	return 0;
 }
 
-char *
+/* The prefix of a list of the complete keys below `folder`: the store's prefix and the folder. */
+static char *
 object_whole_prefix(const struct object_store *s, const char *folder)
 {
 	return mem_printf("%s%s%s", s->config.prefix, folder, folder[0] != '\0' ? "/" : "");

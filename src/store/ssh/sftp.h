@@ -50,8 +50,6 @@ void sftp_listen(struct sftp *s, int said);
 void sftp_free(struct sftp *s);
 unsigned sftp_features(const struct sftp *s); /* enum sftp_feature */
 bool sftp_is_lost(const struct sftp *s);
-/* The last line that the program printed, safe to show; "" if none. */
-void sftp_last_words(struct sftp *s, char *ret, size_t cap);
 
 int sftp_lstat(struct sftp *s, const char *path, struct sftp_attrs *ret, struct pawl_error *err);
 int sftp_stat(struct sftp *s, const char *path, struct sftp_attrs *ret, struct pawl_error *err); /* follows links */

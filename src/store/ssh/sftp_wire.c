@@ -80,7 +80,8 @@ wire_get_string(struct wire *w, uint32_t *ret_len)
 
 /* --------------------------------------------------------------- connection */
 
-void
+/* The last line that the program printed, safe to show; "" if none. */
+static void
 sftp_last_words(struct sftp *s, char *ret, size_t cap)
 {
 	if (s->said >= 0)
@@ -99,7 +100,7 @@ sftp_last_words(struct sftp *s, char *ret, size_t cap)
 	ret[n] = '\0';
 }
 
-int
+static int
 sftp_lose(struct sftp *s, int code, const char *why, struct pawl_error *err)
 {
 	char words[200];

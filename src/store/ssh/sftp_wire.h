@@ -80,7 +80,6 @@ int sftp_send(struct sftp *s, const void *ptr, size_t len, struct pawl_error *er
 int sftp_receive(struct sftp *s, struct wire *ret, struct pawl_error *err);
 /* Reads a STATUS packet after its id, and returns its code as ours. */
 int sftp_status(struct sftp *s, struct wire *w, const char *verb, struct pawl_error *err);
-int sftp_lose(struct sftp *s, int code, const char *why, struct pawl_error *err);
 int sftp_mistrust(struct sftp *s, const char *what, struct pawl_error *err);
 
 #endif

@@ -65,7 +65,6 @@ int ssh_look(struct ssh_store *s, const char *path, struct sftp_attrs *ret, stru
 int ssh_rename(struct ssh_store *s, const char *from, const char *to, bool exclusive, struct pawl_error *err);
 /* Makes changes to the names in the folder above the key durable, as far as a client can. */
 int ssh_sync_names(struct ssh_store *s, const char *key, struct pawl_error *err);
-void ssh_entry(struct store_entry *entry, const char *name, const struct sftp_attrs *attrs);
 static inline bool
 ssh_is_folder(const struct sftp_attrs *attrs)
 {

@@ -17,7 +17,7 @@
 
 /* ----------------------------------------------------------------- looking */
 
-void
+static void
 ssh_entry(struct store_entry *entry, const char *name, const struct sftp_attrs *attrs)
 {
 	*entry = (struct store_entry){.name = name,
