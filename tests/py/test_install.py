@@ -136,6 +136,7 @@ def test_everything_that_is_missing_is_named_at_once(tmp_path: pathlib.Path) -> 
     assert "libbz2-dev" not in apt  # it is there
     assert "dnf install xxhash-devel" in done.stdout and "brew install xxhash" in done.stdout
     assert "-Dlz4=disabled" in done.stdout
+    assert done.stdout.count("-Ds3=disabled") == 1  # it needs two of them
 
 
 def test_the_python_package_brings_the_manual_and_the_completions() -> None:
