@@ -72,7 +72,7 @@ def kill_while_saving(run: pathlib.Path, steps: int) -> bool:
         return False
     written = sum(path.stat().st_blocks * 512 for path in left[0].iterdir())
     name = left[0].name.split(".")[1]
-    print(f"killed: {written / 1e6:.1f} MB of {name} were on disk, in a folder that is not a checkpoint yet", flush=True)
+    print(f"killed: {written / 1e6:.1f} MB of {name} were on disk in a folder that is not a checkpoint yet", flush=True)
     return True
 
 

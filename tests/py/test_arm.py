@@ -62,7 +62,9 @@ class Arm:
 
     def __init__(self, folder: pathlib.Path, wheel: pathlib.Path) -> None:
         self.root, self.site = folder / "root", folder / "site"
-        bootstrap(self.root, "python3,libstdc++6,libcurl4,ca-certificates", "--architectures=arm64", "--variant=extract")
+        bootstrap(
+            self.root, "python3,libstdc++6,libcurl4,ca-certificates", "--architectures=arm64", "--variant=extract"
+        )
         [self.python] = (self.root / "usr" / "bin").glob("python3.??")
         version = self.python.name.removeprefix("python")
         options = ["--no-deps", "--only-binary=:all:", "--python-version", version, "--implementation", "cp"]

@@ -151,8 +151,8 @@ def main() -> int:
         sys.exit(f"record_demo.py: {sys.argv[2]} ended with exit status {status}; nothing was written")
     if not (lines := lines_of(written)):
         sys.exit(f"record_demo.py: {sys.argv[2]} printed nothing")
-    last = "".join(text for text, _ in lines[-1].parts)
-    pathlib.Path(sys.argv[1]).write_text(draw(lines, f"A recording of a terminal, which ends: {last}"), encoding="utf-8")
+    title = "A recording of a terminal, which ends: " + "".join(text for text, _ in lines[-1].parts)
+    pathlib.Path(sys.argv[1]).write_text(draw(lines, title), encoding="utf-8")
     return 0
 
 
