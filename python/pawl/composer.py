@@ -70,7 +70,9 @@ def _theirs() -> Any:
 
 @functools.cache
 def _composers(kind: Any) -> Any:
-    """The same class as a subclass of Composer's own saver, which its Trainer and its algorithms look for."""
+    """The same class as a subclass of Composer's own saver, which its Trainer and its algorithms
+    look for.
+    """
     if _theirs() in kind.__mro__:
         return kind
     return type(kind.__name__, (kind, _theirs()), {"__module__": kind.__module__})
@@ -89,7 +91,9 @@ def _scheduler(interval: str, given: Any) -> Callable[[Any, Any], bool]:
 
 
 def _together(work: Callable[[], object]) -> None:
-    """Does it on every rank, and raises on all of them if it fails on one: else the others would wait for that one."""
+    """Does it on every rank, and raises on all of them if it fails on one: else the others would
+    wait for that one.
+    """
     from composer.utils import dist
 
     failure = None
@@ -106,7 +110,9 @@ def _together(work: Callable[[], object]) -> None:
 
 
 class _SavedPath(str):
-    """A path, as Composer's list has them. It unpacks as the ``(timestamp, [paths])`` that Composer documents."""
+    """A path, as Composer's list has them. It unpacks as the ``(timestamp, [paths])`` that Composer
+    documents.
+    """
 
     timestamp: Any
     paths: list[pathlib.Path]
@@ -121,15 +127,29 @@ _in_use: weakref.WeakSet[CheckpointSaver] = weakref.WeakSet()  # in a Trainer of
 class CheckpointSaver:
     """Saves checkpoint files: Composer's callback of that name, with its options and rules.
 
-    Where Composer is imported it is a subclass of its saver, to be given to its Trainer. Everywhere:
-    ``step(progress, state)`` after every batch, and ``close()``. Templates may have {run_name}, {rank}, {local_rank},
-    {world_size}, {local_world_size}, {node_rank}, and but in ``folder`` {epoch}, {batch}, {batch_in_epoch}, {sample},
-    {sample_in_epoch}, {token}, {token_in_epoch}, {total_wct}, {epoch_wct} and {batch_wct}, with formats as {epoch:04d}.
+    Where Composer is imported it is a subclass of its saver, to be given to its Trainer.
+    Everywhere: ``step(progress, state)`` after every batch, and ``close()``. Templates may have
+    {run_name}, {rank}, {local_rank}, {world_size}, {local_world_size}, {node_rank}, and but in
+    ``folder`` {epoch}, {batch}, {batch_in_epoch}, {sample}, {sample_in_epoch}, {token},
+    {token_in_epoch}, {total_wct}, {epoch_wct} and {batch_wct}, with formats as {epoch:04d}.
 
-    ``remote_file_name`` is the URL of a file (``s3://bucket/{run_name}/...``), or in Composer a name for its uploaders.
-    ``weights_only``: of the state only what is at "model", or "state/model". ``ignore_keys``: paths with ``*``, whose
-    branches are left out, or a function that changes the state dict. ``save_interval`` may be a function of
-    ``(state, event)``, in a loop of one's own of ``(progress, event)``.
+    Args:
+        folder, filename, latest_filename: Templates of the folder, of a file, and of the link to
+            the newest one.
+        remote_file_name, latest_remote_file_name: URLs of files (``s3://bucket/{run_name}/...``),
+            or in Composer names for its uploaders.
+        save_interval: A time string, a number of epochs, or a function of ``(state, event)``, in
+            any other loop of ``(progress, event)``. Default: "1ep".
+        overwrite: Write into a folder that has files. Default: False.
+        num_checkpoints_to_keep: Keep the newest N files. Default: -1, all.
+        weights_only: Of the state only what is at "model", or "state/model". Default: False.
+        ignore_keys: Paths with ``*``, whose branches are left out, or a function that changes the
+            state dict.
+        num_concurrent_uploads: Uploads at a time. Default: 1.
+        upload_timeout_in_seconds: Seconds until an upload has failed. Default: 3,600.
+
+    Raises:
+        UsageError: An option is wrong; the message names it.
     """
 
     def __init__(
@@ -205,11 +225,17 @@ class CheckpointSaver:
     # ---- in any loop ----
 
     def step(self, progress: object, state: object, *, event: str | None = None) -> bool:
-        """Saves if a save is due; True if one has begun. Returns when the tensors have been copied.
+        """Saves if a save is due. Returns when the tensors have been copied.
 
-        ``progress``: a mapping with ``run_name`` and counters (epoch, batch, ...; ``fraction`` of the whole training,
-        at whose end there is a save, too), or a Timestamp. ``state``: a tree, or a function that gives one and is only
-        called when a save is due; the path of a folder is packed as this rank's tar file.
+        Args:
+            progress: A mapping with ``run_name`` and counters (epoch, batch, ...; ``fraction`` of
+                the whole training, at whose end there is a save, too), or a Timestamp.
+            state: A tree, or a function that gives one and is only called when a save is due; the
+                path of a folder is packed as this rank's tar file.
+            event: What a function for ``save_interval`` gets. Default: None, from the counters.
+
+        Returns:
+            True if a save has begun.
         """
         now = self._begin(progress)
         if event is None:
@@ -220,11 +246,25 @@ class CheckpointSaver:
         return self._save(now, state)
 
     def save(self, progress: object, state: object) -> bool:
-        """Saves now, due or not."""
+        """Saves now, due or not.
+
+        Args:
+            progress, state: As in ``step``.
+
+        Returns:
+            True if a save has begun.
+        """
         return self._save(self._begin(progress), state)
 
     def wait(self, timeout: Duration | None = None) -> None:
-        """Until all files are durable and uploaded; raises the first error that no call has raised."""
+        """Waits until all files are durable and uploaded.
+
+        Args:
+            timeout: Longest wait, as a duration. Default: None, no limit.
+
+        Raises:
+            PawlError: The first error that no call has raised.
+        """
         if self._saver is not None:
             self._saver.wait(timeout)
 
@@ -258,9 +298,11 @@ class CheckpointSaver:
 
     @property
     def saved_checkpoints(self) -> list[Any]:
-        """The checkpoints that are here, the latest last: ``(timestamp, paths)``, one path, or with a file per rank one
-        for each rank. Waits for saves that are being written. Outside of Composer the timestamp is a dict of counters;
-        in a Trainer each is the path itself, as Composer's, and unpacks so."""
+        """The checkpoints that are here, the latest last: ``(timestamp, paths)``, one path, or with
+        a file per rank one for each rank. Waits for saves that are being written. Outside of
+        Composer the timestamp is a dict of counters; in a Trainer each is the path itself, as
+        Composer's, and unpacks so.
+        """
         if self._saver is not None:
             self._saver.wait_saves()
             self._left = self._saver.saved()
@@ -385,8 +427,9 @@ class CheckpointSaver:
         _together(lambda: self._end(logger))
 
     def _save_checkpoint(self, state: Any, logger: Any) -> None:
-        """Saves. For the Trainer's ``save_checkpoint_to_save_folder`` it returns when the file is there, as Composer's
-        does; at an event the file is written behind the training."""
+        """Saves. For the Trainer's ``save_checkpoint_to_save_folder`` it returns when the file is
+        there, as Composer's does; at an event the file is written behind the training.
+        """
         self._save_state(state, logger)
         if not self._at_event:
             _together(lambda: self._settle(logger) if self._fits else self._end(logger))
@@ -491,7 +534,9 @@ class CheckpointSaver:
             self.close()
 
     def _give_to(self, logger: Any) -> None:
-        """Durable files to Composer's own uploaders, where there are any and the library has no store."""
+        """Durable files to Composer's own uploaders, where there are any and the library has no
+        store.
+        """
         if self._saver is None or self._saver.uploads or not any(_can_upload(one) for one in logger.destinations):
             return
         for seq, _, path, remote, pointer, uploaded, _ in self._saver.saved(True):
@@ -514,8 +559,22 @@ def _can_upload(destination: Any) -> bool:
 
 
 def Trainer(*args: Any, save_folder: Path | None = None, autoresume: bool = False, **options: Any) -> Any:  # noqa: N802
-    """Composer's Trainer with pawl's saver where it would make its own: for ``save_folder`` and the other ``save_...``
-    options. ``autoresume`` continues from the run's latest checkpoint."""
+    """Composer's Trainer with pawl's saver where it would make its own.
+
+    Args:
+        args: Of Composer's Trainer.
+        save_folder: As in Composer's; the other ``save_...`` options are the saver's. Default:
+            None, no saver.
+        autoresume: Continue from the run's latest checkpoint. Default: False.
+        options: Of Composer's Trainer.
+
+    Returns:
+        The Trainer.
+
+    Raises:
+        UsageError: Saving needs a ``save_folder``, and ``autoresume`` a ``run_name`` and a
+            ``latest_filename``.
+    """
     import composer
 
     names = {

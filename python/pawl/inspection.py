@@ -24,6 +24,24 @@ from ._pawl import NotFoundError, PawlError, UsageError
 from .options import Retention
 from .records import Decision, Finding
 
+__all__ = [
+    "Answer",
+    "Cleaned",
+    "Copied",
+    "Difference",
+    "Repaired",
+    "TensorInfo",
+    "copy",
+    "diff",
+    "doctor",
+    "gc",
+    "prune",
+    "read",
+    "repair",
+    "tree",
+    "verify",
+]
+
 Place = str | os.PathLike[str]
 Progress = Callable[[int, int], object]
 
