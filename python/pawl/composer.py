@@ -30,6 +30,7 @@ from typing import Any, Self
 
 from . import _checks, _pawl
 from ._composer_load import IgnoreKeys, Path, find_latest, load_checkpoint, text_of
+from ._composer_ranks import latest_for_all, together
 from ._composer_state import (
     composer_imported,
     copied,
@@ -40,7 +41,7 @@ from ._composer_state import (
     timestamp_of,
     translated,
 )
-from ._pawl import BusyError, MismatchError, UnsupportedError, UsageError
+from ._pawl import BusyError, UnsupportedError, UsageError
 from ._periodic import checkpoint_periodically
 from .options import Duration
 from .rank import rank_identify
@@ -88,25 +89,6 @@ def _scheduler(interval: str, given: Any) -> Callable[[Any, Any], bool]:
     except (ValueError, IndexError, NotImplementedError) as error:
         raise UsageError(f"save_interval {interval!r}: Composer does not take it: {error}") from error
     return due[0] if len(due) == 1 else lambda state, event: any(one(state, event) for one in due)
-
-
-def _together(work: Callable[[], object]) -> None:
-    """Does it on every rank, and raises on all of them if it fails on one: else the others would
-    wait for that one.
-    """
-    from composer.utils import dist
-
-    failure = None
-    try:
-        work()
-    except Exception as error:
-        failure = error
-    texts = dist.all_gather_object(None if failure is None else (type(failure).__name__, str(failure)))
-    if failure is not None:
-        raise failure
-    for rank, text in enumerate(texts):
-        if text is not None:
-            raise getattr(_pawl, text[0], _pawl.PawlError)(f"rank {rank}: {text[1]}")
 
 
 class _SavedPath(str):
@@ -349,7 +331,7 @@ class CheckpointSaver:
                 "CheckpointSaver: expected full tensors, found sharded states (FSDP with state_dict_type='sharded'); "
                 "choose state_dict_type='full', Composer's own saver, or pawl.CheckpointManager"
             )
-        _together(lambda: self._ready(state, logger))
+        together(lambda: self._ready(state, logger))
 
     def _ready(self, state: Any, logger: Any) -> None:
         """Opens the saver, unless it is."""
@@ -399,7 +381,7 @@ class CheckpointSaver:
 
     def fit_start(self, state: Any, logger: Any) -> None:
         """Event.FIT_START"""
-        _together(lambda: self._start(state, logger))
+        together(lambda: self._start(state, logger))
         self._fits = True
         self.start_batch = state.timestamp.batch
 
@@ -424,7 +406,7 @@ class CheckpointSaver:
     def fit_end(self, state: Any, logger: Any) -> None:
         """Event.FIT_END: the files are there, and others may write into the folder."""
         self._fits = False
-        _together(lambda: self._end(logger))
+        together(lambda: self._end(logger))
 
     def _save_checkpoint(self, state: Any, logger: Any) -> None:
         """Saves. For the Trainer's ``save_checkpoint_to_save_folder`` it returns when the file is
@@ -432,7 +414,7 @@ class CheckpointSaver:
         """
         self._save_state(state, logger)
         if not self._at_event:
-            _together(lambda: self._settle(logger) if self._fits else self._end(logger))
+            together(lambda: self._settle(logger) if self._fits else self._end(logger))
 
     # ---- inside ----
 
@@ -518,7 +500,7 @@ class CheckpointSaver:
             self._start(state, logger)
             self._save(now, tree, translated)
 
-        _together(write)
+        together(write)
 
     def _settle(self, logger: Any) -> None:
         assert self._saver is not None
@@ -597,47 +579,12 @@ def Trainer(*args: Any, save_folder: Path | None = None, autoresume: bool = Fals
     callbacks = list(callbacks) if isinstance(callbacks, Sequence) else [callbacks]
     options["callbacks"] = [*callbacks, saver]
     with tempfile.TemporaryDirectory() as there:  # the Trainer has loaded when it is made
-        latest = _latest_for_all(options, saver, there) if autoresume else None
+        latest = latest_for_all(options, saver.folder, saver._names, there) if autoresume else None
         if latest is not None:
             if options.get("load_path") is not None:
                 warnings.warn(f"autoresume: {latest} is loaded, not {options['load_path']}", stacklevel=2)
             options["load_path"] = latest
         return composer.Trainer(*args, **options)
-
-
-def _latest_for_all(options: dict[str, Any], saver: CheckpointSaver, there: str) -> str | None:
-    """The file that rank 0 finds is loaded by all ranks: each could find another one."""
-    from composer.utils import dist
-
-    _, remote, latest, latest_remote = saver._names
-    names = (options["run_name"], saver.folder)
-    paths: list[str | None] = []
-    if dist.get_world_size() > 1:
-        dist.initialize_dist(options.get("device"), options.get("dist_timeout", 300.0))  # as the Trainer would
-    found = _of_rank_0(lambda: _pawl.saver_find(*names, latest, latest_remote, remote))
-    if found is not None and "://" not in found:
-        seen = dist.all_gather_object(os.path.isfile(found))
-        if all(seen):
-            return found
-        rank = seen.index(False)
-        here, found = found, _of_rank_0(lambda: _pawl.saver_find(*names, None, latest_remote, remote))
-        if found is None:
-            raise MismatchError(
-                f"autoresume: expected {here} on every rank, found none on rank {rank}; give a folder that every node "
-                "sees, or the URL of a file in remote_file_name"
-            )
-    if found is not None:
-        _together(lambda: paths.append(_pawl.saver_find(*names, latest, latest_remote, remote, found, there)))
-    return paths[0] if paths else None
-
-
-def _of_rank_0(find: Callable[[], str | None]) -> str | None:
-    from composer.utils import dist
-
-    found: list[str | None] = [None]
-    _together(lambda: found.__setitem__(0, find()) if dist.get_global_rank() == 0 else None)
-    dist.broadcast_object_list(found)
-    return found[0]
 
 
 if composer_imported() is not None:
