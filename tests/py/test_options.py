@@ -146,18 +146,3 @@ def test_a_timeout_is_a_number_a_text_or_a_timedelta(limit: Any) -> None:
                 pawl.UsageError, match="timeout must be None, a number of seconds, a timedelta or a text"
             ):
                 ticket.wait(wrong)
-
-
-METHODS: list[Any] = [
-    pawl.CheckpointManager.__init__,
-    pawl.CheckpointManager.save,
-    pawl.CheckpointManager.restore,
-]
-OBJECTS: list[Any] = [*METHODS, pawl.Mirror, pawl.Candidate, pawl.Event, *GROUPS.values()]
-
-
-@pytest.mark.parametrize("what", OBJECTS, ids=lambda what: what.__qualname__)
-def test_each_parameter_is_in_the_docstring(what: Any) -> None:
-    text = inspect.getdoc(what) or ""
-    for name in inspect.signature(what).parameters:
-        assert name == "self" or re.search(rf"^\s+{name}: ", text, re.MULTILINE), name
