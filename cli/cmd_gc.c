@@ -36,7 +36,7 @@ run_gc(struct cli *cli, const void *ptr)
 
 	/* opening for writing already cleans up, so count before that */
 	if (target_parse_run(cli, cli->n_operands > 0 ? cli->operands[0] : ".", &target, &err) < 0 ||
-	    target_open(cli, &target, false, NULL, &run, &err) < 0 || pawl_gc(run, 1, &count, &bytes, &err) < 0)
+	    target_open(cli, &target, false, NULL, &run, &err) < 0 || pawl_gc(run, 1, NULL, &count, &bytes, &err) < 0)
 		return cli_fail(cli, &err);
 	if (!args->dry_run && count > 0 && ask_is_needed(cli, args->yes) &&
 	    !ask_confirm(cli, "remove %s, %s", human_count(&cli->keep, count, "left-over", "left-overs"),
@@ -44,8 +44,9 @@ run_gc(struct cli *cli, const void *ptr)
 		return 1;
 	if (!args->dry_run) {
 		cli_close(&run);
-		if (target_open(cli, &target, true, NULL, &run, &err) < 0 || pawl_gc(run, 0, NULL, NULL, &err) < 0 ||
-		    pawl_gc(run, 1, &rest_count, &rest_bytes, &err) < 0)
+		if (target_open(cli, &target, true, NULL, &run, &err) < 0 ||
+		    pawl_gc(run, 0, NULL, NULL, NULL, &err) < 0 ||
+		    pawl_gc(run, 1, NULL, &rest_count, &rest_bytes, &err) < 0)
 			return cli_fail(cli, &err);
 		count = count > rest_count ? count - rest_count : 0;
 		bytes = bytes > rest_bytes ? bytes - rest_bytes : 0;

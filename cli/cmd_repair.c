@@ -86,7 +86,7 @@ repair_one(const struct repair *r, bool dry_run, struct pawl_error *err)
 	opts.read_only = dry_run;
 	opts.maintenance = 1;
 	rc = pawl_open(&opts, &run, err);
-	return rc == 0 ? pawl_repair(run, r->name, dry_run, err) : rc;
+	return rc == 0 ? pawl_repair(run, r->name, dry_run, NULL, err) : rc;
 }
 
 static void

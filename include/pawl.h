@@ -973,11 +973,14 @@ PAWL_API const struct pawl_finding *pawl_findings_get(const struct pawl_findings
 PAWL_API void pawl_findings_free(struct pawl_findings *findings);
 
 /* Deletes what crashes left: partial folders of dead writers, folders of this run without manifest,
- * stale holds, recycled files. *ret_bytes: freed, or with dry_run to be freed. */
-PAWL_API int pawl_gc(struct pawl *run, int dry_run, uint64_t *ret_count, uint64_t *ret_bytes, struct pawl_error *err);
+ * stale holds, recycled files. *ret_bytes: freed, or with dry_run to be freed. meter may be NULL;
+ * it counts the freed bytes, and their total is not known. */
+PAWL_API int pawl_gc(struct pawl *run, int dry_run, struct pawl_meter *meter, uint64_t *ret_count, uint64_t *ret_bytes,
+                     struct pawl_error *err);
 /* Rebuilds a lost or damaged manifest from the packs of a checkpoint. Refuses if a tensor is not
- * complete. dry_run: only says whether it would work. */
-PAWL_API int pawl_repair(struct pawl *run, const char *name, int dry_run, struct pawl_error *err);
+ * complete. dry_run: only says whether it would work. meter may be NULL. */
+PAWL_API int pawl_repair(struct pawl *run, const char *name, int dry_run, struct pawl_meter *meter,
+                         struct pawl_error *err);
 
 /* Capabilities of the store under a root, found by trying them, as rows "key: value". */
 struct pawl_rows;

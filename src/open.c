@@ -396,7 +396,8 @@ open_for_writing(struct pawl *run, struct pawl_error *err)
 	if (!run->home.single_name && !run->opts.maintenance && run->group.rank == 0) {
 		run->self.attempt++;
 		TRY(run_file_write(run, err));
-		pawl_gc(run, 0, NULL, NULL, NULL); /* the remains of crashes; a failure does not stop the training */
+		/* Removes the remains of crashes; a failure does not stop the training. */
+		pawl_gc(run, 0, NULL, NULL, NULL, NULL);
 	}
 	run_file_warn(run);
 	TRY(warn_of_writers(run, err));

@@ -14,7 +14,7 @@ done by libpawl, on its own threads, without the interpreter lock.
 """
 
 from ._cluster import init
-from ._convert import convert
+from ._convert import convert, export
 from ._pawl import (
     AccessError,
     BusyError,
@@ -44,7 +44,7 @@ from ._pawl import (
 from .checkpoint import Checkpoint, load, save
 from .consumer import hold, wait_for_new
 from .files import FileSaver
-from .inspection import copy, diff, doctor, gc, read, repair, tree, verify
+from .inspection import copy, diff, doctor, gc, prune, read, repair, tree, verify
 from .manager import CheckpointManager
 from .options import IO, Candidate, Mirror, Naming, Packs, Ranks, Retention, Staging, Timeouts, Uploads
 from .rank import Rank, rank_identify
@@ -108,11 +108,13 @@ __all__ = [
     "copy",
     "diff",
     "doctor",
+    "export",
     "gc",
     "hold",
     "init",
     "load",
     "optimal_interval",
+    "prune",
     "rank_identify",
     "read",
     "repair",

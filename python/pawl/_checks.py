@@ -6,9 +6,10 @@ from __future__ import annotations
 import contextlib
 import operator
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import SupportsFloat, SupportsIndex
+from typing import Any, SupportsFloat, SupportsIndex
 
 from . import _metrics, _pawl
 from ._pawl import UsageError
@@ -23,6 +24,12 @@ def _index(value: object) -> int | None:
         return operator.index(value)
     except TypeError:
         return None
+
+
+def natural(text: str) -> list[tuple[bool, int, str]]:
+    """A key to sort by: 2 comes before 10."""
+    parts = re.split(r"(\d+)", text)
+    return [(part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts]
 
 
 def whole(option: str, value: object, bits: int = 64) -> int:
@@ -142,10 +149,16 @@ def renames(rules: Sequence[tuple[str, str]] | None) -> tuple[str, ...]:
     return tuple(found)
 
 
-def casts(cast: str | Mapping[str, str] | None) -> tuple[str, ...]:
-    """The dtype of all floats, or of those that a glob names."""
+def casts(cast: Any) -> tuple[str, ...]:
+    """The dtype of all floats, or of those that a glob names; also as torch, NumPy and JAX have it."""
     rules = {"*": cast} if cast is not None and not isinstance(cast, Mapping) else cast or {}
-    return tuple(f"{glob}={str(dtype).removeprefix('torch.')}" for glob, dtype in rules.items())
+    found = []
+    for glob, dtype in rules.items():
+        name = dtype.__name__ if isinstance(dtype, type) else str(dtype).removeprefix("torch.")
+        if not isinstance(glob, str) or not glob:
+            raise UsageError(f"cast: expected a dtype, or a dict of globs and dtypes, found the glob {glob!r}")
+        found.append(f"{glob}={name}")
+    return tuple(found)
 
 
 def globs(paths: Sequence[str] | None) -> tuple[str, ...]:

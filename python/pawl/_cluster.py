@@ -7,8 +7,13 @@ from typing import Any
 
 
 def init(address: str | None = None, **options: Any) -> None:
-    """``address=None``: trainings and trials run on this machine, as they do without this call. An address: joins that
-    Ray cluster, as ``ray.init`` does, and they run there."""
+    """``pawl.init``: where programs for Ray call ``ray.init``.
+
+    Args:
+        address: Address of a Ray cluster to join; trainings and trials run there. Default: None, on
+            this machine.
+        options: More options of ``ray.init``.
+    """
     from .tune import init as join
 
     join(address, **options)

@@ -31,8 +31,17 @@ def find_latest(
     latest_remote_file_name: Path | None = None,
     remote_file_name: Path | None = None,
 ) -> str | None:
-    """Where a run goes on after a restart: the path that the latest link leads to, else the URL of what its remote
-    latest leads to, where one of the remote names is a URL; None for a run that has neither."""
+    """Where a run continues after a restart.
+
+    Args:
+        run_name: Name of the run, for templates. Default: None.
+        folder, latest_filename, latest_remote_file_name, remote_file_name: As in
+            ``CheckpointSaver``.
+
+    Returns:
+        The path that the latest link leads to, else the URL of what its remote latest leads to,
+        where one of the remote names is a URL; None for a run that has neither.
+    """
     remotes = (
         text_of("latest_remote_file_name", latest_remote_file_name),
         text_of("remote_file_name", remote_file_name),
@@ -53,12 +62,20 @@ def load_checkpoint(
     load_ignore_keys: IgnoreKeys = None,
     strict: bool = True,
 ) -> Any:
-    """Loads a checkpoint file, ours or Composer's own, and returns its tree with new tensors. No code in it is run.
+    """Loads a checkpoint file, ours or Composer's own. No code in it is run.
 
-    ``path``: of a file, a template ({run_name}, {rank}, ...), "latest", or the URL of a file or of a remote latest; of
-    a tar the state in it. ``load_weights_only``: of it only the model. ``load_ignore_keys``: paths with ``*`` that are
-    left out, or a function that changes the tree. ``state``: a tree of live objects and values that takes what was
-    saved under the same keys; without ``strict`` what only one of both has is skipped.
+    Args:
+        path: A file, a template ({run_name}, {rank}, ...), "latest", or the URL of a file or of a
+            remote latest; of a tar the state in it.
+        state: A tree of live objects and values that takes what was saved under the same keys.
+            Default: None.
+        run_name, folder, latest_filename, latest_remote_file_name: As in ``find_latest``.
+        load_weights_only: Only the model. Default: False.
+        load_ignore_keys: Paths with ``*`` that are left out, or a function that changes the tree.
+        strict: Demand the same keys on both sides. Default: True.
+
+    Returns:
+        The tree with new tensors.
     """
     names = (_checks.path("folder", folder), text_of("latest_filename", latest_filename))
     remote = text_of("latest_remote_file_name", latest_remote_file_name)

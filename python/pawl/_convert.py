@@ -64,14 +64,38 @@ def convert(
     overwrite: bool = False,
     progress: Callable[[int, int], object] | None = None,
 ) -> Converted:
-    """Does what ``pawl convert SRC DST`` does: in constant memory, without running what is in a file; ``dst`` is there
-    whole and durable, or not at all.
+    """Writes a checkpoint, or another program's file, in another format. Needs constant memory and
+    runs no code of a file. ``dst`` appears complete and durable, or not at all. ``pawl.export`` is
+    another name of this function.
 
-    ``src`` is what ``pawl.load`` takes, or with ``select`` ("latest", "best", "400" for a step, "id:7") a run. ``to``
-    is "safetensors", "hf", "pt", "dcp", "pawl", "npz" or "npy", by default what the suffix of ``dst`` says. ``include``
-    and ``exclude`` are globs of names, ``rename`` rules "GLOB=TEMPLATE", ``dtype`` is one of "fp16", "bf16", "fp32" and
-    "fp64". ``model`` writes the model alone, under the names that ``load_state_dict`` takes; ``strip_prefix`` removes
-    the start of names ("model/"). ``progress`` is called with the bytes that are done and all bytes.
+    Args:
+        src: What ``pawl.load`` takes; with ``select`` a run.
+        dst: Path of a file or a folder.
+        select: A checkpoint of the run ``src``: "latest", "best", "400" for a step, "id:7".
+            Default: None.
+        to: "safetensors", "hf", "pt", "dcp", "pawl", "npz" or "npy". Default: None, as the suffix
+            of ``dst`` says.
+        include: Globs of the names to write. Default: (), all.
+        exclude: Globs of names to leave out. Default: (), none.
+        rename: Rules "GLOB=TEMPLATE" (docs/how-to/convert.md). Default: (), none.
+        dtype: "fp16", "bf16", "fp32" or "fp64" for all floats. Default: None, as they were saved.
+        max_shard_bytes: Most bytes of a file of "safetensors" or "hf", as a size. Default: 0, no
+            limit.
+        strip_prefix: A start of names that is removed ("model/"). Default: None.
+        model: Write the model alone, under the names that ``load_state_dict`` takes. Default:
+            False.
+        dots: Write "." between the parts of a name. Default: False, "/".
+        overwrite: Replace what exists at ``dst``. Default: False.
+        progress: Called with the bytes done and all bytes, a few times a second.
+
+    Returns:
+        What was written.
+
+    Raises:
+        ExistsError: ``dst`` exists, or two tensors would get one name.
+        UnsupportedError: The format lacks a dtype.
+        NotFoundError: There is no such checkpoint.
+        CorruptError: It is damaged.
     """
     place = _checks.path("src", src)
 
@@ -101,3 +125,6 @@ def convert(
         return convert_one(run)
     finally:
         run.close()
+
+
+export = convert

@@ -114,12 +114,16 @@ def _num_to_keep(value: Any) -> int:
 def interval(keyword: str, value: Any) -> str | None:
     """A time string; a number, also as text, counts steps. None: there is none, or it is a function."""
     if isinstance(value, timedelta):
+        if value <= timedelta(0):
+            raise UsageError(f"{keyword} must be above 0, received {value!r}")
         return f"{value.total_seconds()}sec"
     if isinstance(value, bool) or not (value is None or isinstance(value, str | int) or callable(value)):
         raise UsageError(
             f"{keyword} must be a time string, a timedelta, a number of steps or a function, received {value!r}"
         )
     if isinstance(value, int) or (isinstance(value, str) and value.strip().isdecimal()):
+        if int(value) <= 0:
+            raise UsageError(f"{keyword} must be above 0, received {value!r}")
         return f"{int(value)}ba"
     return value if isinstance(value, str) else None
 
@@ -181,17 +185,22 @@ def _ranks(who: Rank, node_rank: int | None) -> dict[str, Any]:
     }
 
 
+def retention(num_to_keep: Any, score_attribute: Any, score_order: Any, group: Any) -> dict[str, Any]:
+    """What decides which checkpoints to keep, as options of ``_pawl.Run``."""
+    rules = _of_group("retention", group) | _scores(score_attribute, score_order)
+    return rules | {"retention.num_to_keep": _num_to_keep(num_to_keep)}
+
+
 def read(given: Mapping[str, Any]) -> tuple[str, Rank, dict[str, Any]]:
     """The root, who this process is, and the options of ``_pawl.Run``; given: the arguments by their names."""
     options = {name: given[name] for name in _PLAIN}
-    for name in _GROUPS:
+    for name in _GROUPS.keys() - {"retention"}:
         options |= _of_group(name, given[name])
     root = _checks.path("root", given["root"])
     ranks = given["ranks"] or Ranks()
     who = _who(root, ranks.rank, ranks.world_size)
-    options |= _scores(given["score_attribute"], given["score_order"]) | _ranks(who, ranks.node_rank)
-    options |= {
-        "retention.num_to_keep": _num_to_keep(given["num_to_keep"]),
+    options |= retention(*(given[name] for name in ("num_to_keep", "score_attribute", "score_order", "retention")))
+    options |= _ranks(who, ranks.node_rank) | {
         "save_interval": interval("save_interval", given["save_interval"]),
         "packs.compression": given["compression"],
         "mirrors.list": _mirrors(given["mirrors"]),

@@ -160,10 +160,12 @@ parse_bytes(PyObject *module, PyObject *text)
 }
 
 static PyMethodDef functions[] = {
-	{"version", version, METH_NOARGS, "Version of the library."},
+	{"version", version, METH_NOARGS, "The version of the library.\n\nReturns:\n    Numbers with dots, as text."},
 	{"url_schemes", url_schemes, METH_NOARGS, "Schemes of the URLs that pawl opens itself."},
 	{"optimal_interval", optimal_interval, METH_VARARGS,
-         "Seconds between saves that waste least time (Young, Daly)."},
+         "The interval between saves that wastes the least time (Young, Daly).\n\nArgs:\n"
+         "    save_cost_seconds: How long a save holds the training.\n"
+         "    mtbf_seconds: Mean time between failures.\n\nReturns:\n    Seconds."},
 	{"interval_due", interval_due, METH_VARARGS,
          "Is a save due by a time string between two points of a training?"},
 	{"parse_seconds", parse_seconds, METH_O, "A time as text, in seconds."},

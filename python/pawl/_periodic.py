@@ -21,10 +21,18 @@ _START: dict[str, float] = {
 
 
 def checkpoint_periodically(interval: object, save_end_of_training: bool = True) -> Callable[[Any, Any], bool]:
-    """A function for ``save_interval`` that returns True whenever ``interval`` has passed, and at the end of training.
+    """A function for ``save_interval``. It takes Composer's ``(State, Event)``, or in any other
+    loop ``(progress, event)``; there it counts from the last call that returned True.
 
-    ``interval`` is a Time, a time string or a number of epochs. The function takes Composer's ``(State, Event)``, or in
-    a loop of one's own ``(progress, event)``; there it counts from the last call that returned True.
+    Args:
+        interval: A Time, a time string or a number of epochs.
+        save_end_of_training: Save at the end, too. Default: True.
+
+    Returns:
+        A function that returns True whenever ``interval`` has passed.
+
+    Raises:
+        UsageError: It is not an interval.
     """
     text = interval_text(interval)
     if text is None:

@@ -20,12 +20,18 @@ class TrialSaver:
             ...
             saver.report({"loss": loss}, state)
 
-    Ray copies, clones, pauses and deletes them as its schedulers want it. A state that another trial saved brings that
-    one's optimizer: put what ``config`` says over it after ``restore``, ``group["lr"] = config["lr"]``.
+    Ray copies, clones, pauses and deletes them as its schedulers want it. A state that another
+    trial saved brings that one's optimizer: put what ``config`` says over it after ``restore``,
+    ``group["lr"] = config["lr"]``.
     """
 
     def report(self, metrics: Mapping[str, Any], state: object = None) -> None:
-        """``ray.tune.report``, with the state as checkpoint. May not return: the trial was paused or stopped."""
+        """``ray.tune.report``. May not return: the trial was paused or stopped.
+
+        Args:
+            metrics: Values by name.
+            state: Saved as the checkpoint. Default: None, no checkpoint.
+        """
         from ray import tune
 
         if state is None:
@@ -37,7 +43,14 @@ class TrialSaver:
             tune.report(dict(metrics), checkpoint=tune.Checkpoint.from_directory(path))
 
     def restore(self, state: object = None) -> Any:
-        """The checkpoint to continue from, into the state or as a new tree; None if the trial begins."""
+        """The checkpoint to continue from.
+
+        Args:
+            state: Objects to restore into. Default: None, new objects.
+
+        Returns:
+            The tree; None if the trial begins.
+        """
         from ray import tune
 
         found = tune.get_checkpoint()

@@ -11,7 +11,12 @@ REQUEUE_EXIT_CODE = 75  # EX_TEMPFAIL: what was asked for may go well another ti
 
 
 class Preempted(SystemExit):
-    """The job was told to end by SIGTERM or SIGUSR1 and did so; its exit status asks a scheduler to start it again."""
+    """The job was told to end by SIGTERM or SIGUSR1 and did so; its exit status asks a scheduler to
+    start it again.
+
+    Args:
+        message: What has been saved.
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__(REQUEUE_EXIT_CODE)

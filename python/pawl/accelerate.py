@@ -27,9 +27,17 @@ __all__ = ["AcceleratorSaver"]
 
 
 class AcceleratorSaver(HoldsManager):
-    """Saves and restores what an Accelerator has prepared: models, optimizers, schedulers, the scaler, data loaders
-    that keep their own state, registered objects, and the random generators of each process. All processes call it.
-    The options are those of ``CheckpointManager``; ``manager`` is that.
+    """Saves and restores what an Accelerator has prepared: models, optimizers, schedulers, the
+    scaler, data loaders that keep their own state, registered objects, and the random generators of
+    each process. All processes call it. ``manager`` is the run's CheckpointManager.
+
+    Args:
+        accelerator: The Accelerator.
+        root: The run's folder or URL.
+        options: Options of ``CheckpointManager``.
+
+    Raises:
+        UnsupportedError: The models are sharded.
     """
 
     def __init__(self, accelerator: Any, root: str | os.PathLike[str], **options: Any) -> None:
@@ -42,7 +50,11 @@ class AcceleratorSaver(HoldsManager):
         )
 
     def state(self) -> dict[str, Any]:
-        """The tree that is saved."""
+        """The state that is saved.
+
+        Returns:
+            A tree of the prepared objects.
+        """
         a = self._accelerator
         loaders = [loader for loader in a._dataloaders if getattr(loader, "use_stateful_dataloader", False)]
         tree = {
@@ -56,9 +68,24 @@ class AcceleratorSaver(HoldsManager):
         return tree if a.scaler is None else {**tree, "scaler": a.scaler}
 
     def save(self, step: int, **given: Any) -> Ticket | None:
-        """As ``CheckpointManager.save``."""
+        """As ``CheckpointManager.save``.
+
+        Args:
+            step: The training's counter.
+            given: More arguments of it.
+
+        Returns:
+            The ticket; None when no save is due.
+        """
         return self.manager.save(step, self.state(), **given)
 
     def restore(self, **given: Any) -> Restored[Any] | None:
-        """As ``CheckpointManager.restore``, into what was prepared."""
+        """As ``CheckpointManager.restore``, into what was prepared.
+
+        Args:
+            given: Arguments of it.
+
+        Returns:
+            What was restored; None on a fresh run.
+        """
         return self.manager.restore(self.state(), **given)

@@ -27,9 +27,20 @@ def save(
 ) -> None:
     """Saves one checkpoint as the folder ``path``; durable when it returns.
 
-    A path that ends in .pt, .pth or .safetensors (or in one of these and a compression, .pt.zst) and is no folder
-    becomes a single file that other programs read, without metadata. ``compression``: of a folder's files, "zst" or
-    "planes".
+    Args:
+        state: What ``CheckpointManager.save`` takes.
+        path: A folder or a URL. A path that ends in .pt, .pth or .safetensors (or in one of these
+            and a compression, .pt.zst) and is not a folder becomes a single file that other
+            programs read.
+        overwrite: Replace what exists there. Default: False.
+        metadata: A tree of plain values, stored with the checkpoint; not in a single file. Default:
+            None.
+        compression: "zst" or "planes", of a folder's files. Default: None, no compression.
+
+    Raises:
+        ExistsError: Something exists at ``path``, and ``overwrite`` is False.
+        UnsupportedError: The state has a value that cannot be saved; the message gives its path.
+        UsageError: A single file holds no metadata, and its suffix selects the compression.
     """
     if files.is_file_name(_checks.path("path", path)):
         if metadata is not None:
@@ -61,13 +72,24 @@ def load(
     rename: Sequence[tuple[str, str]] | None = None,
     cast: str | Mapping[str, str] | None = None,
 ) -> Any:
-    """Loads one checkpoint: the saved tree with new tensors, or restored into ``state``. ``paths``: globs of leaves.
-    ``rename`` and ``cast`` as in ``CheckpointManager.restore``.
+    """Loads one checkpoint. No code in a file is run.
 
-    ``path`` is a checkpoint's folder, RUN@SELECTOR ("runs/demo@400" is step 400; also ``latest``, ``best``, ``good``,
-    ``id:7`` and names), or what another program wrote: a safetensors file (a dict of tensors, of torch
-    where it is imported and else of NumPy), a file of torch.save, or a folder of torch.distributed.checkpoint. No code
-    in these is run.
+    Args:
+        path: A checkpoint's folder or URL; RUN@SELECTOR ("runs/demo@400" is step 400; also
+            ``latest``, ``best``, ``good``, ``id:7`` and names); or what another program wrote: a
+            safetensors file, a file of torch.save, a folder of torch.distributed.checkpoint.
+        paths: Globs of the values to load. Default: None, everything.
+        state: Objects to restore into. Default: None, new objects.
+        strict: Demand the same tensors and objects on both sides. Default: True.
+        rename, cast: As in ``CheckpointManager.restore``.
+
+    Returns:
+        The saved tree; its tensors are new, or those of ``state``.
+
+    Raises:
+        NotFoundError: There is no such checkpoint; the message names those that exist.
+        CorruptError: It is damaged.
+        MismatchError: ``state`` and the checkpoint do not fit.
     """
     return _read(path, paths, state, strict, _checks.renames(rename), _checks.casts(cast))[0]
 
@@ -156,8 +178,9 @@ def _led_to(place: str) -> tuple[str, str]:
 
 
 def look(place: str, read: Callable[[_pawl.Run], _T]) -> _T:
-    """Opens one checkpoint and reads it. If what RUN/latest or RUN@best led to was deleted, follows it again: by then
-    it leads to a newer one."""
+    """Opens one checkpoint and reads it. If what RUN/latest or RUN@best led to was deleted, follows
+    it again: by then it leads to a newer one.
+    """
     while True:
         before = _led_to(place)
         try:
@@ -214,7 +237,9 @@ def only(run: _pawl.Run, path: str) -> _pawl.Info:
 
 
 def _verify(path: str, name: str) -> None:
-    """Reads every byte of a checkpoint's copy; damage is that of the one it was made from, ``name``."""
+    """Reads every byte of a checkpoint's copy; damage is that of the one it was made from,
+    ``name``.
+    """
     run = _pawl.Run(path, single=True, read_only=True)
     try:
         only(run, path)
@@ -227,11 +252,18 @@ def _verify(path: str, name: str) -> None:
 
 
 class Checkpoint:
-    """One checkpoint: a folder, or a state in memory. It does not change."""
+    """One checkpoint: a folder, or a state in memory. It does not change.
+
+    Args:
+        path: A folder or a URL, or what another program wrote (as ``pawl.load`` takes it). It is
+            read when it is needed. RUN@SELECTOR stands for the checkpoint that it names now.
+    """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """The checkpoint in a folder, by a path or a URL, or in what another program wrote (as load takes it). It is
-        read when it is needed. RUN@SELECTOR stands for the checkpoint that it names now."""
+        """The checkpoint in a folder, by a path or a URL, or in what another program wrote (as load
+        takes it). It is read when it is needed. RUN@SELECTOR stands for the checkpoint that it
+        names now.
+        """
         place = named(_checks.path("path", path)).removeprefix("file://")
         self._path: str | None = place if is_far(place) else os.path.abspath(place)
         self._run: _pawl.Run | None = None
@@ -239,7 +271,18 @@ class Checkpoint:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], *, metadata: Mapping[str, Any] | None = None) -> Checkpoint:
-        """A checkpoint in memory: the values are copied now."""
+        """A checkpoint in memory: the values are copied now.
+
+        Args:
+            data: A dict that is a state.
+            metadata: A dict of plain values. Default: None.
+
+        Returns:
+            The checkpoint.
+
+        Raises:
+            UsageError: ``data`` is not a dict.
+        """
         if not isinstance(data, Mapping):
             raise UsageError(f"from_dict: expected a dict, received {_a(data)}")
         self = cls.__new__(cls)
@@ -251,7 +294,14 @@ class Checkpoint:
 
     @classmethod
     def from_directory(cls, path: str | os.PathLike[str]) -> Checkpoint:
-        """The checkpoint in a folder, of a run or saved by itself."""
+        """The checkpoint in a folder, of a run or saved by itself.
+
+        Args:
+            path: As for the class.
+
+        Returns:
+            The checkpoint; nothing is read yet.
+        """
         return cls(path)
 
     @property
@@ -260,8 +310,16 @@ class Checkpoint:
         return self._path
 
     def to_dict(self) -> dict[str, Any]:
-        """The saved dict with new tensors, and three keys more unless it holds them itself: ``_timestamp`` (seconds
-        since 1970), ``_preprocessor`` (None) and ``_current_checkpoint_id`` (from 0)."""
+        """The saved dict with new tensors.
+
+        Returns:
+            The dict, and three keys more unless it has them: ``_timestamp`` (seconds since 1970),
+            ``_preprocessor`` (None) and ``_current_checkpoint_id`` (from 0).
+
+        Raises:
+            UsageError: The saved state is not a dict.
+            CorruptError: The checkpoint is damaged.
+        """
         state, info, first = self._numbered()
         if not isinstance(state, dict):
             raise UsageError(f"to_dict: the saved state is {_a(state)}, not a dict; pawl.load returns it")
@@ -271,9 +329,18 @@ class Checkpoint:
         return state
 
     def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:
-        """Puts the checkpoint into a folder (a new one if none is named) and returns its path.
+        """Puts the checkpoint into a folder, which appears complete, verified and durable, or not
+        at all.
 
-        The folder must not be there yet, or be empty. It appears complete, verified and durable, or not at all.
+        Args:
+            path: A folder that does not exist yet or is empty. Default: None, a new temporary one.
+
+        Returns:
+            The path of the folder.
+
+        Raises:
+            ExistsError: There is something at ``path``.
+            CorruptError: The checkpoint is damaged.
         """
         target = new_folder(path)
         here = self._here()
@@ -293,8 +360,15 @@ class Checkpoint:
 
     @contextmanager
     def as_directory(self) -> Generator[str, None, None]:
-        """The checkpoint as a folder to read from, for the length of a ``with`` block; a folder of this machine is not
-        copied."""
+        """The checkpoint as a folder to read from, for the length of a ``with`` block; a folder of
+        this machine is not copied.
+
+        Yields:
+            Path of the folder.
+
+        Raises:
+            CorruptError: The checkpoint is damaged.
+        """
         if (here := self._here()) is not None:
             yield here
             return
@@ -302,14 +376,25 @@ class Checkpoint:
             yield self.to_directory(os.path.join(folder, "checkpoint"))
 
     def to_ray(self) -> Any:
-        """As a ``ray.train.Checkpoint`` of the same folder, for ``ray.train.report``; nothing is copied (pawl.ray)."""
+        """A checkpoint for ``ray.train.report``; nothing is copied (pawl.ray).
+
+        Returns:
+            A ``ray.train.Checkpoint`` of the same folder.
+        """
         from .ray import to_ray
 
         return to_ray(self)
 
     def get_metadata(self) -> Any:
-        """The notes on this checkpoint: those set later, else those it was saved with, as they were (a file's
-        ``__metadata__``); {} if there are none."""
+        """The notes on this checkpoint.
+
+        Returns:
+            Those set later, else those it was saved with, as they were (a file's ``__metadata__``);
+            {} if there are none.
+
+        Raises:
+            AccessError: The notes cannot be read for lack of permission.
+        """
         if self._notes is not None:
             return dict(self._notes)
         if self._path is not None:
@@ -326,8 +411,16 @@ class Checkpoint:
         return run.metadata(only(run, "the checkpoint in memory")["id"])
 
     def set_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Replaces the notes on this checkpoint. They are stored in a separate file next to it, as JSON: the checkpoint
-        itself is never changed."""
+        """Replaces the notes on this checkpoint. They are stored in a separate file next to it, as
+        JSON: the checkpoint itself never changes.
+
+        Args:
+            metadata: A dict that JSON can hold.
+
+        Raises:
+            UnsupportedError: It has a value that JSON cannot hold; the message gives its path.
+            UsageError: The checkpoint was written by another program, or is not on this machine.
+        """
         if self._path is None:
             self._notes = json.loads(_as_json(metadata))
             return

@@ -30,6 +30,7 @@ from typing import Any, Self
 
 from . import _checks, _pawl
 from ._composer_load import IgnoreKeys, Path, find_latest, load_checkpoint, text_of
+from ._composer_ranks import latest_for_all, together
 from ._composer_state import (
     composer_imported,
     copied,
@@ -40,7 +41,7 @@ from ._composer_state import (
     timestamp_of,
     translated,
 )
-from ._pawl import BusyError, MismatchError, UnsupportedError, UsageError
+from ._pawl import BusyError, UnsupportedError, UsageError
 from ._periodic import checkpoint_periodically
 from .options import Duration
 from .rank import rank_identify
@@ -70,7 +71,9 @@ def _theirs() -> Any:
 
 @functools.cache
 def _composers(kind: Any) -> Any:
-    """The same class as a subclass of Composer's own saver, which its Trainer and its algorithms look for."""
+    """The same class as a subclass of Composer's own saver, which its Trainer and its algorithms
+    look for.
+    """
     if _theirs() in kind.__mro__:
         return kind
     return type(kind.__name__, (kind, _theirs()), {"__module__": kind.__module__})
@@ -88,25 +91,10 @@ def _scheduler(interval: str, given: Any) -> Callable[[Any, Any], bool]:
     return due[0] if len(due) == 1 else lambda state, event: any(one(state, event) for one in due)
 
 
-def _together(work: Callable[[], object]) -> None:
-    """Does it on every rank, and raises on all of them if it fails on one: else the others would wait for that one."""
-    from composer.utils import dist
-
-    failure = None
-    try:
-        work()
-    except Exception as error:
-        failure = error
-    texts = dist.all_gather_object(None if failure is None else (type(failure).__name__, str(failure)))
-    if failure is not None:
-        raise failure
-    for rank, text in enumerate(texts):
-        if text is not None:
-            raise getattr(_pawl, text[0], _pawl.PawlError)(f"rank {rank}: {text[1]}")
-
-
 class _SavedPath(str):
-    """A path, as Composer's list has them. It unpacks as the ``(timestamp, [paths])`` that Composer documents."""
+    """A path, as Composer's list has them. It unpacks as the ``(timestamp, [paths])`` that Composer
+    documents.
+    """
 
     timestamp: Any
     paths: list[pathlib.Path]
@@ -121,15 +109,29 @@ _in_use: weakref.WeakSet[CheckpointSaver] = weakref.WeakSet()  # in a Trainer of
 class CheckpointSaver:
     """Saves checkpoint files: Composer's callback of that name, with its options and rules.
 
-    Where Composer is imported it is a subclass of its saver, to be given to its Trainer. Everywhere:
-    ``step(progress, state)`` after every batch, and ``close()``. Templates may have {run_name}, {rank}, {local_rank},
-    {world_size}, {local_world_size}, {node_rank}, and but in ``folder`` {epoch}, {batch}, {batch_in_epoch}, {sample},
-    {sample_in_epoch}, {token}, {token_in_epoch}, {total_wct}, {epoch_wct} and {batch_wct}, with formats as {epoch:04d}.
+    Where Composer is imported it is a subclass of its saver, to be given to its Trainer.
+    Everywhere: ``step(progress, state)`` after every batch, and ``close()``. Templates may have
+    {run_name}, {rank}, {local_rank}, {world_size}, {local_world_size}, {node_rank}, and but in
+    ``folder`` {epoch}, {batch}, {batch_in_epoch}, {sample}, {sample_in_epoch}, {token},
+    {token_in_epoch}, {total_wct}, {epoch_wct} and {batch_wct}, with formats as {epoch:04d}.
 
-    ``remote_file_name`` is the URL of a file (``s3://bucket/{run_name}/...``), or in Composer a name for its uploaders.
-    ``weights_only``: of the state only what is at "model", or "state/model". ``ignore_keys``: paths with ``*``, whose
-    branches are left out, or a function that changes the state dict. ``save_interval`` may be a function of
-    ``(state, event)``, in a loop of one's own of ``(progress, event)``.
+    Args:
+        folder, filename, latest_filename: Templates of the folder, of a file, and of the link to
+            the newest one.
+        remote_file_name, latest_remote_file_name: URLs of files (``s3://bucket/{run_name}/...``),
+            or in Composer names for its uploaders.
+        save_interval: A time string, a number of epochs, or a function of ``(state, event)``, in
+            any other loop of ``(progress, event)``. Default: "1ep".
+        overwrite: Write into a folder that has files. Default: False.
+        num_checkpoints_to_keep: Keep the newest N files. Default: -1, all.
+        weights_only: Of the state only what is at "model", or "state/model". Default: False.
+        ignore_keys: Paths with ``*``, whose branches are left out, or a function that changes the
+            state dict.
+        num_concurrent_uploads: Uploads at a time. Default: 1.
+        upload_timeout_in_seconds: Seconds until an upload has failed. Default: 3,600.
+
+    Raises:
+        UsageError: An option is wrong; the message names it.
     """
 
     def __init__(
@@ -205,11 +207,17 @@ class CheckpointSaver:
     # ---- in any loop ----
 
     def step(self, progress: object, state: object, *, event: str | None = None) -> bool:
-        """Saves if a save is due; True if one has begun. Returns when the tensors have been copied.
+        """Saves if a save is due. Returns when the tensors have been copied.
 
-        ``progress``: a mapping with ``run_name`` and counters (epoch, batch, ...; ``fraction`` of the whole training,
-        at whose end there is a save, too), or a Timestamp. ``state``: a tree, or a function that gives one and is only
-        called when a save is due; the path of a folder is packed as this rank's tar file.
+        Args:
+            progress: A mapping with ``run_name`` and counters (epoch, batch, ...; ``fraction`` of
+                the whole training, at whose end there is a save, too), or a Timestamp.
+            state: A tree, or a function that gives one and is only called when a save is due; the
+                path of a folder is packed as this rank's tar file.
+            event: What a function for ``save_interval`` gets. Default: None, from the counters.
+
+        Returns:
+            True if a save has begun.
         """
         now = self._begin(progress)
         if event is None:
@@ -220,11 +228,25 @@ class CheckpointSaver:
         return self._save(now, state)
 
     def save(self, progress: object, state: object) -> bool:
-        """Saves now, due or not."""
+        """Saves now, due or not.
+
+        Args:
+            progress, state: As in ``step``.
+
+        Returns:
+            True if a save has begun.
+        """
         return self._save(self._begin(progress), state)
 
     def wait(self, timeout: Duration | None = None) -> None:
-        """Until all files are durable and uploaded; raises the first error that no call has raised."""
+        """Waits until all files are durable and uploaded.
+
+        Args:
+            timeout: Longest wait, as a duration. Default: None, no limit.
+
+        Raises:
+            PawlError: The first error that no call has raised.
+        """
         if self._saver is not None:
             self._saver.wait(timeout)
 
@@ -258,9 +280,11 @@ class CheckpointSaver:
 
     @property
     def saved_checkpoints(self) -> list[Any]:
-        """The checkpoints that are here, the latest last: ``(timestamp, paths)``, one path, or with a file per rank one
-        for each rank. Waits for saves that are being written. Outside of Composer the timestamp is a dict of counters;
-        in a Trainer each is the path itself, as Composer's, and unpacks so."""
+        """The checkpoints that are here, the latest last: ``(timestamp, paths)``, one path, or with
+        a file per rank one for each rank. Waits for saves that are being written. Outside of
+        Composer the timestamp is a dict of counters; in a Trainer each is the path itself, as
+        Composer's, and unpacks so.
+        """
         if self._saver is not None:
             self._saver.wait_saves()
             self._left = self._saver.saved()
@@ -307,7 +331,7 @@ class CheckpointSaver:
                 "CheckpointSaver: expected full tensors, found sharded states (FSDP with state_dict_type='sharded'); "
                 "choose state_dict_type='full', Composer's own saver, or pawl.CheckpointManager"
             )
-        _together(lambda: self._ready(state, logger))
+        together(lambda: self._ready(state, logger))
 
     def _ready(self, state: Any, logger: Any) -> None:
         """Opens the saver, unless it is."""
@@ -357,7 +381,7 @@ class CheckpointSaver:
 
     def fit_start(self, state: Any, logger: Any) -> None:
         """Event.FIT_START"""
-        _together(lambda: self._start(state, logger))
+        together(lambda: self._start(state, logger))
         self._fits = True
         self.start_batch = state.timestamp.batch
 
@@ -382,14 +406,15 @@ class CheckpointSaver:
     def fit_end(self, state: Any, logger: Any) -> None:
         """Event.FIT_END: the files are there, and others may write into the folder."""
         self._fits = False
-        _together(lambda: self._end(logger))
+        together(lambda: self._end(logger))
 
     def _save_checkpoint(self, state: Any, logger: Any) -> None:
-        """Saves. For the Trainer's ``save_checkpoint_to_save_folder`` it returns when the file is there, as Composer's
-        does; at an event the file is written behind the training."""
+        """Saves. For the Trainer's ``save_checkpoint_to_save_folder`` it returns when the file is
+        there, as Composer's does; at an event the file is written behind the training.
+        """
         self._save_state(state, logger)
         if not self._at_event:
-            _together(lambda: self._settle(logger) if self._fits else self._end(logger))
+            together(lambda: self._settle(logger) if self._fits else self._end(logger))
 
     # ---- inside ----
 
@@ -475,7 +500,7 @@ class CheckpointSaver:
             self._start(state, logger)
             self._save(now, tree, translated)
 
-        _together(write)
+        together(write)
 
     def _settle(self, logger: Any) -> None:
         assert self._saver is not None
@@ -491,7 +516,9 @@ class CheckpointSaver:
             self.close()
 
     def _give_to(self, logger: Any) -> None:
-        """Durable files to Composer's own uploaders, where there are any and the library has no store."""
+        """Durable files to Composer's own uploaders, where there are any and the library has no
+        store.
+        """
         if self._saver is None or self._saver.uploads or not any(_can_upload(one) for one in logger.destinations):
             return
         for seq, _, path, remote, pointer, uploaded, _ in self._saver.saved(True):
@@ -514,8 +541,22 @@ def _can_upload(destination: Any) -> bool:
 
 
 def Trainer(*args: Any, save_folder: Path | None = None, autoresume: bool = False, **options: Any) -> Any:  # noqa: N802
-    """Composer's Trainer with pawl's saver where it would make its own: for ``save_folder`` and the other ``save_...``
-    options. ``autoresume`` continues from the run's latest checkpoint."""
+    """Composer's Trainer with pawl's saver where it would make its own.
+
+    Args:
+        args: Of Composer's Trainer.
+        save_folder: As in Composer's; the other ``save_...`` options are the saver's. Default:
+            None, no saver.
+        autoresume: Continue from the run's latest checkpoint. Default: False.
+        options: Of Composer's Trainer.
+
+    Returns:
+        The Trainer.
+
+    Raises:
+        UsageError: Saving needs a ``save_folder``, and ``autoresume`` a ``run_name`` and a
+            ``latest_filename``.
+    """
     import composer
 
     names = {
@@ -538,47 +579,12 @@ def Trainer(*args: Any, save_folder: Path | None = None, autoresume: bool = Fals
     callbacks = list(callbacks) if isinstance(callbacks, Sequence) else [callbacks]
     options["callbacks"] = [*callbacks, saver]
     with tempfile.TemporaryDirectory() as there:  # the Trainer has loaded when it is made
-        latest = _latest_for_all(options, saver, there) if autoresume else None
+        latest = latest_for_all(options, saver.folder, saver._names, there) if autoresume else None
         if latest is not None:
             if options.get("load_path") is not None:
                 warnings.warn(f"autoresume: {latest} is loaded, not {options['load_path']}", stacklevel=2)
             options["load_path"] = latest
         return composer.Trainer(*args, **options)
-
-
-def _latest_for_all(options: dict[str, Any], saver: CheckpointSaver, there: str) -> str | None:
-    """The file that rank 0 finds is loaded by all ranks: each could find another one."""
-    from composer.utils import dist
-
-    _, remote, latest, latest_remote = saver._names
-    names = (options["run_name"], saver.folder)
-    paths: list[str | None] = []
-    if dist.get_world_size() > 1:
-        dist.initialize_dist(options.get("device"), options.get("dist_timeout", 300.0))  # as the Trainer would
-    found = _of_rank_0(lambda: _pawl.saver_find(*names, latest, latest_remote, remote))
-    if found is not None and "://" not in found:
-        seen = dist.all_gather_object(os.path.isfile(found))
-        if all(seen):
-            return found
-        rank = seen.index(False)
-        here, found = found, _of_rank_0(lambda: _pawl.saver_find(*names, None, latest_remote, remote))
-        if found is None:
-            raise MismatchError(
-                f"autoresume: expected {here} on every rank, found none on rank {rank}; give a folder that every node "
-                "sees, or the URL of a file in remote_file_name"
-            )
-    if found is not None:
-        _together(lambda: paths.append(_pawl.saver_find(*names, latest, latest_remote, remote, found, there)))
-    return paths[0] if paths else None
-
-
-def _of_rank_0(find: Callable[[], str | None]) -> str | None:
-    from composer.utils import dist
-
-    found: list[str | None] = [None]
-    _together(lambda: found.__setitem__(0, find()) if dist.get_global_rank() == 0 else None)
-    dist.broadcast_object_list(found)
-    return found[0]
 
 
 if composer_imported() is not None:

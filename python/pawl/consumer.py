@@ -29,9 +29,18 @@ def _open(root: str, deadline: float | None) -> _pawl.Run:
 
 
 def wait_for_new(root: str | os.PathLike[str], after: int = 0, timeout: Duration | None = None) -> int:
-    """Waits for a checkpoint with an id above ``after`` and returns the id; TimeoutError when none came in time.
+    """Waits for a checkpoint with an id above ``after``. The run need not exist yet.
 
-    The run need not exist yet.
+    Args:
+        root: The run's folder or URL.
+        after: An id. Default: 0, any checkpoint.
+        timeout: Longest wait, as a duration. Default: None, no limit.
+
+    Returns:
+        The id of the newest checkpoint.
+
+    Raises:
+        TimeoutError: None came in time.
     """
     after = _checks.whole("after", after)
     place = _checks.path("root", root)
@@ -49,9 +58,18 @@ def wait_for_new(root: str | os.PathLike[str], after: int = 0, timeout: Duration
 
 @contextmanager
 def hold(root: str | os.PathLike[str], id: int) -> Generator[Checkpoint, None, None]:
-    """Holds a checkpoint for the length of a ``with`` block: no process deletes it meanwhile. Gives the Checkpoint.
+    """Holds a checkpoint for the length of a ``with`` block: no process deletes it meanwhile. A
+    hold ends with the process that made it.
 
-    A hold dies with the process that made it.
+    Args:
+        root: The run's folder or URL.
+        id: Id of the checkpoint.
+
+    Yields:
+        The checkpoint.
+
+    Raises:
+        NotFoundError: It does not exist.
     """
     id = _checks.whole("id", id)
     run = _pawl.Run(_checks.path("root", root), read_only=True)

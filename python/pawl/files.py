@@ -21,16 +21,26 @@ def is_file_name(path: str) -> bool:
 
 
 class FileSaver:
-    """Writes states to single files in the background: what ``torch.save`` does, without holding the training up.
+    """Writes states to single files in the background: what ``torch.save`` does, without holding
+    the training up.
 
-    The name's suffix says the format: ``.pt`` and ``.pth`` for ``torch.load``, ``.safetensors``, each also with that of
-    a compression after it (``x.pt.zst``). ``save`` copies the tensors and returns; a file appears under its name when
-    it is whole and durable, and what was there before stays until then.
+    The name's suffix says the format: ``.pt`` and ``.pth`` for ``torch.load``, ``.safetensors``,
+    each also with that of a compression after it (``x.pt.zst``). ``save`` copies the tensors and
+    returns; a file appears under its name when it is whole and durable, and what was there before
+    stays until then.
+
+    Args:
+        threads: Threads that copy and write. Default: 0, one per core.
+        bandwidth: Limit of writing in bytes per second, as a size. Default: None, no limit.
+
+    Raises:
+        UsageError: One of them is out of range.
     """
 
     def __init__(self, threads: int = 0, bandwidth: int | str | None = None) -> None:
-        """``threads`` that copy and write, 0 = one per core; ``bandwidth`` of writing in bytes per second or as a text
-        such as "20MB"; None = no limit."""
+        """``threads`` that copy and write, 0 = one per core; ``bandwidth`` of writing in bytes per
+        second or as a text such as "20MB"; None = no limit.
+        """
         limit = 0 if bandwidth is None else _checks.size("bandwidth", bandwidth)
         if threads < 0 or (bandwidth is not None and limit == 0):
             raise UsageError(f"FileSaver: expected threads >= 0 and bandwidth > 0, received {threads} and {bandwidth}")
@@ -47,10 +57,20 @@ class FileSaver:
         format: str | None = None,
         level: int = 0,
     ) -> Ticket:
-        """Begins a file and returns when the tensors have been copied; with ``wait`` when it is durable.
+        """Begins a file and returns when the tensors have been copied.
 
-        ``format``: a suffix in place of the name's. ``level`` of compression, 0 = its default. ``raw_pickle``: in .pt
-        files, ``{"$pickle": opcodes}`` stands for the object that these pickle opcodes make.
+        Args:
+            path: Where the file appears; its suffix gives the format.
+            state: What ``pawl.save`` takes.
+            overwrite: Replace a file that exists. Default: True.
+            wait: Return when the file is durable. Default: False.
+            raw_pickle: In .pt files, ``{"$pickle": opcodes}`` stands for the object that these
+                pickle opcodes make. Default: False.
+            format: A suffix in place of the path's. Default: None.
+            level: Level of the compression. Default: 0, the codec's own.
+
+        Returns:
+            The file's ticket.
         """
         ticket = self._files.save(
             _checks.path("path", path), state, overwrite=overwrite, raw_pickle=raw_pickle, format=format, level=level
@@ -60,15 +80,30 @@ class FileSaver:
         return ticket
 
     def wait_until_finished(self, timeout: Duration | None = None) -> None:
-        """Waits until all files begun so far are durable; raises the first error that no call has raised."""
+        """Waits until all files begun so far are durable.
+
+        Args:
+            timeout: Longest wait, as a duration. Default: None, no limit.
+
+        Raises:
+            PawlError: The first error that no call has raised.
+        """
         self._files.wait(timeout)
 
     def check_for_errors(self) -> None:
-        """Raises the first error of the background that no call has raised. Never waits."""
+        """Raises the first error of the background that no call has raised. Never waits.
+
+        Raises:
+            PawlError: That error.
+        """
         self._files.check()
 
     def close(self) -> None:
-        """Waits for what is being written; raises the first error that no call has raised."""
+        """Waits for what is being written.
+
+        Raises:
+            PawlError: The first error that no call has raised.
+        """
         self._files.close()
 
     def __enter__(self) -> FileSaver:

@@ -34,10 +34,18 @@ __all__ = ["AcceleratorSaver", "Saver"]
 
 
 class Saver(TrainerCallback):
-    """Callback of the Trainer: where the Trainer would save by its ``save_strategy`` ("steps" or "epoch"), pawl saves
-    instead, or at ``save_interval`` (``"500ba"`` or ``500`` counts optimizer steps): model, optimizer, scheduler,
-    random generators and the Trainer's own state. If an evaluation is due at that step it comes first, and its metrics
-    go with the checkpoint (``score_attribute="eval_loss"``). The other options are those of ``CheckpointManager``.
+    """Callback of the Trainer: where the Trainer would save by its ``save_strategy`` ("steps" or
+    "epoch"), pawl saves instead: model, optimizer, scheduler, random generators and the Trainer's
+    own state. If an evaluation is due at that step it comes first, and its metrics go with the
+    checkpoint (``score_attribute="eval_loss"``).
+
+    Args:
+        root: The run's folder or URL.
+        save_interval: When to save besides ("500ba" or 500 counts optimizer steps). Default: None.
+        options: Options of ``CheckpointManager``.
+
+    Raises:
+        ImportError: transformers is not installed.
     """
 
     def __init__(self, root: str | os.PathLike[str], *, save_interval: Any = None, **options: Any) -> None:
@@ -52,8 +60,12 @@ class Saver(TrainerCallback):
         self._after = ""  # what a save that is due still waits for
 
     def resume(self) -> str | None:
-        """A folder of the Trainer's own form with the newest valid checkpoint, in temporary space until the training
-        begins; None on a fresh run."""
+        """Writes the newest valid checkpoint in the Trainer's own form, to continue from.
+
+        Returns:
+            A folder in temporary space, which exists until the training begins; None on a fresh
+            run.
+        """
         if (restored := newest(self._root)) is None:
             return None
         state, self._folder = restored.state, tempfile.TemporaryDirectory(prefix="pawl-")

@@ -2,27 +2,51 @@
 """What the command does with checkpoints, as functions: look into them, compare, verify, copy, clean up, repair.
 
 A place is what ``pawl.load`` takes: a checkpoint's folder or URL, or RUN@SELECTOR ("runs/demo@400", "runs/demo@best").
-``progress`` is called with (bytes done, bytes in all) a few times a second and at the end, on the calling thread; an
-exception of it, and Ctrl+C, cancel the work. All errors are ``PawlError``.
+``progress`` is called on the calling thread with what is done and all of it, a few times a second and at the end; an
+exception of it, and Ctrl+C, cancel the work. It counts bytes where bytes are read or written, else checkpoints. All
+errors are ``PawlError``.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from . import _checks, _pawl, checkpoint
+from . import _checks, _options, _pawl, checkpoint
 from ._notebook import Rows
 from ._pawl import NotFoundError, PawlError, UsageError
-from .records import Finding
+from .options import Retention
+from .records import Decision, Finding
+
+__all__ = [
+    "Answer",
+    "Cleaned",
+    "Copied",
+    "Difference",
+    "Repaired",
+    "TensorInfo",
+    "copy",
+    "diff",
+    "doctor",
+    "gc",
+    "prune",
+    "read",
+    "repair",
+    "tree",
+    "verify",
+]
 
 Place = str | os.PathLike[str]
-Progress = Callable[[int, int], object] | None
+Progress = Callable[[int, int], object]
 
+_READ_BYTES = 1 << 26  # between two reports of progress
+_MAX_DEPTH = 32  # levels below a folder of runs
 _CHANGES: tuple[Literal["same", "added", "removed", "changed"], ...] = ("same", "added", "removed", "changed")
 _NUMPY = {
     "F16": "float16",
@@ -35,23 +59,38 @@ _NUMPY = {
 _NUMPY |= {
     f"{letter}{bits}": f"{word}{bits}" for letter, word in (("I", "int"), ("U", "uint")) for bits in (8, 16, 32, 64)
 }
+_WORKS = {"yes": True, "no": False}  # the first word of what was found
 
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """A tensor that was not read. ``dtype`` is as in safetensors ("F32", "BF16"); ``kind`` is "torch", "numpy", …."""
+    """A tensor that was not read.
+
+    Attributes:
+        dtype: As in safetensors: "F32", "BF16".
+        shape: Its extents.
+        kind: What was saved: "torch", "numpy", ….
+        index: Its number in the checkpoint.
+    """
 
     dtype: str
     shape: tuple[int, ...]
     kind: str
-    index: int  # in the checkpoint; for read
+    index: int
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A value that differs: of tensors dtype and shape, else the value as text; None where it does not exist.
+    """A value that differs.
 
-    ``max_abs`` and ``max_rel`` are those of the elements; None unless both are tensors of one dtype and shape.
+    Attributes:
+        path: Its path, as ``tree`` and ``pawl show`` have it.
+        change: "added", "removed" or "changed".
+        was: Of a tensor dtype and shape, else the value as text; None where it does not exist.
+        now: The same of the second checkpoint.
+        max_abs: Largest absolute difference of the elements; None unless both are tensors of one
+            dtype and shape.
+        max_rel: Largest relative difference of the elements; None as ``max_abs``.
     """
 
     path: str
@@ -64,7 +103,16 @@ class Difference:
 
 @dataclass(frozen=True)
 class Copied:
-    """A checkpoint of a run that was copied. ``problem``: why it was not, "" if it was."""
+    """A checkpoint of a run that was copied.
+
+    Attributes:
+        id: Its id.
+        name: Name of its folder.
+        nbytes: Bytes of its files.
+        was_there: Whether the target had it already.
+        sent_bytes: Bytes that were sent.
+        problem: Why it was not copied; "" if it was.
+    """
 
     id: int
     name: str
@@ -76,7 +124,12 @@ class Copied:
 
 @dataclass(frozen=True)
 class Cleaned:
-    """What was removed, or would be."""
+    """What was removed, or would be.
+
+    Attributes:
+        count: Number of files and folders.
+        nbytes: Bytes that were freed.
+    """
 
     count: int
     nbytes: int
@@ -84,10 +137,30 @@ class Cleaned:
 
 @dataclass(frozen=True)
 class Repaired:
-    """A checkpoint whose manifest was rebuilt, or could be; ``problem``: why it cannot be, "" if it can."""
+    """A checkpoint whose manifest was rebuilt, or could be.
+
+    Attributes:
+        name: Name of its folder.
+        problem: Why it cannot be repaired; "" if it can.
+    """
 
     name: str
     problem: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What ``doctor`` has found.
+
+    Attributes:
+        about: What was tried: "hard links", "free space", ….
+        found: The result as text: "yes", "no: ...", "252.0 GiB".
+        works: True or False of what works or does not; None of other facts.
+    """
+
+    about: str
+    found: str
+    works: bool | None
 
 
 @contextlib.contextmanager
@@ -113,30 +186,72 @@ def _opened(place: str) -> Iterator[tuple[_pawl.Run, int]]:
 
 
 @contextlib.contextmanager
-def _edited(place: Place, *, read_only: bool = False) -> Iterator[_pawl.Run]:
-    run = _pawl.Run(_checks.path("run", place), read_only=read_only, maintenance=True)
+def _edited(place: Place, *, read_only: bool = False, **options: Any) -> Iterator[_pawl.Run]:
+    run = _options.open_run(_checks.path("run", place), {"read_only": read_only, "maintenance": True, **options})
     try:
         yield run
     finally:
         run.close()
 
 
-def tree(place: Place) -> Any:
-    """The state of a checkpoint without its tensors, each of which is a ``TensorInfo``. Reads the manifest only.
+def _runs(text: str) -> list[str] | None:
+    """The runs at a place: itself, or those below a folder; None if it names a checkpoint."""
+    if _pawl.split_address(text)[1] is not None:
+        return None
+    kind = _pawl.kind_of(text)
+    if kind == 1:
+        return [text]
+    top = text.removeprefix("file://")
+    if kind == 2 or not os.path.isdir(top):
+        return None
+    found = []
+    for folder, below, files in os.walk(top):
+        if "run.json" in files or os.path.relpath(folder, top).count(os.sep) >= _MAX_DEPTH:
+            below.clear()
+        if "run.json" in files:
+            found.append(folder)
+    return sorted(found, key=_checks.natural) or None
+
+
+def _describe(run: _pawl.Run, id: int) -> Any:
+    return run.describe(f"id:{id}", lambda index, kind, dtype, shape, _: TensorInfo(dtype, shape, kind, index))[0]
+
+
+def tree(place: Place, *, progress: Progress | None = None) -> Any:
+    """The state of a checkpoint without its tensors, each of which is a ``TensorInfo``. Reads
+    manifests only.
 
     Args:
-        place: the checkpoint.
+        place: A checkpoint; or a run, or a folder of runs.
+        progress: Called with the number of checkpoints done and of all.
 
     Returns:
-        dicts, lists, tuples and plain values as they were saved.
+        Dicts, lists, tuples and plain values as they were saved. Of a run, a dict of such trees by
+        step; of a folder of runs, a dict of those by the runs' paths in it.
 
     Raises:
-        NotFoundError: there is no such checkpoint.
-        CorruptError: its manifest is damaged.
+        NotFoundError: There is no checkpoint.
+        CorruptError: A manifest is damaged.
     """
-    with _opened(_checks.path("place", place)) as (run, id):
-        found = run.describe(f"id:{id}", lambda index, kind, dtype, shape, _: TensorInfo(dtype, shape, kind, index))
-        return found[0]
+    text = _checks.path("place", place)
+    runs = _runs(text)
+    report = progress or (lambda done, total: None)
+    if runs is None:
+        with _opened(text) as (run, id):
+            found = _describe(run, id)
+        report(1, 1)
+        return found
+    trees: dict[str, dict[int, Any]] = {}
+    with contextlib.ExitStack() as stack:
+        opened = {root: stack.enter_context(_edited(root, read_only=True)) for root in runs}
+        todo = [(root, info) for root, run in opened.items() for info in run.list()]
+        for done, (root, info) in enumerate(todo):
+            report(done, len(todo))
+            trees.setdefault(root, {})[info["step"]] = _describe(opened[root], info["id"])
+        report(len(todo), len(todo))
+    if runs == [text]:
+        return trees.get(text, {})
+    return {os.path.relpath(root, text.removeprefix("file://")): trees.get(root, {}) for root in runs}
 
 
 def _find(found: Any, path: str) -> TensorInfo:
@@ -150,14 +265,16 @@ def _find(found: Any, path: str) -> TensorInfo:
             names = ", ".join(map(str, list(found)[:10])) if isinstance(found, dict) else f"{type(found).__name__}"
             raise NotFoundError(f"'{path}': no '{key}'; there is: {names}")
     if not isinstance(found, TensorInfo):
-        raise UsageError(f"'{path}' is no tensor; pawl.tree shows what there is")
+        raise UsageError(f"'{path}' is not a tensor; pawl.tree shows what there is")
     return found
 
 
 def _box(
     path: str, shape: tuple[int, ...], index: Sequence[slice | int] | slice | int
 ) -> tuple[list[int], list[int], list[int]]:
-    """Offsets and extents in the tensor, and the shape of the result, which lacks the dimensions with a number."""
+    """Offsets and extents in the tensor, and the shape of the result, which lacks the dimensions
+    with a number.
+    """
     given = list(index) if isinstance(index, Sequence) else [index]
     if len(given) > len(shape):
         raise UsageError(f"'{path}' has {len(shape)} dimensions, received {len(given)} indices")
@@ -190,30 +307,49 @@ def _empty(info: TensorInfo, extents: list[int]) -> Any:
     return numpy.empty(extents, dtype=_NUMPY[info.dtype])
 
 
-def read(place: Place, path: str, index: Sequence[slice | int] | slice | int = ()) -> Any:
+def _read_rows(run: _pawl.Run, id: int, tensor: int, offsets: list[int], target: Any, progress: Progress) -> None:
+    """Reads a box some rows at a time, to report the progress between them."""
+    n, total = target.shape[0], target.nbytes
+    rows = max(1, _READ_BYTES * n // total)
+    for first in range(0, n, rows):
+        part = target[first : first + rows]
+        run.read(f"id:{id}", [(tensor, (offsets[0] + first, *offsets[1:]), part)])
+        progress(min(first + rows, n) * (total // n), total)
+
+
+def read(
+    place: Place,
+    path: str,
+    index: Sequence[slice | int] | slice | int = (),
+    *,
+    progress: Progress | None = None,
+) -> Any:
     """One tensor of a checkpoint, or a part of it. Memory: the result, and a few blocks.
 
     Args:
-        place: the checkpoint.
-        path: of the tensor, as ``tree`` and ``pawl show`` have it: "model/layers.0.weight".
-        index: a number or a slice of step 1 for each dimension, from the first; () = all of it.
+        place: The checkpoint.
+        path: Path of the tensor, as ``tree`` and ``pawl show`` have it: "model/layers.0.weight".
+        index: A number or a slice of step 1 for each dimension, from the first. Default: (), all of
+            it.
+        progress: Called with the bytes done and all bytes of the result.
 
     Returns:
-        an array of torch, or of NumPy for what was saved from NumPy and the like; checked against its checksums.
+        A tensor of torch, or a NumPy array of what was saved from NumPy and the like; checked
+        against its checksums.
 
     Raises:
-        NotFoundError: no such checkpoint or tensor.
-        UsageError: the index does not fit.
-        CorruptError: the bytes are damaged.
+        NotFoundError: There is no such checkpoint or tensor.
+        UsageError: The index does not fit.
+        CorruptError: The bytes are damaged.
     """
     with _opened(_checks.path("place", place)) as (run, id):
-        selector = f"id:{id}"
-        found, *_ = run.describe(selector, lambda index, kind, dtype, shape, _: TensorInfo(dtype, shape, kind, index))
-        info = _find(found, path)
+        info = _find(_describe(run, id), path)
         offsets, extents, shape = _box(path, info.shape, index)
         target = _empty(info, extents)
-        if 0 not in extents:
-            run.read(selector, [(info.index, tuple(offsets), target)])
+        if progress is not None and extents and 0 not in extents:
+            _read_rows(run, id, info.index, offsets, target, progress)
+        elif 0 not in extents:
+            run.read(f"id:{id}", [(info.index, tuple(offsets), target)])
         return target.reshape(tuple(shape)) if len(shape) != len(extents) else target
 
 
@@ -221,20 +357,21 @@ def _number(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
-def diff(a: Place, b: Place, *, progress: Progress = None) -> Rows[Difference]:
-    """What changed from checkpoint ``a`` to ``b``, in the order of paths. Tensors are streamed and verified.
+def diff(a: Place, b: Place, *, progress: Progress | None = None) -> Rows[Difference]:
+    """What changed from checkpoint ``a`` to ``b``, in the order of paths. Tensors are streamed and
+    verified.
 
     Args:
-        a: a checkpoint.
-        b: another one, maybe of another run.
-        progress: see the module.
+        a: A checkpoint.
+        b: Another one, maybe of another run.
+        progress: Called with the bytes done and all bytes.
 
     Returns:
-        what differs; [] if they are equal bit for bit.
+        What differs; [] if they are equal bit for bit.
 
     Raises:
-        NotFoundError: one does not exist.
-        CorruptError: one is damaged.
+        NotFoundError: One does not exist.
+        CorruptError: One is damaged.
     """
     with _opened(_checks.path("a", a)) as (first, id), _opened(_checks.path("b", b)) as (second, other):
         rows = first.diff(id, second, other, progress)
@@ -244,110 +381,210 @@ def diff(a: Place, b: Place, *, progress: Progress = None) -> Rows[Difference]:
     )
 
 
-def verify(place: Place, *, progress: Progress = None) -> Rows[Finding]:
-    """Reads every byte of a checkpoint, or of all checkpoints of a run, and compares it with its checksum.
+class _Sum:
+    """Progress over several works: each begins with what the ones before it have done."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
+        self._before, self._last = 0, 0
+
+    def __call__(self, done: int, total: int) -> None:
+        self._last = self._before + done
+        if self._progress is not None:
+            self._progress(self._last, self._before + total)
+
+    def next(self) -> None:
+        """The next work begins."""
+        self._before = self._last
+
+
+def verify(place: Place, *, progress: Progress | None = None) -> Rows[Finding]:
+    """Reads every byte and compares it with its checksum.
 
     Args:
-        place: a checkpoint or a run.
-        progress: see the module.
+        place: A checkpoint; or a run, or a folder of runs, of which all checkpoints are verified.
+        progress: Called with the bytes done and all bytes. Of several runs, those of the next ones
+            are not counted yet.
 
     Returns:
-        the damage; [] if every byte is as it was written.
+        The damage; [] if every byte is as it was written.
 
     Raises:
-        NotFoundError: there is neither.
+        NotFoundError: There is no checkpoint.
     """
     text = _checks.path("place", place)
-    if _pawl.split_address(text)[1] is None and _pawl.kind_of(text) == 1:
-        with _edited(text, read_only=True) as run:
-            return Rows(Finding(**found) for found in run.verify(0, progress))
-    with _opened(text) as (run, id):
-        return Rows(Finding(**found) for found in run.verify(id, progress))
+    runs = _runs(text)
+    if runs is None:
+        with _opened(text) as (run, id):
+            return Rows(Finding(**row, root=run.root or "") for row in run.verify(id, progress))
+    found: Rows[Finding] = Rows()
+    sums = _Sum(progress)
+    for root in runs:
+        with _edited(root, read_only=True) as run:
+            found += [Finding(**row, root=run.root or "") for row in run.verify(0, sums)]
+        sums.next()
+    return found
 
 
-def copy(place: Place, to: Place, *, progress: Progress = None) -> list[Copied]:
-    """Copies a checkpoint or a complete run to a path or URL. Every byte is verified; a repeated call resumes.
+def copy(place: Place, to: Place, *, progress: Progress | None = None) -> Rows[Copied]:
+    """Copies a checkpoint or a complete run to a path or URL. Every byte is verified; a repeated
+    call resumes.
 
     Args:
-        place: a checkpoint, which becomes one of its own; or a run, which is updated if it is there.
-        to: a path or URL.
-        progress: see the module.
+        place: A checkpoint, which becomes a single one; or a run, which is updated if it exists
+            there.
+        to: A path or URL.
+        progress: Called with the bytes done and all bytes.
 
     Returns:
-        of a run, what happened to each checkpoint; else [].
+        Of a run, what happened to each checkpoint; else [].
 
     Raises:
-        ExistsError: something else is at ``to``.
-        CorruptError: the checkpoint is damaged.
-        ConflictError: the target has another checkpoint with this id.
+        ExistsError: Something else is at ``to``.
+        CorruptError: The checkpoint is damaged.
+        ConflictError: The target has another checkpoint with this id.
     """
     text, target = _checks.path("place", place), _checks.path("to", to)
     if _pawl.split_address(text)[1] is None and _pawl.kind_of(text) == 1:
         with _edited(text, read_only=True) as run:
-            return [Copied(*row) for row in run.copy(None, target, progress)]
+            return Rows(Copied(*row) for row in run.copy(None, target, progress))
     with _opened(text) as (run, id):
         run.copy(id, target, progress)
-        return []
+        return Rows()
 
 
-def gc(run: Place, *, dry_run: bool = False) -> Cleaned:
+def _count_removed(run: _pawl.Run, progress: Progress, total: int) -> Progress:
+    """Reports the checkpoints whose deletion the run has noted."""
+    done = 0
+
+    def report(_done: int, _total: int) -> None:
+        nonlocal done
+        while (text := run.event()) is not None:
+            done += json.loads(text)["what"] == "remove"
+        progress(done, total)
+
+    return report
+
+
+def _check_scores(run: _pawl.Run, names: Sequence[str]) -> None:
+    known = {name for info in run.list() for name in info["metrics"]}
+    for name in names:
+        if name not in known:
+            there = ", ".join(sorted(known)) or "there are none"
+            raise UsageError(f"{run.root}: no checkpoint has the metric '{name}' (expected one of: {there})")
+
+
+def prune(
+    run: Place,
+    *,
+    num_to_keep: int | None = None,
+    score_attribute: str | Sequence[str] | None = None,
+    score_order: Literal["max", "min"] | Sequence[Literal["max", "min"]] = "max",
+    retention: Retention | None = None,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> Rows[Decision]:
+    """Deletes the checkpoints of a run that no rule keeps. Pinned and held ones always stay.
+
+    Args:
+        run: Its folder or URL; no training may have it open.
+        num_to_keep: Keep the newest N, or with ``score_attribute`` the best N and the latest.
+            Default: None.
+        score_attribute: Name of a metric, or several, compared in this order. Default: None.
+        score_order: "max" or "min", for all score attributes or for each. Default: "max".
+        retention: More rules. Default: None.
+        dry_run: Only decide. Default: False.
+        progress: Called with the number of checkpoints deleted and of those to delete.
+
+    Returns:
+        A decision for each checkpoint, oldest first.
+
+    Raises:
+        UsageError: There is no rule, or no checkpoint has the metric.
+        BusyError: A training has the run open.
+    """
+    if num_to_keep is None and retention is None:
+        raise UsageError("prune: no rule was given, expected num_to_keep or retention=pawl.Retention(...)")
+    if num_to_keep == 0:
+        raise UsageError("prune: num_to_keep must be 1 or more; pawl.Retention has other rules")
+    rules = _options.retention(num_to_keep, score_attribute, score_order, retention)
+    with _edited(run, read_only=dry_run, **rules) as opened:
+        _check_scores(opened, rules["retention.score_attributes"])
+        rows = opened.prune(True)
+        report = _count_removed(opened, progress, sum(not keep for _, keep, _ in rows)) if progress else None
+        if not dry_run:
+            rows = opened.prune(False, report)
+        return Rows(Decision(*row) for row in rows)
+
+
+def gc(run: Place, *, dry_run: bool = False, progress: Progress | None = None) -> Cleaned:
     """Removes what crashes left behind in a run.
 
     Args:
-        run: its folder or URL; no training may have it open.
-        dry_run: change nothing.
+        run: Its folder or URL; no training may have it open.
+        dry_run: Change nothing. Default: False.
+        progress: Called with the bytes freed and all bytes to free.
 
     Returns:
-        how much.
+        How much.
 
     Raises:
-        BusyError: a training has it open.
+        BusyError: A training has it open.
     """
     with _edited(run, read_only=True) as opened:
         before = Cleaned(*opened.gc(True))
     if dry_run:
         return before
-    with _edited(run) as opened:  # opening it cleans up, too
-        opened.gc(False)
-        after = Cleaned(*opened.gc(True))
-    return Cleaned(max(before.count - after.count, 0), max(before.nbytes - after.nbytes, 0))
+    report = None if progress is None else lambda done, _total: progress(min(done, before.nbytes), before.nbytes)
+    with _edited(run) as opened:
+        return Cleaned(*opened.gc(False, report))
 
 
-def repair(run: Place, *, dry_run: bool = False) -> list[Repaired]:
+def repair(run: Place, *, dry_run: bool = False, progress: Progress | None = None) -> Rows[Repaired]:
     """Rebuilds lost and damaged manifests from the files of tensors.
 
     Args:
-        run: its folder or URL; no training may have it open.
-        dry_run: only find out what would work.
+        run: Its folder or URL; no training may have it open.
+        dry_run: Only find out what would work. Default: False.
+        progress: Called with the bytes read and all bytes of the checkpoints so far.
 
     Returns:
-        the checkpoints whose manifest is damaged, each with what happened.
+        The checkpoints whose manifest is damaged, each with what happened.
 
     Raises:
-        BusyError: a training has it open.
+        BusyError: A training has it open.
     """
-    done = []
+    done: Rows[Repaired] = Rows()
+    sums = _Sum(progress)
     with _edited(run, read_only=dry_run) as opened:
         for info in [info for info in opened.list(True) if info["bad"] and not info["denied"]]:
             problem = ""
             try:
-                opened.repair(info["name"], dry_run)
+                opened.repair(info["name"], dry_run, sums)
+            except _pawl.CancelledError:
+                raise
             except PawlError as error:
                 problem = str(error)
+            sums.next()
             done.append(Repaired(info["name"], problem))
     return done
 
 
-def doctor(place: Place) -> dict[str, str]:
+def doctor(place: Place, *, progress: Progress | None = None) -> Rows[Answer]:
     """Tries what saves rely on in a folder or a store.
 
     Args:
-        place: a folder or a URL.
+        place: A folder or a URL.
+        progress: Called with (0, 1) a few times a second, and with (1, 1) at the end.
 
     Returns:
-        what was found, by what was tried.
+        What was found.
 
     Raises:
-        NotFoundError: there is no such folder.
+        NotFoundError: There is no such folder.
     """
-    return _pawl.doctor(_checks.path("place", place))
+    report = None if progress is None else lambda _done, _total: progress(0, 1)
+    found = _pawl.doctor(_checks.path("place", place), report)
+    if progress is not None:
+        progress(1, 1)
+    return Rows(Answer(about, text, _WORKS.get(re.split(r"\W", text, maxsplit=1)[0])) for about, text in found.items())

@@ -29,8 +29,16 @@ Box = tuple[tuple[int, int], ...]  # begin and end in each dimension
 
 
 def shards(tree: Any, *, empty: bool = False) -> Any:
-    """The tree with what this process holds of each array, in its own memory: a ``pawl.Shard`` of a NumPy array, or a
-    NumPy array where that is the whole. ``empty``: memory only, to restore into."""
+    """The tree with what this process holds of each array, in its own memory.
+
+    Args:
+        tree: A tree with arrays of JAX.
+        empty: Memory only, to restore into. Default: False.
+
+    Returns:
+        The tree with a ``pawl.Shard`` of a NumPy array, or a NumPy array where that is the complete
+        one.
+    """
     leaves = [leaf for leaf in jax.tree.leaves(tree) if isinstance(leaf, jax.Array)]
     for leaf in () if empty else leaves:
         leaf.copy_to_host_async()
@@ -38,7 +46,15 @@ def shards(tree: Any, *, empty: bool = False) -> Any:
 
 
 def arrays(tree: Any, like: Any) -> Any:
-    """The tree that ``shards`` made (and a restore has filled), as arrays with the shardings of those in ``like``."""
+    """The tree that ``shards`` made (and a restore has filled), as arrays of JAX.
+
+    Args:
+        tree: What ``shards`` returned.
+        like: A tree with arrays that have the wanted shardings.
+
+    Returns:
+        The tree with arrays.
+    """
     return jax.tree.map(lambda old, new: _to_devices(new, old) if isinstance(old, jax.Array) else new, like, tree)
 
 

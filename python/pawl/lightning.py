@@ -37,11 +37,13 @@ __all__ = ["CheckpointIO", "Saver"]
 
 
 class CheckpointIO(_CheckpointIO):
-    """Plugin of the Trainer: each checkpoint is a folder of pawl's at the path that Lightning names.
+    """Plugin of the Trainer: each checkpoint is a folder of pawl's at the path that Lightning
+    names.
 
-    ``save_checkpoint`` returns when the state has been copied; one save is under way at a time, and an error of the
-    background is raised by the next call. What Lightning removes goes once the checkpoint after it is durable.
-    Loading takes these folders, a run's folder or URL (its newest valid checkpoint), and files of Lightning's own.
+    ``save_checkpoint`` returns when the state has been copied; one save is under way at a time, and
+    an error of the background is raised by the next call. What Lightning removes goes once the
+    checkpoint after it is durable. Loading takes these folders, a run's folder or URL (its newest
+    valid checkpoint), and files of Lightning's own.
     """
 
     def __init__(self) -> None:
@@ -59,7 +61,20 @@ class CheckpointIO(_CheckpointIO):
         self._run.save(int(checkpoint.get("global_step", 0)), checkpoint)
 
     def load_checkpoint(self, path: Any, map_location: Any | None = None, weights_only: bool | None = None) -> Any:
-        """Nothing that pawl has written can run code, so that ``weights_only`` is always kept."""
+        """Loads a checkpoint. Nothing that pawl has written can run code, so ``weights_only`` is
+        always kept.
+
+        Args:
+            path: A folder of pawl's, a run (its newest valid checkpoint), or a file of Lightning's
+                own.
+            map_location, weights_only: For files of Lightning's own.
+
+        Returns:
+            The dict that Lightning saved.
+
+        Raises:
+            NotFoundError: There is no checkpoint.
+        """
         self.wait()
         place = _checks.path("path", path)
         if os.path.isfile(place) or is_foreign(place):
@@ -97,11 +112,15 @@ class CheckpointIO(_CheckpointIO):
 
 
 class Saver(Callback):
-    """Callback: saves the complete state of the training into a run, and the random generators with it.
+    """Callback: saves the complete state of the training into a run, and the random generators with
+    it. On SIGTERM, as Lightning sees it, the state is saved once more. ``metrics`` are the
+    Trainer's.
 
-    ``save_interval`` counts batches (``"500ba"`` or ``500``: optimizer steps) and epochs (``"1ep"``: after each epoch,
-    validation included); ``metrics`` are the Trainer's. On SIGTERM, as Lightning sees it, the state is saved once more.
-    The other options are those of ``CheckpointManager``.
+    Args:
+        root: The run's folder or URL.
+        save_interval: Counts batches ("500ba" or 500: optimizer steps) or epochs ("1ep": after each
+            epoch, validation included). Default: "1ep".
+        options: Options of ``CheckpointManager``.
     """
 
     def __init__(self, root: str | os.PathLike[str], *, save_interval: str | int = "1ep", **options: Any) -> None:
@@ -111,7 +130,11 @@ class Saver(Callback):
         self._saved = -1
 
     def ckpt_path(self) -> str | None:
-        """What ``fit`` resumes from with the plugin ``CheckpointIO``: the run if it holds a checkpoint, else None."""
+        """What ``fit`` resumes from with the plugin ``CheckpointIO``.
+
+        Returns:
+            The run if it holds a checkpoint, else None.
+        """
         try:
             with CheckpointManager(self._root, read_only=True, ranks=Ranks(rank=0, world_size=1)) as manager:
                 return self._root if manager.checkpoints(with_bad=True) else None

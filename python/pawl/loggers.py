@@ -49,7 +49,12 @@ def _log_of(logger: Any) -> Log:
 
 
 class Scalars:
-    """What the manager hands on to the loggers."""
+    """What the manager hands on to the loggers.
+
+    Args:
+        loggers: One logger, or a list: each has ``add_scalar``, ``log_metrics`` or ``log``, or is a
+            function.
+    """
 
     def __init__(self, loggers: Any) -> None:
         several = isinstance(loggers, Sequence) and not isinstance(loggers, str)
@@ -57,12 +62,22 @@ class Scalars:
         self._running: list[tuple[Ticket, int]] = []
 
     def saved(self, ticket: Ticket, step: int) -> None:
-        """A save has begun."""
+        """A save has begun.
+
+        Args:
+            ticket: Its ticket.
+            step: Its step.
+        """
         self._running.append((ticket, step))
         self.flush()
 
     def metrics(self, metrics: Mapping[str, object] | None, step: int) -> None:
-        """What of these is a number."""
+        """Logs those of the metrics that are numbers.
+
+        Args:
+            metrics: Values by name, or None.
+            step: Their step.
+        """
         numbers = {n: _metrics.as_float(v) for n, v in (metrics or {}).items() if isinstance(v, int | float)}
         if numbers:
             self.log(numbers, step)
@@ -80,13 +95,25 @@ class Scalars:
                 self.log(dict(zip(_SCALARS, values, strict=True)), step)
 
     def log(self, scalars: Mapping[str, float], step: int) -> None:
+        """Gives scalars to every logger.
+
+        Args:
+            scalars: Numbers by name.
+            step: Their step.
+        """
         for log in self._logs:
             log(scalars, step)
 
 
 class PrometheusFile:
-    """A file in Prometheus' text form, for the textfile collector of node_exporter: the last checkpoint's step, time
-    and cost, how many there were, and the last metrics. It is replaced atomically. ``labels`` are on every line."""
+    """A file in Prometheus' text form, for the textfile collector of node_exporter: the last
+    checkpoint's step, time and cost, how many there were, and the last metrics. It is replaced
+    atomically.
+
+    Args:
+        path: The file.
+        labels: Labels of every line.
+    """
 
     def __init__(self, path: str | os.PathLike[str], **labels: str) -> None:
         self._path = _checks.path("path", path)
@@ -97,6 +124,12 @@ class PrometheusFile:
         self._n = 0
 
     def log_metrics(self, scalars: Mapping[str, float], step: int) -> None:
+        """Takes scalars and replaces the file.
+
+        Args:
+            scalars: Numbers by name.
+            step: Their step.
+        """
         if _SCALARS[0] in scalars:
             self._n += 1
             kinds = {name: ("gauge", scalars[name]) for name in _SCALARS}

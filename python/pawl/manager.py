@@ -3,21 +3,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import html
 import os
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypedDict, Unpack, cast, overload
 
 from . import _checks, _events, _options, _pawl, _reports, _signals, loggers
+from ._contents import Contents
 from ._names import explained
-from ._notebook import Rows
 from ._pawl import NotFoundError, Ticket, UsageError
-from .checkpoint import Checkpoint, of_run
 from .options import IO, Duration, Interval, Mirror, Naming, Packs, Ranks, Retention, Staging, Timeouts, Uploads
-from .records import CheckpointInfo, Decision, Event, Finding, Restored, T, checkpoint_info
+from .records import Event, Restored, T
 
 _RANK_VALUES = {"strict": 0, "drop": 1, "wrap": 2}
 
@@ -66,13 +64,15 @@ class _Options(TypedDict, total=False):
 
 
 @explained
-class CheckpointManager(Generic[Saved]):
+class CheckpointManager(Contents, Generic[Saved]):
     """Saves, keeps and restores the checkpoints of one run in one folder.
 
-    With no rule everything is kept. ``num_to_keep=N`` keeps the newest N, or with ``score_attribute`` the best N and
-    the latest as well, so that a resume never loses progress. ``pawl.Retention`` adds rules.
+    With no rule everything is kept. ``num_to_keep=N`` keeps the newest N, or with
+    ``score_attribute`` the best N and the latest as well, so that a resume never loses progress.
+    ``pawl.Retention`` adds rules.
 
-    With ``save_interval``, ``save`` may be called at every step; it returns None when no save is due.
+    With ``save_interval``, ``save`` may be called at every step; it returns None when no save is
+    due.
     """
 
     @overload
@@ -127,31 +127,35 @@ class CheckpointManager(Generic[Saved]):
 
         Args:
             root: A path, ``file://path``, ``mem:``, or a URL (docs/how-to/stores.md).
-            num_to_keep: Keep the newest N, or with ``score_attribute`` the best N and the latest. 0 writes nothing and
-                keeps the newest in memory. Default: None, everything is kept.
+            num_to_keep: Keep the newest N, or with ``score_attribute`` the best N and the latest. 0
+                writes nothing and keeps the newest in memory. Default: None, everything is kept.
             score_attribute: Name of a metric, or several, compared in this order. Default: None.
             score_order: "max" or "min", for all score attributes or for each. Default: "max".
-            save_interval: When a save is due: a time string ("1ep", "500ba", "5min", "0.25dur", "auto"), a number of
-                steps, or a function of the step. Default: None, at every call.
-            mirrors: Paths, URLs or ``pawl.Mirror`` to which checkpoints are copied in the background
-                (docs/how-to/mirrors.md).
-            compression: "zst", "planes" or "auto" (docs/how-to/compression.md). Default: None, no compression.
-            on_busy: What ``save`` does while another save is written: "wait"; "skip" returns None; "replace" copies the
-                state and drops a copy that still waits. Default: "wait".
-            nonfinite: What ``save`` does with NaN and Inf: "accept", "flag" the checkpoint, or "refuse". Default:
-                "accept".
+            save_interval: When a save is due: a time string ("1ep", "500ba", "5min", "0.25dur",
+                "auto"), a number of steps, or a function of the step. Default: None, at every call.
+            mirrors: Paths, URLs or ``pawl.Mirror`` to which checkpoints are copied in the
+                background (docs/how-to/mirrors.md).
+            compression: "zst", "planes" or "auto" (docs/how-to/compression.md). Default: None, no
+                compression.
+            on_busy: What ``save`` does while another save is written: "wait"; "skip" returns None;
+                "replace" copies the state and drops a copy that still waits. Default: "wait".
+            nonfinite: What ``save`` does with NaN and Inf: "accept", "flag" the checkpoint, or
+                "refuse". Default: "accept".
             read_only: Take no lease, and write only holds, pins and scores. Default: False.
             overwrite: Use a folder that holds another run. Default: False.
-            signals: Watch SIGTERM and SIGUSR1 for ``preempted``. Default: None, from the first look at it.
-            save_on_exception: When the ``with`` block ends by an exception, save the state as it is then, if the last
-                ``save`` has saved nothing (docs/reference/python.md). Default: False.
+            signals: Watch SIGTERM and SIGUSR1 for ``preempted``. Default: None, from the first look
+                at it.
+            save_on_exception: When the ``with`` block ends by an exception, save the state as it is
+                then, if the last ``save`` has saved nothing (docs/reference/python.md). Default:
+                False.
             logger: Where metrics and the cost of each checkpoint go (pawl.loggers). Default: None.
-            on_durable: Called with a ``pawl.Event`` once a checkpoint is durable. As all hooks it is called on the
-                caller's thread, by the next call of the manager or by ``poll``.
+            on_durable: Called with a ``pawl.Event`` once a checkpoint is durable. As all hooks it
+                is called on the caller's thread, by the next call of the manager or by ``poll``.
             on_uploaded: Called with a ``pawl.Event`` once a mirror has a checkpoint.
-            on_deleted: Called with a ``pawl.Event`` once a checkpoint was deleted; it has the reason.
-            on_error: Called with a ``pawl.Event`` when a save or an upload fails in the background. The error is
-                raised by a later call as well.
+            on_deleted: Called with a ``pawl.Event`` once a checkpoint was deleted; it has the
+                reason.
+            on_error: Called with a ``pawl.Event`` when a save or an upload fails in the background.
+                The error is raised by a later call as well.
             retention: More rules of what to keep.
             uploads: How checkpoints reach the mirrors.
             staging: How tensors get from the caller to the threads that write.
@@ -201,8 +205,13 @@ class CheckpointManager(Generic[Saved]):
     # ---- saving ----
 
     def prepare(self, state: object) -> None:
-        """Readies the memory that saves of ``state`` will use, in the background, so that the first save is as fast as
-        later ones. ``restore`` does this by itself. Returns at once; a save may come at any time."""
+        """Readies the memory that saves of ``state`` will use, in the background, so that the first
+        save is as fast as later ones. ``restore`` does this by itself. Returns at once; a save may
+        come at any time.
+
+        Args:
+            state: As ``save`` takes it; it is only measured.
+        """
         self._run.prepare(state)
 
     def save(
@@ -221,20 +230,25 @@ class CheckpointManager(Generic[Saved]):
 
         Args:
             step: The training's counter, a whole number.
-            state: A tree of dicts, lists, tensors, numbers, texts and objects with ``state_dict()``.
+            state: A tree of dicts, lists, tensors, numbers, texts and objects with
+                ``state_dict()``.
             metrics: Numbers by their names; those of ``score_attribute`` decide what is best.
             metadata: A tree of plain values that is stored with the checkpoint.
-            progress: Counters of the training, such as ``{"epoch": 3}``. Default: ``step`` counts batches.
+            progress: Counters of the training, such as ``{"epoch": 3}``. Default: ``step`` counts
+                batches.
             wait: Return when the checkpoint is durable and settled.
-            lazy: Copy what an optimizer in the state updates in the background, too: call ``before_step()`` before
-                the optimizer's step. If a tensor changes earlier the save fails.
+            lazy: Copy what an optimizer in the state updates in the background, too: call
+                ``before_step()`` before the optimizer's step. If a tensor changes earlier the save
+                fails.
             force: Save though none is due, and wait for its turn where ``on_busy`` is "skip".
 
         Returns:
-            The save's ticket; None when no save is due, or when another one is written and ``on_busy`` is "skip".
+            The save's ticket; None when no save is due, or when another one is written and
+            ``on_busy`` is "skip".
 
         Raises:
-            UnsupportedError: The state has a value that cannot be saved; the message gives its path.
+            UnsupportedError: The state has a value that cannot be saved; the message gives its
+                path.
             PawlError: The first error of a background save that no call has raised.
         """
         step = _checks.step(step)
@@ -275,9 +289,19 @@ class CheckpointManager(Generic[Saved]):
         return cast(Saved, ticket)
 
     def should_save(self, step: int, progress: Mapping[str, float] | None = None) -> bool:
-        """True if a save is due: by the interval, or once after a signal asked the process to end.
+        """Asks whether a save is due: by the interval, or once after a signal asked the process to
+        end.
 
-        Raises the first error of a background save that no call has raised.
+        Args:
+            step: The training's counter.
+            progress: Counters of the training, as ``save`` takes them.
+
+        Returns:
+            True if ``save`` would save now.
+
+        Raises:
+            PawlError: The first error of a background save that no call has raised.
+            UsageError: The interval needs a counter that ``progress`` lacks.
         """
         step = _checks.step(step)
         self.poll()
@@ -297,9 +321,15 @@ class CheckpointManager(Generic[Saved]):
             raise UsageError(text.replace("the progress given has no", "no progress was given; it needs")) from None
 
     def before_step(self, timeout: Duration | None = None) -> None:
-        """Waits until the tensors given to lazy saves may change. Returns at once if there is nothing to wait for.
+        """Waits until the tensors given to lazy saves may change. Returns at once if there is
+        nothing to wait for.
 
-        Raises the first error of a background save that no call has raised.
+        Args:
+            timeout: Longest wait, as a duration. Default: None, no limit.
+
+        Raises:
+            PawlError: The first error of a background save that no call has raised.
+            TimeoutError: The wait took too long.
         """
         self._run.fence(timeout)
         self._run.check(True)
@@ -307,9 +337,16 @@ class CheckpointManager(Generic[Saved]):
     def wait_until_finished(
         self, timeout: Duration | None = None, *, level: Literal["local", "remote"] = "local"
     ) -> None:
-        """Waits until all saves are settled; raises the first error that no call has raised.
+        """Waits until all saves are settled.
 
-        With ``level="remote"`` until every mirror has every checkpoint, too, or an upload has failed.
+        Args:
+            timeout: Longest wait, as a duration. Default: None, no limit.
+            level: With "remote" also until every mirror has every checkpoint, or an upload has
+                failed.
+
+        Raises:
+            PawlError: The first error that no call has raised.
+            TimeoutError: The wait took too long.
         """
         remote = _checks.word("level", level, ("local", "remote")) == "remote"
         try:
@@ -320,12 +357,21 @@ class CheckpointManager(Generic[Saved]):
             self._scalars.flush()
 
     def check_for_errors(self) -> None:
-        """Raises the first error of a background save that no call has raised. Never waits."""
+        """Raises the first error of the background that no call has raised. Never waits.
+
+        Raises:
+            PawlError: That error.
+        """
         self.poll()
         self._run.check()
 
     def mirrors(self) -> list[_pawl.Mirror]:
-        """How far each mirror is: what it has, what waits, what failed, bytes of the upload in progress."""
+        """How far each mirror is.
+
+        Returns:
+            For each a dict: ``url``, ``n_done``, ``n_waiting`` and ``n_failed`` checkpoints,
+            ``done_bytes`` and ``total_bytes`` of the upload in progress, ``error`` of the last try.
+        """
         return self._run.mirrors()
 
     @property
@@ -352,8 +398,8 @@ class CheckpointManager(Generic[Saved]):
     ) -> Restored[T] | None:
         """Restores into ``state`` in place, or with no state into new objects.
 
-        The latest checkpoint falls back to the next older valid one if it is damaged; ``fallbacks`` and a warning of
-        the logger "pawl" give the reason.
+        The latest checkpoint falls back to the next older valid one if it is damaged; ``fallbacks``
+        and a warning of the logger "pawl" give the reason.
 
         Args:
             state: Objects to restore into. Default: None, new objects.
@@ -361,10 +407,12 @@ class CheckpointManager(Generic[Saved]):
             id: Id of the checkpoint. Default: None, see ``which``.
             which: "latest", "best", or "good": the newest without NaN or Inf.
             paths: Globs for a partial restore. Default: None, everything.
-            strict: Demand the same tensors and objects on both sides; without it ``report`` lists what did not fit.
-            rank_values: How values per rank are restored on another number of ranks: "strict", "drop" or "wrap".
-            share_reads: One rank reads the data that every rank needs, and ``broadcast(data, root)`` sends it to the
-                others. The same on all ranks.
+            strict: Demand the same tensors and objects on both sides; without it ``report`` lists
+                what did not fit.
+            rank_values: How values per rank are restored on another number of ranks: "strict",
+                "drop" or "wrap".
+            share_reads: One rank reads the data that every rank needs, and ``broadcast(data,
+                root)`` sends it to the others. The same on all ranks.
             rename: Pairs of an old and a new path of the checkpoint, ``("old/*", "new/*")``.
             cast: Converts floats: a dtype ("float32"), or a dict of globs of paths and dtypes.
             fallback: Whether an older checkpoint may take the place of a damaged one.
@@ -420,84 +468,6 @@ class CheckpointManager(Generic[Saved]):
             state=tree,
         )
 
-    # ---- what there is ----
-
-    def latest_step(self) -> int | None:
-        """Step of the newest checkpoint, or None."""
-        found = self._run.list()
-        return found[-1]["step"] if found else None
-
-    def best_step(self) -> int | None:
-        """Step of the best checkpoint by the score attributes, or None."""
-        with contextlib.suppress(NotFoundError):
-            return self._run.info(self._run.find("best"))["step"]
-        return None
-
-    def all_steps(self) -> list[int]:
-        """Steps of all checkpoints, oldest first."""
-        return list(dict.fromkeys(info["step"] for info in self._run.list()))
-
-    def checkpoints(self, *, with_bad: bool = False) -> Rows[CheckpointInfo]:
-        """Facts of all checkpoints, oldest first; with_bad: also of damaged ones."""
-        return Rows(map(checkpoint_info, self._run.list(with_bad)))
-
-    def metrics(self, step: int | None = None, *, id: int | None = None) -> dict[str, float]:
-        """Metrics of a checkpoint, with those scored later."""
-        return self._run.info(self._id(step, id))["metrics"]
-
-    def metadata(self, step: int | None = None, *, id: int | None = None) -> Any:
-        """The metadata that was saved with a checkpoint; {} if none was."""
-        return self._run.metadata(self._id(step, id))
-
-    def checkpoint(self, step: int | None = None, *, id: int | None = None) -> Checkpoint:
-        """A checkpoint as an object of its own, the latest if neither step nor id is given."""
-        return of_run(self._run, self._run.find(self._selector(step, id, "latest")))
-
-    def __getitem__(self, step: int | str) -> Checkpoint:
-        """``manager[400]``: the checkpoint of a step; also "latest", "best", "good" and "id:7"."""
-        selector = step if isinstance(step, str) else f"step:{_checks.step(step)}"
-        return of_run(self._run, self._run.find(selector))
-
-    def __iter__(self) -> Iterator[Checkpoint]:
-        """All checkpoints, oldest first."""
-        return iter([of_run(self._run, info["id"]) for info in self._run.list()])
-
-    def __len__(self) -> int:
-        """How many checkpoints there are."""
-        return len(self._run.list())
-
-    def __bool__(self) -> bool:
-        """True, also without a checkpoint."""
-        return True
-
-    # ---- what to keep ----
-
-    def delete(self, step: int | None = None, *, id: int | None = None, force: bool = False) -> None:
-        """Deletes a checkpoint; a pinned one, the latest and the best only with ``force``."""
-        self._run.remove(self._id(step, id), force)
-
-    def pin(self, step: int | None = None, *, id: int | None = None) -> None:
-        """Keeps a checkpoint whatever retention says."""
-        self._run.pin(self._id(step, id))
-
-    def unpin(self, step: int | None = None, *, id: int | None = None) -> None:
-        """Takes the pin off."""
-        self._run.unpin(self._id(step, id))
-
-    def score(self, step: int | None, metrics: Mapping[str, object], *, id: int | None = None) -> None:
-        """Adds metrics that came later to a checkpoint; the best one is chosen again."""
-        self._run.score(self._id(step, id), metrics)
-
-    def prune(self, *, dry_run: bool = False) -> Rows[Decision]:
-        """Applies retention now, or says what it would do. One decision per checkpoint, oldest first."""
-        return Rows(Decision(*row) for row in self._run.prune(dry_run))
-
-    def verify(self, step: int | None = None, *, id: int | None = None) -> Rows[Finding]:
-        """Reads and checks every byte of a checkpoint, or of all; returns what is wrong."""
-        return Rows(
-            Finding(**row) for row in self._run.verify(0 if step is None and id is None else self._id(step, id))
-        )
-
     # ---- signals ----
 
     @property
@@ -514,22 +484,12 @@ class CheckpointManager(Generic[Saved]):
 
     # ---- life ----
 
-    @property
-    def root(self) -> str:
-        """The run's folder."""
-        return self._run.root or ""
-
-    @property
-    def run_id(self) -> str:
-        """The run's id, 32 hex digits."""
-        return self._run.run_id or ""
-
-    def reload(self) -> None:
-        """Sees what other processes have saved or deleted since."""
-        self._run.reload()
-
     def close(self) -> None:
-        """Waits for running saves and releases the run. Raises the first error that no call has raised."""
+        """Waits for running saves and releases the run.
+
+        Raises:
+            PawlError: The first error that no call has raised.
+        """
         self._stop_looking()
         failed = None
         try:
@@ -579,7 +539,9 @@ class CheckpointManager(Generic[Saved]):
             _reports.beside(root, error, what, other)
 
     def _save_interrupted(self) -> None:
-        """The state as it is now, somewhere after the last step that was offered: where, only the caller could say."""
+        """The state as it is now, somewhere after the last step that was offered: where, only the
+        caller could say.
+        """
         given = dict(self._offered or {})
         notes = given.pop("metadata")
         notes = notes if isinstance(notes, dict) else {} if notes is None else {"metadata": notes}
@@ -601,20 +563,3 @@ class CheckpointManager(Generic[Saved]):
         if self._watch is not None:
             self._watch = None
             _signals.release()
-
-    @staticmethod
-    def _selector(step: int | None, id: int | None, which: str) -> str:
-        if which not in ("latest", "best", "good"):
-            raise UsageError(f'which must be "latest", "best" or "good", received {which!r}')
-        if step is not None and id is not None:
-            raise UsageError("give a step or an id, not both")
-        if step is None and id is None:
-            return which
-        if which != "latest":
-            raise UsageError(f'{"id" if step is None else "step"} and which="{which}" contradict each other: give one')
-        return f"step:{_checks.step(step)}" if id is None else f"id:{_checks.whole('id', id)}"
-
-    def _id(self, step: int | None, id: int | None) -> int:
-        if step is None and id is None:
-            raise UsageError("give a step or an id")
-        return self._run.find(self._selector(step, id, "latest"))

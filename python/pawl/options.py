@@ -50,19 +50,23 @@ class Retention:
     """What to keep, in addition to ``num_to_keep``. A checkpoint is kept if any rule keeps it.
 
     Attributes:
-        keep_latest: Whether ``num_to_keep`` and ``keep_best`` always keep the latest. Default: True.
+        keep_latest: Whether ``num_to_keep`` and ``keep_best`` always keep the latest. Default:
+            True.
         keep_last: Keep the newest N. Default: 0, no such rule.
         keep_best: Keep the best N by ``score_attribute``. Default: 0, no such rule.
-        keep_every: Keep the first checkpoint in every N steps: at each multiple of N, or next after it. Default: 0, no
-            such rule.
+        keep_every: Keep the first checkpoint in every N steps: at each multiple of N, or next after
+            it. Default: 0, no such rule.
         keep_seconds: Keep checkpoints younger than this duration. Default: 0, no such rule.
-        keep_hourly: Of the checkpoints younger than this duration, keep the first of every hour (UTC). Default: 0.
+        keep_hourly: Of the checkpoints younger than this duration, keep the first of every hour
+            (UTC). Default: 0.
         keep_daily: The same for every day. Default: 0.
         keep_weekly: The same for every week. Default: 0.
-        keep: A function that takes the list of candidates, oldest first, and returns the ids to keep. It may run on any
-            thread, and must not use the manager. If it raises, nothing is deleted. Default: None.
+        keep: A function that takes the list of candidates, oldest first, and returns the ids to
+            keep. It may run on any thread, and must not use the manager. If it raises, nothing is
+            deleted. Default: None.
         max_bytes: Delete the oldest above this size of all together. Default: 0, no limit.
-        strict_score: Refuse a save that is not better than the worst of a full list. Default: False.
+        strict_score: Refuse a save that is not better than the worst of a full list. Default:
+            False.
     """
 
     keep_latest: bool = True
@@ -85,8 +89,9 @@ class Mirror:
 
     Attributes:
         url: A path or a URL, outside of the run's folder.
-        every: Copy only the checkpoints that are due by this interval, counted from the one copied before: a number of
-            steps, a time string (``"1000ba"``, ``"5min"``) or a timedelta. Default: None, every checkpoint.
+        every: Copy only the checkpoints that are due by this interval, counted from the one copied
+            before: a number of steps, a time string (``"1000ba"``, ``"5min"``) or a timedelta.
+            Default: None, every checkpoint.
         keep: Rules for the checkpoints of the mirror. Default: None, it keeps all.
     """
 
@@ -105,10 +110,12 @@ class Uploads:
         memory_bytes: Size of the buffers of one upload. Default: 0, which is 256 MiB.
         bytes_per_second: Limit of writing into each mirror, as a size. Default: 0, no limit.
         error_budget: Failed tries in a row that are not reported. Default: 0, report each.
-        delete_local: Delete a checkpoint in the run's folder once every mirror has it. Default: False.
-        fail_saves: Whether a failed upload fails the next save. Default: False: ``check_for_errors`` and ``close``
-            report it.
-        leave_uploads: ``close`` does not wait for uploads; the next open resumes them. Default: False.
+        delete_local: Delete a checkpoint in the run's folder once every mirror has it. Default:
+            False.
+        fail_saves: Whether a failed upload fails the next save. Default: False:
+            ``check_for_errors`` and ``close`` report it.
+        leave_uploads: ``close`` does not wait for uploads; the next open resumes them. Default:
+            False.
     """
 
     n_streams: int = 0
@@ -126,13 +133,14 @@ class Staging:
     """How tensors get from the caller to the threads that write.
 
     Attributes:
-        mode: "snapshot" copies the state and returns; "ring" copies through ``ring_bytes``; "direct" writes from the
-            live tensors and waits for the writes. Default: "snapshot".
-        arena_bytes: Most memory of one save, as a size; larger states use a ring. Default: 0, no limit.
+        mode: "snapshot" copies the state and returns; "ring" copies through ``ring_bytes``;
+            "direct" writes from the live tensors and waits for the writes. Default: "snapshot".
+        arena_bytes: Most memory of one save, as a size; larger states use a ring. Default: 0, no
+            limit.
         ring_bytes: Memory of a ring, as a size. Default: 0, which is 64 MiB.
         copy_threads: Threads that copy. Default: 0, one per processor and at most 4.
-        device: "auto" copies tensors on a GPU within the GPU first, where its memory allows (docs/explanation/gpu.md).
-            Default: "off".
+        device: "auto" copies tensors on a GPU within the GPU first, where its memory allows
+            (docs/explanation/gpu.md). Default: "off".
     """
 
     mode: Literal["snapshot", "ring", "direct"] = "snapshot"
@@ -149,10 +157,12 @@ class Packs:
 
     Attributes:
         pack_bytes: Target size of a file. Default: 0, which is 256 MiB.
-        block_bytes: Size of the blocks that have a checksum each, a power of two. Default: 0, which is 1 MiB.
+        block_bytes: Size of the blocks that have a checksum each, a power of two. Default: 0, which
+            is 1 MiB.
         compression_level: Level of the codec. Default: 0, the codec's own.
         recycle: Deleted checkpoints whose files are kept for reuse, at most 1,000. Default: 0.
-        reuse: Link the files of tensors that have not changed instead of writing them again. Default: True.
+        reuse: Link the files of tensors that have not changed instead of writing them again.
+            Default: True.
     """
 
     pack_bytes: Size = 0
@@ -170,10 +180,12 @@ class IO:
     Attributes:
         threads: Threads that write and read, at most 256. Default: 0, which is 4.
         direct: Bypass the page cache. Default: True.
-        write_bytes_per_second: Limit of writing, all threads together, as a size. Default: 0, no limit.
-        read_bytes_per_second: Limit of reading, all threads together, as a size. Default: 0, no limit.
-        fault: For tests: the n-th call of an operation of the store fails with a code, as (operation, n, code, for
-            ever). Default: None.
+        write_bytes_per_second: Limit of writing, all threads together, as a size. Default: 0, no
+            limit.
+        read_bytes_per_second: Limit of reading, all threads together, as a size. Default: 0, no
+            limit.
+        fault: For tests: the n-th call of an operation of the store fails with a code, as
+            (operation, n, code, for ever). Default: None.
     """
 
     threads: int = 0
@@ -194,8 +206,10 @@ class Ranks:
         node_rank: Which node this is, from 0. Default: None, as the launcher says.
         n_nodes: Number of nodes. Default: 0, computed from the ranks per node.
         n_partners: Other nodes that keep a copy of each file, at most 7. Default: 0.
-        node_folder: Folder of each node for its files, a path with ``{node_rank}`` in it. Default: None, the run's.
-        broadcast: A function of bytes that returns those of rank 0. Default: None, files in the store are used.
+        node_folder: Folder of each node for its files, a path with ``{node_rank}`` in it. Default:
+            None, the run's.
+        broadcast: A function of bytes that returns those of rank 0. Default: None, files in the
+            store are used.
     """
 
     rank: int | None = None
@@ -219,10 +233,11 @@ class Timeouts:
 
     Attributes:
         lease: A lease that is not renewed for so long is taken over. Default: None, 2 minutes.
-        lease_wait: Longest wait for the lease of another process; 0 raises ``BusyError`` at once. Default: None, until
-            that process is known to be alive or dead.
+        lease_wait: Longest wait for the lease of another process; 0 raises ``BusyError`` at once.
+            Default: None, until that process is known to be alive or dead.
         commit: Longest wait for the other ranks. Default: None, 30 minutes.
-        upload: Time of one checkpoint to one mirror before it is tried again. Default: None, 1 hour.
+        upload: Time of one checkpoint to one mirror before it is tried again. Default: None, 1
+            hour.
         grace: Time between the signal that ends a job and the kill. Default: None, not known.
         mtbf: Mean time between failures, for ``save_interval="auto"``. Default: None, 1 day.
     """

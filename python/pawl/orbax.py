@@ -28,8 +28,20 @@ _UNFINISHED = ".orbax-checkpoint-tmp"
 
 
 def load(path: str | os.PathLike[str], *, step: int | None = None, item: str | None = None) -> Any:
-    """The saved tree: arrays as NumPy arrays, on whatever devices they were. ``step``: of a manager's folder, by
-    default the newest one. ``item``: where several trees were saved together."""
+    """Loads a checkpoint of Orbax.
+
+    Args:
+        path: A checkpoint's folder, or a manager's.
+        step: Step in a manager's folder. Default: None, the newest.
+        item: Which tree, where several were saved together. Default: None.
+
+    Returns:
+        The saved tree; arrays are NumPy arrays, on whatever devices they were.
+
+    Raises:
+        NotFoundError: There is no such checkpoint.
+        CorruptError: Orbax cannot read it.
+    """
     place = _item(_step(os.path.abspath(_checks.path("path", path)), step), item)
     with ocp.PyTreeCheckpointer() as reader:
         try:
@@ -49,7 +61,17 @@ def convert(
     item: str | None = None,
     **options: Unpack[Options],
 ) -> Converted:
-    """Loads as ``load`` does and writes as ``pawl.convert`` does, with its options."""
+    """Loads as ``load`` does and writes as ``pawl.convert`` does.
+
+    Args:
+        src: A checkpoint of Orbax.
+        dst: What to write.
+        step, item: As in ``load``.
+        options: Options of ``pawl.convert``.
+
+    Returns:
+        What was written.
+    """
     run = _pawl.Run("mem:")
     try:
         run.save(0, load(src, step=step, item=item)).wait()

@@ -375,6 +375,8 @@ struct py_restore {
 /* Finds and binds a destination for every saved tensor. Differences are added to r->problems. live
  * NULL: everything is created. */
 int py_match(struct py_restore *r, PyObject *live);
+/* Raises all differences as one error (strict), or nothing. */
+int py_check_problems(struct py_restore *r);
 void py_match_clear(struct py_restore *r);
 /* Helpers of py_match: room for one more row; a new leaf; a difference ("kind: path" and the text);
  * the module whose state_dict is being matched, or NULL; marking that it must be loaded; the

@@ -296,39 +296,6 @@ py_run_score(struct py_run *self, PyObject *args)
 	return py_none(rc);
 }
 
-static PyObject *
-decision_rows(const struct pawl_decisions *decisions)
-{
-	AUTO_REF rows = PyList_New(0);
-
-	for (size_t i = 0; rows && i < pawl_decisions_count(decisions); i++) {
-		const struct pawl_decision *d = pawl_decisions_get(decisions, i);
-		AUTO_REF reason = text(d->reason);
-		AUTO_REF row =
-			reason ? Py_BuildValue("(KOO)", (unsigned long long)d->id, d->keep ? Py_True : Py_False, reason)
-			       : NULL;
-
-		if (!row || PyList_Append(rows, row) < 0)
-			return NULL;
-	}
-	return Py_XNewRef(rows);
-}
-
-PyObject *
-py_run_prune(struct py_run *self, PyObject *args)
-{
-	struct pawl_decisions *decisions = NULL;
-	AUTO_RUN in = NULL;
-	int dry_run = 0;
-
-	if (!PyArg_ParseTuple(args, "|p:prune", &dry_run) || !(in = py_run_enter(self)))
-		return NULL;
-	TRY_NULL(CALL(state_of(self), pawl_prune(in->run, NULL, dry_run, &decisions, err)));
-	PyObject *rows = decision_rows(decisions);
-	pawl_decisions_free(decisions);
-	return rows;
-}
-
 PyObject *
 py_run_reload(struct py_run *self, PyObject *none)
 {

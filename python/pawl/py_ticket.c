@@ -298,25 +298,32 @@ get_stats(struct py_ticket *self, void *closure)
 		"minor_faults", (unsigned long long)s.minor_faults, "plain_bytes", (unsigned long long)s.plain_bytes);
 }
 
+#define ARG_TIMEOUT "\n\nArgs:\n    timeout: Longest wait, as a duration. Default: None, no limit.\n\n"
+#define RAISES_TIMEOUT "Raises:\n    TimeoutError: The wait took too long."
+#define RAISES_SAVE "Raises:\n    PawlError: The save has failed.\n    TimeoutError: The wait took too long."
+
 int
 py_ticket_init(PyObject *module, struct py_state *st)
 {
 	static PyMethodDef methods[] = {
 		{"wait", PY_METHOD(ticket_wait), METH_VARARGS | METH_KEYWORDS,
-	         "Wait until the save is settled; raise its error."},
+	         "Wait until the save is settled." ARG_TIMEOUT RAISES_SAVE},
 		{"wait_durable", PY_METHOD(ticket_wait_durable), METH_VARARGS | METH_KEYWORDS,
-	         "Wait until the checkpoint is durable; older ones may still be deleted then. Raise the save's error."},
+	         "Wait until the checkpoint is durable; older ones may still be deleted then." ARG_TIMEOUT RAISES_SAVE},
 		{"done", (PyCFunction)(void (*)(void))ticket_done, METH_NOARGS,
-	         "True once it is settled, skipped or failed."},
-		{"running", (PyCFunction)(void (*)(void))ticket_running, METH_NOARGS, "True until it is done."},
-		{"cancel", ticket_cancel, METH_NOARGS, "False: a save cannot be cancelled."},
-		{"cancelled", ticket_cancel, METH_NOARGS, "False: a save cannot be cancelled."},
+	         "Is the save over?\n\nReturns:\n    True once it is settled, skipped or failed."},
+		{"running", (PyCFunction)(void (*)(void))ticket_running, METH_NOARGS,
+	         "Is the save running?\n\nReturns:\n    True until it is done."},
+		{"cancel", ticket_cancel, METH_NOARGS, "A save cannot be cancelled.\n\nReturns:\n    False."},
+		{"cancelled", ticket_cancel, METH_NOARGS, "A save cannot be cancelled.\n\nReturns:\n    False."},
 		{"result", (PyCFunction)(void (*)(void))ticket_result, METH_VARARGS | METH_KEYWORDS,
-	         "Wait until the save is settled; return the checkpoint's id (None: skipped) or raise the error."},
+	         "Wait until the save is settled." ARG_TIMEOUT
+	         "Returns:\n    Id of the checkpoint; None if it was skipped.\n\n" RAISES_SAVE},
 		{"exception", (PyCFunction)(void (*)(void))ticket_exception, METH_VARARGS | METH_KEYWORDS,
-	         "Wait until the save is settled; return its error, or None."},
+	         "Wait until the save is settled." ARG_TIMEOUT
+	         "Returns:\n    The save's error, or None.\n\n" RAISES_TIMEOUT},
 		{"add_done_callback", ticket_add_done_callback, METH_O,
-	         "Call a function with the ticket once it is done, on a thread of its own unless it is done now."},
+	         "Call a function once the save is done, on a separate thread unless it is done now.\n\nArgs:\n    fn: Called with the ticket."},
 		{NULL, NULL, 0, NULL},
 	};
 	static PyGetSetDef getset[] = {

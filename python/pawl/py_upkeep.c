@@ -174,6 +174,56 @@ py_run_copy(struct py_run *self, PyObject *args)
 	return rows;
 }
 
+struct pruning {
+	struct pawl *run;
+	int dry_run;
+	struct pawl_decisions *ret;
+};
+
+static int
+prune(void *arg, struct pawl_meter *meter, struct pawl_error *err)
+{
+	struct pruning *p = arg;
+
+	(void)meter;
+	return pawl_prune(p->run, NULL, p->dry_run, &p->ret, err);
+}
+
+static PyObject *
+decision_rows(const struct pawl_decisions *decisions)
+{
+	AUTO_REF rows = PyList_New(0);
+
+	for (size_t i = 0; rows && i < pawl_decisions_count(decisions); i++) {
+		const struct pawl_decision *d = pawl_decisions_get(decisions, i);
+		AUTO_REF row = Py_BuildValue("(KNs)", (unsigned long long)d->id, PyBool_FromLong(d->keep), d->reason);
+
+		if (!row || PyList_Append(rows, row) < 0)
+			return NULL;
+	}
+	return Py_XNewRef(rows);
+}
+
+/* prune(dry_run, progress) -> [(id, keep, reason)]; progress is called without counts. */
+PyObject *
+py_run_prune(struct py_run *self, PyObject *args)
+{
+	struct py_state *st = py_state_of((PyObject *)self);
+	struct pruning p = {0};
+	PyObject *progress = Py_None, *rows;
+	struct pawl_error err;
+	AUTO_RUN in = NULL;
+
+	if (!PyArg_ParseTuple(args, "|pO:prune", &p.dry_run, &progress) || !(in = py_run_enter(self)))
+		return NULL;
+	p.run = in->run;
+	int rc = py_work(st, progress, prune, &p, &err);
+
+	rows = rc < 0 ? raise_work(st, rc, &err) : decision_rows(p.ret);
+	pawl_decisions_free(p.ret);
+	return rows;
+}
+
 struct cleaning {
 	struct pawl *run;
 	int dry_run;
@@ -185,23 +235,23 @@ clean(void *arg, struct pawl_meter *meter, struct pawl_error *err)
 {
 	struct cleaning *c = arg;
 
-	(void)meter;
-	return pawl_gc(c->run, c->dry_run, &c->count, &c->bytes, err);
+	return pawl_gc(c->run, c->dry_run, meter, &c->count, &c->bytes, err);
 }
 
-/* gc(dry_run) -> (left-overs, bytes) */
+/* gc(dry_run, progress) -> (left-overs, bytes) */
 PyObject *
 py_run_gc(struct py_run *self, PyObject *args)
 {
 	struct py_state *st = py_state_of((PyObject *)self);
 	struct cleaning c = {0};
+	PyObject *progress = Py_None;
 	struct pawl_error err;
 	AUTO_RUN in = NULL;
 
-	if (!PyArg_ParseTuple(args, "p:gc", &c.dry_run) || !(in = py_run_enter(self)))
+	if (!PyArg_ParseTuple(args, "p|O:gc", &c.dry_run, &progress) || !(in = py_run_enter(self)))
 		return NULL;
 	c.run = in->run;
-	int rc = py_work(st, Py_None, clean, &c, &err);
+	int rc = py_work(st, progress, clean, &c, &err);
 
 	if (rc < 0)
 		return raise_work(st, rc, &err);
@@ -219,23 +269,23 @@ repair(void *arg, struct pawl_meter *meter, struct pawl_error *err)
 {
 	const struct repairing *r = arg;
 
-	(void)meter;
-	return pawl_repair(r->run, r->name, r->dry_run, err);
+	return pawl_repair(r->run, r->name, r->dry_run, meter, err);
 }
 
-/* repair(name, dry_run) */
+/* repair(name, dry_run, progress) */
 PyObject *
 py_run_repair(struct py_run *self, PyObject *args)
 {
 	struct py_state *st = py_state_of((PyObject *)self);
 	struct repairing r = {0};
+	PyObject *progress = Py_None;
 	struct pawl_error err;
 	AUTO_RUN in = NULL;
 
-	if (!PyArg_ParseTuple(args, "sp:repair", &r.name, &r.dry_run) || !(in = py_run_enter(self)))
+	if (!PyArg_ParseTuple(args, "sp|O:repair", &r.name, &r.dry_run, &progress) || !(in = py_run_enter(self)))
 		return NULL;
 	r.run = in->run;
-	int rc = py_work(st, Py_None, repair, &r, &err);
+	int rc = py_work(st, progress, repair, &r, &err);
 
 	return rc < 0 ? raise_work(st, rc, &err) : Py_NewRef(Py_None);
 }
@@ -268,17 +318,18 @@ doctor_rows(const struct pawl_rows *rows)
 	return Py_XNewRef(dict);
 }
 
-/* doctor(root) -> {what: found} */
+/* doctor(root, progress) -> {what: found} */
 PyObject *
 py_doctor(PyObject *module, PyObject *args)
 {
 	struct py_state *st = PyModule_GetState(module);
 	struct trying t = {0};
+	PyObject *progress = Py_None;
 	struct pawl_error err;
 
-	if (!PyArg_ParseTuple(args, "s:doctor", &t.root))
+	if (!PyArg_ParseTuple(args, "s|O:doctor", &t.root, &progress))
 		return NULL;
-	int rc = py_work(st, Py_None, try_place, &t, &err);
+	int rc = py_work(st, progress, try_place, &t, &err);
 	PyObject *rows = rc < 0 ? raise_work(st, rc, &err) : doctor_rows(t.ret);
 
 	pawl_rows_free(t.ret);

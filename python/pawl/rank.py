@@ -10,10 +10,16 @@ from . import _pawl
 
 @dataclass(frozen=True)
 class Rank:
-    """One process of a job of ``world_size``.
+    """One process of a job.
 
-    The three that only some launchers tell are None where they are not known. ``launcher`` is "" if there is none.
-    ``attempt`` is what all ranks of this start of the job share and no other start has, or "".
+    Attributes:
+        rank: Which process this is, from 0.
+        world_size: Number of processes.
+        local_rank: Which process of its node; None where the launcher does not say.
+        local_world_size: Number of processes of its node; None as above.
+        node_rank: Which node; None as above.
+        launcher: Name of the launcher; "" if there is none.
+        attempt: What all ranks of this start of the job share and no other start has, or "".
     """
 
     rank: int
@@ -26,9 +32,14 @@ class Rank:
 
 
 def rank_identify() -> Rank:
-    """Rank and size of this process, from what its launcher left in the environment; 0 of 1 without a launcher.
+    """Rank and size of this process, from what its launcher left in the environment. Known are
+    torchrun, Open MPI, MPICH, MVAPICH, Slurm, Flux, PALS, PMI, JAX, Kubernetes, and RANK with
+    WORLD_SIZE.
 
-    Known are torchrun, Open MPI, MPICH, MVAPICH, Slurm, Flux, PALS, PMI, JAX, Kubernetes, and RANK with WORLD_SIZE.
-    Variables that contradict each other or are no numbers raise UsageError, which names them.
+    Returns:
+        The rank; 0 of 1 without a launcher.
+
+    Raises:
+        UsageError: Variables contradict each other or are not numbers; the message names them.
     """
     return Rank(**_pawl.rank_identify())

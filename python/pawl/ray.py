@@ -45,19 +45,46 @@ _SCHEMES = {"gcs": "gs"}  # where a file system of Arrow has another name than t
 
 
 def to_ray(checkpoint: Checkpoint) -> Any:
-    """A ``ray.train.Checkpoint`` of the same folder; one in memory is put into a new folder."""
+    """A ``ray.train.Checkpoint`` of the same folder; one in memory is put into a new folder.
+
+    Args:
+        checkpoint: A checkpoint of pawl.
+
+    Returns:
+        Ray's checkpoint.
+    """
     return _train.Checkpoint.from_directory(checkpoint.path or checkpoint.to_directory())
 
 
 def from_ray(checkpoint: Any) -> Checkpoint:
-    """What ``ray.train.get_checkpoint()`` gave, if pawl wrote it: its folder, or a copy of what is not on a disk."""
+    """What ``ray.train.get_checkpoint()`` gave, if pawl wrote it: its folder, or a copy of what is
+    not on a disk.
+
+    Args:
+        checkpoint: Ray's checkpoint.
+
+    Returns:
+        A checkpoint of pawl.
+    """
     here = isinstance(checkpoint.filesystem, _fs.LocalFileSystem)
     return Checkpoint(checkpoint.path if here else checkpoint.to_directory())
 
 
 def upload(checkpoint: Any, name: str) -> Any:
-    """For ``ray.train.report(.., checkpoint_upload_fn=pawl.ray.upload)``: a checkpoint on the disk of Ray's storage is
-    linked into it (files of pawl never change), so that no byte is copied; another one is copied, as Ray does."""
+    """For ``ray.train.report(.., checkpoint_upload_fn=pawl.ray.upload)``: a checkpoint on the disk
+    of Ray's storage is linked into it (files of pawl never change), so that no byte is copied;
+    another one is copied, as Ray does.
+
+    Args:
+        checkpoint: Ray's checkpoint.
+        name: Name of its folder in the storage.
+
+    Returns:
+        The checkpoint in the storage.
+
+    Raises:
+        OSError: Something else has this name.
+    """
     storage = _train.get_context().get_storage()
     target = storage.build_checkpoint_path_from_name(name)
     local = isinstance(storage.storage_filesystem, _fs.LocalFileSystem)
@@ -76,7 +103,14 @@ def upload(checkpoint: Any, name: str) -> Any:
 
 
 def root() -> str:
-    """The run of pawl in the folder of Ray's run; asked in a worker."""
+    """The run of pawl in the folder of Ray's run; asked in a worker.
+
+    Returns:
+        Its path or URL.
+
+    Raises:
+        UnsupportedError: pawl has no store for Ray's storage.
+    """
     storage = _train.get_context().get_storage()
     kind = storage.storage_filesystem.type_name
     if kind == "local":
@@ -89,9 +123,14 @@ def root() -> str:
 
 class Saver(HoldsManager):
     """The checkpoints of a run of Ray Train. Every worker makes one and calls it in the same way.
+    ``manager`` is the run's CheckpointManager. What is kept is Ray's
+    ``CheckpointConfig(num_to_keep, checkpoint_score_attribute, ..)``.
 
-    The options are those of ``CheckpointManager`` (which is ``manager``) without those that delete: what is kept is
-    Ray's ``CheckpointConfig(num_to_keep, checkpoint_score_attribute, ..)``, and its order is by what is reported.
+    Args:
+        options: Options of ``CheckpointManager`` without those that delete.
+
+    Raises:
+        UsageError: An option is Ray's.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -111,8 +150,21 @@ class Saver(HoldsManager):
     def report(
         self, metrics: Mapping[str, Any], step: int | None = None, state: object = None, **given: Any
     ) -> Ticket | None:
-        """``ray.train.report`` with the state as checkpoint; without a state (or where no save is due) of the metrics
-        alone. Ray hears of the checkpoint when it is durable on all workers; an error of that ends the training."""
+        """``ray.train.report`` with the state as checkpoint. Ray hears of the checkpoint when it is
+        durable on all workers; an error of that ends the training.
+
+        Args:
+            metrics: Values by name; their numbers are the checkpoint's metrics.
+            step: The training's counter; needed with a state.
+            state: What to save. Default: None, the metrics alone.
+            given: More arguments of ``CheckpointManager.save``.
+
+        Returns:
+            The ticket; None without a state or when no save is due.
+
+        Raises:
+            UsageError: A state has no step.
+        """
         ticket = None
         if state is not None:
             if step is None:
@@ -127,10 +179,18 @@ class Saver(HoldsManager):
         return ticket
 
     def restore(self, state: object = None, **given: Any) -> Restored[Any] | None:
-        """The newest valid checkpoint of this run, into the state; None on a fresh run.
+        """The newest valid checkpoint of this run. Those that were durable before Ray heard of them
+        count, and are reported to Ray now, so that it keeps or deletes them as all others.
 
-        Those that were durable before Ray heard of them count, and Ray is told of them now, so that it keeps or
-        deletes them as all others.
+        Args:
+            state: Objects to restore into. Default: None, new objects.
+            given: More arguments of ``CheckpointManager.restore``.
+
+        Returns:
+            What was restored; None on a fresh run.
+
+        Raises:
+            UsageError: Ray resumes from another run.
         """
         restored = self.manager.restore(state, **given)
         known = _train.get_checkpoint()

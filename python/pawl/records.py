@@ -15,7 +15,40 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class CheckpointInfo:
-    """The facts of one checkpoint, from its manifest. ``path`` is a path or a URL."""
+    """The facts of one checkpoint, from its manifest.
+
+    Attributes:
+        id: Its id; newer checkpoints have larger ones.
+        step: Step that it was saved at.
+        name: Name of its folder.
+        path: Its path or URL.
+        run_id: Id of the run that saved it, 32 hex digits.
+        attempt: Which start of the training saved it, from 1.
+        time: When it was saved, in UTC.
+        progress: Counters of the training.
+        metrics: Its metrics, with those scored later.
+        score: The first score attribute; None without one.
+        nbytes: Bytes of its files.
+        new_bytes: Bytes that this save wrote; the others are links.
+        plain_bytes: Bytes of its files without compression.
+        n_tensors: Number of tensors.
+        n_files: Number of files.
+        world_size: Number of processes that saved it.
+        blocked_seconds: How long the save blocked the training.
+        problem: Why it is bad; "" if it is not.
+        format: Format of another program; "" of pawl's own.
+        level: What it survives: "remote" the loss of this host, "local" a power cut, "none"
+            (memory) nothing.
+        here: Whether it is in the run's own folder, not only in a mirror.
+        n_mirrors: Number of mirrors that have it, verified.
+        latest: Whether it is the newest.
+        best: Whether it is the best by the score attributes.
+        pinned: Whether it is pinned.
+        held: Whether a reader holds it.
+        nonfinite: Whether its state holds NaN or Inf.
+        bad: Whether its manifest is missing, damaged or unreadable.
+        denied: Bad for lack of permission to read it: it may well be good.
+    """
 
     _columns: ClassVar[Sequence[str]] = (
         "id",
@@ -35,29 +68,29 @@ class CheckpointInfo:
     path: str
     run_id: str
     attempt: int
-    time: datetime  # of the save, in UTC
+    time: datetime
     progress: dict[str, float]
     metrics: dict[str, float]
     score: float | None
     nbytes: int
     new_bytes: int
-    plain_bytes: int  # of all files unpacked; as nbytes where none is compressed
+    plain_bytes: int
     n_tensors: int
     n_files: int
     world_size: int
     blocked_seconds: float
     problem: str
     format: str
-    level: str  # what it survives: "remote" the loss of this host, "local" a power cut, "none" nothing (memory)
-    here: bool  # in the run's own folder, not only in a mirror
-    n_mirrors: int  # that have it, verified
+    level: str
+    here: bool
+    n_mirrors: int
     latest: bool
     best: bool
     pinned: bool
     held: bool
     nonfinite: bool
     bad: bool
-    denied: bool  # bad, for lack of permission to read it: it may well be good
+    denied: bool
 
 
 def checkpoint_info(row: Mapping[str, Any]) -> CheckpointInfo:
@@ -69,8 +102,17 @@ def checkpoint_info(row: Mapping[str, Any]) -> CheckpointInfo:
 class Restored(Generic[T]):
     """What a restore brought back.
 
-    ``state`` is the complete saved tree; its tensors are the caller's own where they were restored in place.
-    ``fallbacks`` lists why newer checkpoints were skipped, ``report`` what did not fit (with ``strict=False``).
+    Attributes:
+        step: Step of the checkpoint.
+        id: Its id.
+        progress: Counters of the training.
+        metrics: Its metrics.
+        metadata: The metadata that was saved with it.
+        path: Its path or URL.
+        fallbacks: Why newer checkpoints were skipped.
+        report: With ``strict=False``: what did not fit.
+        state: The complete saved tree; its tensors are the caller's own where they were restored in
+            place.
     """
 
     step: int
@@ -85,7 +127,9 @@ class Restored(Generic[T]):
 
     @property
     def interrupted(self) -> bool:
-        """True of what ``save_on_exception`` has saved: a state of after ``step``, maybe inside the next."""
+        """True of what ``save_on_exception`` has saved: a state from after ``step``, maybe inside
+        the next.
+        """
         return isinstance(self.metadata, dict) and self.metadata.get("interrupted") is True
 
     def _repr_html_(self) -> str:
@@ -136,7 +180,17 @@ class Event:
 
 @dataclass(frozen=True)
 class Finding:
-    """Damage: bytes ``begin`` to ``end`` of a file of checkpoint ``id``, and the first tensors in them."""
+    """Damage in a file of a checkpoint.
+
+    Attributes:
+        id: Id of the checkpoint.
+        file: Name of the file in the checkpoint's folder.
+        begin: First damaged byte.
+        end: The byte after the last one.
+        tensor: Names of the first tensors in them.
+        message: What is wrong.
+        root: Folder or URL of the run, where several may have been verified.
+    """
 
     id: int
     file: str
@@ -144,11 +198,18 @@ class Finding:
     end: int
     tensor: str
     message: str
+    root: str = ""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """Whether retention keeps a checkpoint, and why."""
+    """Whether retention keeps a checkpoint.
+
+    Attributes:
+        id: Id of the checkpoint.
+        keep: Whether it stays.
+        reason: Which rule decided: "latest", "best 1 of 3 by accuracy".
+    """
 
     id: int
     keep: bool
@@ -157,9 +218,16 @@ class Decision:
 
 @dataclass(frozen=True)
 class Converted:
-    """What a conversion has written."""
+    """What a conversion has written.
+
+    Attributes:
+        n_tensors: Number of tensors.
+        n_files: Number of files.
+        nbytes: Bytes of the tensors.
+        n_left: Number of values that are not tensors, which the format does not hold.
+    """
 
     n_tensors: int
     n_files: int
-    nbytes: int  # of tensors
-    n_left: int  # values that are not tensors, which the format does not hold
+    nbytes: int
+    n_left: int

@@ -9,15 +9,21 @@ from typing import Any
 
 
 class RngState:
-    """Python's ``random``, NumPy's global generator and torch's (CPU and CUDA), as far as they are imported.
+    """Python's ``random``, NumPy's global generator and torch's (CPU and CUDA), as far as they are
+    imported.
 
-    Put one into the state: it is saved with it and set on restore. Generators of your own are saved by their own state.
+    Put one into the state: it is saved with it and set on restore. Generators of your own are saved
+    by their own state.
     """
 
     per_rank = True  # each process of a job has its own; pawl.PerRank says what that means
 
     def state_dict(self) -> dict[str, Any]:
-        """The present state of all generators."""
+        """The present state of all generators.
+
+        Returns:
+            States of the generators of Python, NumPy and torch, as far as they are imported.
+        """
         state: dict[str, Any] = {"python": random.getstate()}
         if numpy := sys.modules.get("numpy"):
             state["numpy"] = numpy.random.get_state(legacy=False)
@@ -28,7 +34,11 @@ class RngState:
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Sets the generators; what was not saved stays as it is."""
+        """Sets the generators; what was not saved stays as it is.
+
+        Args:
+            state: What ``state_dict`` returned.
+        """
         if "python" in state:
             random.setstate(state["python"])
         if "numpy" in state:
@@ -45,5 +55,9 @@ class RngState:
 
 
 def rng_state() -> RngState:
-    """An object that holds the random generators of this process."""
+    """Holds the random generators of this process, to be put into a state.
+
+    Returns:
+        An object with ``state_dict`` and ``load_state_dict``.
+    """
     return RngState()

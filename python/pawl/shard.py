@@ -14,9 +14,16 @@ from . import _pawl
 class Shard:
     """The box of a global tensor that this process holds.
 
-    It stands in a state wherever a tensor may stand. Saved, it is recorded where the box is; restored, exactly this
-    box is read, however the tensor was cut when it was saved. The boxes of all ranks must fill the tensor exactly, and
-    only once: of several ranks with the same box one has ``writer="here"``, the others ``"elsewhere"``.
+    It stands in a state wherever a tensor may stand. Saved, it is recorded where the box is;
+    restored, exactly this box is read, however the tensor was cut when it was saved. The boxes of
+    all ranks must fill the tensor exactly, and only once.
+
+    Attributes:
+        tensor: The tensor or array with the elements of the box; its shape is that of the box.
+        global_shape: Shape of the complete tensor.
+        offsets: Where the box begins, one index for each dimension.
+        writer: Of several ranks with the same box one has "here", the others "elsewhere". Default:
+            "auto", which is for boxes that only one rank has.
     """
 
     tensor: object
@@ -26,10 +33,15 @@ class Shard:
 
 
 class PerRank:
-    """A value that every rank of a job has for itself: a place in the data, a random generator's state.
+    """A value that every rank of a job has for itself: a place in the data, a random generator's
+    state.
 
-    It stands in a state wherever its ``value`` may stand. Saved, the values of all ranks are kept; restored, each rank
-    gets its own back, in ``value``. (``pawl.rng_state()`` is of this kind by itself.)
+    It stands in a state wherever its ``value`` may stand. Saved, the values of all ranks are kept;
+    restored, each rank gets its own back, in ``value``. (``pawl.rng_state()`` is of this kind by
+    itself.)
+
+    Args:
+        value: A value of a state.
     """
 
     __slots__ = ("value",)

@@ -38,10 +38,17 @@ _LOOK_SECONDS = 1.0
 class SyncConfig:
     """Where to, by what, and how often.
 
-    ``upload_dir``: a path, ``user@host:path``, or a URL; what is synced is stored below it under its folder's name.
-    ``syncer``: "auto" depends on the place; None syncs nothing (the folder is shared); a command with ``{source}`` and
-    ``{target}``; or a function ``f(source, target)``. Commands and functions get a view of the folder, which does not
-    change. ``shell``: the command is run by ``/bin/sh``, the places quoted.
+    Attributes:
+        upload_dir: A path, ``user@host:path``, or a URL; what is synced is stored below it under
+            its folder's name. Default: None, nowhere.
+        syncer: "auto" depends on the place; None syncs nothing (the folder is shared); a command
+            with ``{source}`` and ``{target}``; or a function ``f(source, target)``. Commands and
+            functions get a view of the folder, which does not change. Default: "auto".
+        sync_period: Seconds between two syncs. Default: 300.
+        sync_timeout: Longest time of one sync, in seconds. Default: 1,800.
+        sync_on_checkpoint: Sync soon after a new checkpoint, too. Default: True.
+        shell: Run the command by ``/bin/sh``, with the places quoted. Default: False.
+        verify: Read back what was sent, and compare it. Default: True.
     """
 
     upload_dir: str | os.PathLike[str] | None = None
@@ -68,7 +75,15 @@ class SyncConfig:
 
 @dataclass(frozen=True)
 class SyncReport:
-    """What a sync has done. Not ``verified``: ``note`` says why; what was sent does not count as synced then."""
+    """What a sync has done.
+
+    Attributes:
+        verified: Whether all that was sent was read back and compared; else it does not count as
+            synced.
+        checkpoints: Number of checkpoints that were verified.
+        seconds: Duration.
+        note: Why it is not verified.
+    """
 
     verified: bool
     checkpoints: int
@@ -77,11 +92,15 @@ class SyncReport:
 
 
 class Syncer:
-    """Syncs one folder. ``up`` and ``down`` do it now; as a context manager, or after ``start``, a thread syncs up
-    every ``sync_period`` seconds, and soon after a new checkpoint (``sync_on_checkpoint``).
+    """Syncs one folder. ``up`` and ``down`` do it now; as a context manager, or after ``start``, a
+    thread syncs up every ``sync_period`` seconds, and soon after a new checkpoint
+    (``sync_on_checkpoint``).
 
-    ``remote``: where to; by default below ``config.upload_dir``, under the folder's name. Without either there is no
-    other place, and nothing is copied.
+    Args:
+        local: The folder: a run, or many in one.
+        config: Where to and how. Default: None, a ``SyncConfig()``.
+        remote: Where to. Default: None, below ``config.upload_dir`` under the folder's name;
+            without that nothing is copied.
     """
 
     def __init__(
@@ -137,15 +156,39 @@ class Syncer:
     # ------------------------------------------------------------------ now
 
     def up(self) -> SyncReport | None:
-        """Syncs to the remote place now. None if there is nothing to do (no other place, or ``syncer=None``)."""
+        """Syncs to the remote place now.
+
+        Returns:
+            What was done; None if there is nothing to do (no other place, or ``syncer=None``).
+
+        Raises:
+            BusyError: The folder is being synced.
+            StorageError: The sync has failed.
+        """
         return self._run(down=False)
 
     def down(self) -> SyncReport | None:
-        """Syncs from the remote place now, so that the checkpoints are here."""
+        """Syncs from the remote place now, so that the checkpoints are here.
+
+        Returns:
+            What was done; None if there is nothing to do.
+
+        Raises:
+            BusyError: The folder is being synced.
+            StorageError: The sync has failed.
+        """
         return self._run(down=True)
 
     def up_if_due(self) -> SyncReport | None:
-        """Syncs up if ``sync_period`` seconds have passed since the last time."""
+        """Syncs up if ``sync_period`` seconds have passed since the last time.
+
+        Returns:
+            As ``up``; None if it is not due.
+
+        Raises:
+            BusyError: The folder is being synced.
+            StorageError: The sync has failed.
+        """
         if time.monotonic() - self._last_up < self.config.sync_period:
             return None
         return self.up()
@@ -221,8 +264,9 @@ class Syncer:
         return result[0]
 
     def _call_function(self, function: SyncFunction | Fsspec, here: str, down: bool) -> None:
-        """Calls it with the two places, for as long as sync_timeout. It cannot be ended from outside: while it has not
-        come back, no other sync begins."""
+        """Calls it with the two places, for as long as sync_timeout. It cannot be ended from
+        outside: while it has not come back, no other sync begins.
+        """
         there = str(self.remote)
         outcome: list[object] = []
         error: list[BaseException] = []
@@ -265,7 +309,15 @@ class Syncer:
             self._wake.notify_all()
 
     def wait(self, timeout: Duration | None = None) -> None:
-        """Waits until all that has been requested is synced; raises the last sync's error, if it has failed."""
+        """Waits until all that has been requested is synced.
+
+        Args:
+            timeout: Longest wait, as a duration. Default: None, no limit.
+
+        Raises:
+            TimeoutError: The wait took too long.
+            PawlError: The last sync has failed.
+        """
         limit = _checks.limit(timeout)
         deadline = None if limit is None else time.monotonic() + limit
         with self._wake:
@@ -277,8 +329,12 @@ class Syncer:
         self.check_for_errors()
 
     def check_for_errors(self) -> None:
-        """Raises the error of the last sync in the background, once, if that has failed. A sync that succeeds has
-        brought what earlier ones have not, so that their errors are forgotten then."""
+        """Raises the error of the last sync in the background, once. A sync that succeeds has sent
+        what earlier ones did not, so their errors are dropped.
+
+        Raises:
+            PawlError: The last sync has failed.
+        """
         with self._wake:
             error, self._error = self._error, None
         if error is not None:
@@ -337,8 +393,15 @@ class Syncer:
             self._wake.notify_all()
 
     def close(self, sync: bool = True) -> None:
-        """Ends the background thread, after one more sync unless told otherwise; raises the error of the last
-        sync, if that has failed and no call has raised it."""
+        """Ends the background thread, after one more sync. Raises the error of the last sync if no
+        call has raised it.
+
+        Args:
+            sync: Sync once more. Default: True.
+
+        Raises:
+            PawlError: The last sync has failed.
+        """
         if self._thread is not None:
             if sync:
                 self.request()

@@ -99,18 +99,22 @@ class _OfRun:
 
 
 class StorageWriter(_OfRun, _StorageWriter):
-    """Saves what DCP has planned as checkpoints of a run, with pawl's retention, sums and commit.
+    """Saves what DCP has planned as checkpoints of a run, with pawl's retention, checksums and
+    commit.
 
-    Make it once and keep it: it holds the run from the first save until ``close()``, or until it is dropped. The
-    ``options`` are those of ``CheckpointManager``. All ranks of ``process_group`` (that of ``dcp.save``; without
-    torch's process groups this process alone) save together; when ``dcp.save`` returns, or the future of
-    ``dcp.async_save`` is done, the checkpoint is durable on every rank or an error was raised on every rank.
+    Make it once and keep it: it holds the run from the first save until ``close()``, or until it is
+    dropped. All ranks save together. When ``dcp.save`` returns, or the future of ``dcp.async_save``
+    is done, the checkpoint is durable on every rank or an error was raised on every rank.
 
-    The step is the last number in ``checkpoint_id`` (``step_400``), which may be a number itself; without one, or if
-    ``checkpoint_id`` is the run's folder, it is one more than the last. ``next_save`` gives it by hand, and with it
-    metrics and metadata.
+    The step is the last number in ``checkpoint_id`` (``step_400``), which may be a number itself;
+    without one, or if it is the run's folder, it is one more than the last. A tensor of which one
+    rank has several shards is saved as so many tensors, which ``StorageReader`` joins.
 
-    A tensor of which one rank has several shards is saved as so many tensors, which ``StorageReader`` joins.
+    Args:
+        root: The run's folder or URL.
+        process_group: The group that ``dcp.save`` gets. Default: None, torch's default group, or
+            this process alone.
+        options: Options of ``CheckpointManager``.
     """
 
     def __init__(self, root: str | os.PathLike[str], *, process_group: Any = None, **options: Any) -> None:
@@ -141,7 +145,12 @@ class StorageWriter(_OfRun, _StorageWriter):
         metadata: Mapping[str, Any] | None = None,
         progress: Mapping[str, float] | None = None,
     ) -> None:
-        """What the next save is to carry; called on every rank alike."""
+        """What the next save carries; called on every rank alike.
+
+        Args:
+            step: Its step. Default: None, see the class.
+            metrics, metadata, progress: As in ``CheckpointManager.save``. Default: None.
+        """
         self._given = {"step": step, "metrics": metrics, "metadata": metadata, "progress": progress}
 
     def close(self) -> None:
@@ -304,7 +313,9 @@ def _shard(item: WriteItem, tensor: torch.Tensor) -> Shard:
 
 
 def _value(planner: SavePlanner, item: WriteItem, path: _dcp.Path) -> Any:
-    """What DCP would pickle. The usual planner gives the object itself; others have pickled it in memory."""
+    """What DCP would pickle. The usual planner gives the object itself; others have pickled it in
+    memory.
+    """
     if (
         isinstance(planner, DefaultSavePlanner)
         and type(planner).resolve_data is DefaultSavePlanner.resolve_data
@@ -325,11 +336,16 @@ def _value(planner: SavePlanner, item: WriteItem, path: _dcp.Path) -> Any:
 
 
 class StorageReader(_OfRun, _StorageReader):
-    """Loads checkpoints of a run, or a single one, through DCP, whatever saved them: the tensors of DCP's plan are read
-    from just the byte ranges they need, verified, into the tensors of the state.
+    """Loads checkpoints of a run, or a single one, through DCP, whatever saved them: the tensors of
+    DCP's plan are read from just the byte ranges they need, verified, into the tensors of the
+    state.
 
-    ``which`` is "latest", "best", "good" or a step. A ``checkpoint_id`` given to ``dcp.load`` replaces it: as it was
-    given to ``dcp.save``, a step, or the name of a checkpoint's folder.
+    ``which`` is "latest", "best", "good" or a step. A ``checkpoint_id`` given to ``dcp.load``
+    replaces it: as it was given to ``dcp.save``, a step, or the name of a checkpoint's folder.
+
+    Args:
+        root: A run's folder or URL, or a single checkpoint's.
+        which: "latest", "best", "good" or a step. Default: "latest".
     """
 
     def __init__(self, root: str | os.PathLike[str], *, which: str | int = "latest") -> None:
@@ -484,7 +500,9 @@ class StorageReader(_OfRun, _StorageReader):
         return tensor
 
     def _read_values(self, names: set[str]) -> dict[str, Any]:
-        """Values that are not tensors of DCP's. Most are there already; what has arrays in it must be read."""
+        """Values that are not tensors of DCP's. Most are there already; what has arrays in it must
+        be read.
+        """
         run, selector = self._opened()
         read = {name: self._places[name].value for name in names}
         rest = [name for name in read if _dcp.needs_reading(read[name])]
@@ -570,10 +588,17 @@ def export_dcp(
     *,
     which: str | int = "latest",
 ) -> None:
-    """Writes a checkpoint as a folder that ``dcp.load`` reads without pawl, by torch's own FileSystemWriter.
+    """Writes a checkpoint as a folder that ``dcp.load`` reads without pawl, by torch's own
+    FileSystemWriter. Full tensors are written, one after the other, by this process alone.
 
-    ``source``: a run's folder or its manager, or a single checkpoint's folder. ``target`` must not be there yet, or be
-    empty. Full tensors are written, one after the other, by this process alone.
+    Args:
+        source: A run's folder or its manager, or a single checkpoint's folder.
+        target: A folder that does not exist yet or is empty.
+        which: "latest", "best", "good" or a step. Default: "latest".
+
+    Raises:
+        ExistsError: ``target`` is not empty.
+        NotFoundError: There is no such checkpoint.
     """
     folder = _checks.path("target", target)
     if os.path.isdir(folder) and os.listdir(folder):

@@ -25,6 +25,7 @@ struct sweep {
 	struct pawl *run;
 	bool dry_run;
 	uint64_t count, bytes;
+	struct pawl_meter *meter; /* or NULL */
 };
 
 /* ---------------------------------------------------------------- listings */
@@ -97,6 +98,19 @@ check_lease(const struct sweep *s, struct pawl_error *err)
 	return s->run->self.lease ? lease_check(s->run->self.lease, err) : 0;
 }
 
+/* After each deletion. */
+static int
+count_drop(struct sweep *s, uint64_t nbytes, struct pawl_error *err)
+{
+	s->count++;
+	s->bytes += nbytes;
+	if (!s->meter)
+		return 0;
+	__atomic_store_n(&s->meter->done_bytes, s->bytes, __ATOMIC_RELAXED);
+	return __atomic_load_n(&s->meter->cancel, __ATOMIC_RELAXED) ? err_set(err, PAWL_ECANCELLED, "gc: cancelled")
+	                                                            : 0;
+}
+
 static int
 drop_file(struct sweep *s, const char *key, uint64_t nbytes, struct pawl_error *err)
 {
@@ -104,15 +118,14 @@ drop_file(struct sweep *s, const char *key, uint64_t nbytes, struct pawl_error *
 		TRY(check_lease(s, err));
 		TRY(store_remove(s->run->store, key, err));
 	}
-	s->count++;
-	s->bytes += nbytes;
-	return 0;
+	return count_drop(s, nbytes, err);
 }
 
 static int
 drop_folder(struct sweep *s, const char *key, struct pawl_error *err)
 {
 	PAWL_CLEAN(folder_clear) struct folder f = {0};
+	uint64_t nbytes = 0;
 
 	TRY(list(s, key, &f, err));
 	if (!s->dry_run) {
@@ -123,10 +136,9 @@ drop_folder(struct sweep *s, const char *key, struct pawl_error *err)
 			return 0;
 		TRY(rc);
 	}
-	s->count++;
 	for (size_t i = 0; i < f.seen.n; i++)
-		s->bytes += freed_bytes(&f.seen.items[i]);
-	return 0;
+		nbytes += freed_bytes(&f.seen.items[i]);
+	return count_drop(s, nbytes, err);
 }
 
 /* ------------------------------------------------------------------- names */
@@ -252,7 +264,7 @@ is_orphan(struct sweep *s, const char *name, const char *key, bool withdrawn, st
 		return rc;
 	/* Manifests get lost, too. A folder that repair could restore is kept, and only a clear no
 	 * from repair counts. */
-	rc = pawl_repair(s->run, name, 1, err);
+	rc = pawl_repair(s->run, name, 1, NULL, err);
 	if (rc == PAWL_ECORRUPT || rc == PAWL_ECONFLICT)
 		return 1;
 	return rc == PAWL_EVERSION || rc == PAWL_ELIMIT ? 0 : rc;
@@ -493,9 +505,10 @@ sweep_all(struct sweep *s, struct pawl_error *err)
 }
 
 static int
-collect(struct pawl *run, int dry_run, uint64_t *ret_count, uint64_t *ret_bytes, struct pawl_error *err)
+collect(struct pawl *run, int dry_run, struct pawl_meter *meter, uint64_t *ret_count, uint64_t *ret_bytes,
+        struct pawl_error *err)
 {
-	struct sweep s = {.run = run, .dry_run = dry_run};
+	struct sweep s = {.run = run, .dry_run = dry_run, .meter = meter};
 	char fields[96];
 
 	if (!run)
@@ -521,9 +534,10 @@ collect(struct pawl *run, int dry_run, uint64_t *ret_count, uint64_t *ret_bytes,
 }
 
 int
-pawl_gc(struct pawl *run, int dry_run, uint64_t *ret_count, uint64_t *ret_bytes, struct pawl_error *err)
+pawl_gc(struct pawl *run, int dry_run, struct pawl_meter *meter, uint64_t *ret_count, uint64_t *ret_bytes,
+        struct pawl_error *err)
 {
 	struct pawl_error own = {0};
 
-	return err_give(err, collect(run, dry_run, ret_count, ret_bytes, &own), &own);
+	return err_give(err, collect(run, dry_run, meter, ret_count, ret_bytes, &own), &own);
 }

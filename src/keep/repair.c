@@ -47,6 +47,7 @@ struct repair {
 	struct manifest *m; /* under construction */
 	struct pawl_state *state;
 	struct buf state_json;
+	struct pawl_meter *meter; /* or NULL */
 };
 
 static void
@@ -366,6 +367,18 @@ close_pack(struct open_pack *p)
 	store_close_reader(p->store, p->reader);
 }
 
+/* After each block that the tensors are in. */
+static int
+count_block(struct repair *r, size_t len, struct pawl_error *err)
+{
+	if (!r->meter)
+		return 0;
+	__atomic_add_fetch(&r->meter->done_bytes, len, __ATOMIC_RELAXED);
+	return __atomic_load_n(&r->meter->cancel, __ATOMIC_RELAXED)
+	               ? err_set(err, PAWL_ECANCELLED, "%s: the repair was cancelled", r->name)
+	               : 0;
+}
+
 /* The checksums of all blocks of the file, or of its decompressed contents. */
 static int
 sum_blocks(struct repair *r, const struct open_pack *open, bool plain, uint64_t nbytes, struct manifest_file *f,
@@ -384,6 +397,8 @@ sum_blocks(struct repair *r, const struct open_pack *open, bool plain, uint64_t 
 		TRY(plain ? compressed_pack_read(open->packed, offset, block, len, err)
 		          : store_read(open->store, open->reader, offset, block, len, err));
 		sums[i] = sum_bytes(block, len);
+		if (plain || !open->packed)
+			TRY(count_block(r, len, err));
 	}
 	*(plain ? &f->plain_sums : &f->sums) = sums;
 	*(plain ? &f->n_plain_blocks : &f->n_blocks) = (size_t)n;
@@ -425,6 +440,8 @@ describe_files(struct repair *r, struct pawl_error *err)
 	m->files = bump_array(&m->memory, r->parts.n, sizeof(*m->files));
 	if (!m->files)
 		return err_nomem(err, r->name);
+	for (size_t i = 0; r->meter && i < r->parts.n; i++)
+		__atomic_add_fetch(&r->meter->total_bytes, r->parts.items[i].nbytes, __ATOMIC_RELAXED);
 	for (size_t i = 0; i < r->parts.n; i++) {
 		struct manifest_file *f = &m->files[i];
 
@@ -526,9 +543,10 @@ check_folder(struct repair *r, struct pawl_error *err)
 }
 
 static int
-repair(struct pawl *run, const char *name, bool dry_run, struct pawl_error *err)
+repair(struct pawl *run, const char *name, bool dry_run, struct pawl_meter *meter, struct pawl_error *err)
 {
-	PAWL_CLEAN(repair_clear) struct repair r = {.run = run, .name = name, .with_sums = !dry_run};
+	PAWL_CLEAN(repair_clear)
+	struct repair r = {.run = run, .name = name, .with_sums = !dry_run, .meter = dry_run ? NULL : meter};
 	PAWL_CLEAN(buf_clear) struct buf key = {0}, text = {0};
 	bool exists;
 
@@ -546,11 +564,11 @@ repair(struct pawl *run, const char *name, bool dry_run, struct pawl_error *err)
 }
 
 int
-pawl_repair(struct pawl *run, const char *name, int dry_run, struct pawl_error *err)
+pawl_repair(struct pawl *run, const char *name, int dry_run, struct pawl_meter *meter, struct pawl_error *err)
 {
 	struct pawl_error own = {0};
 
 	if (!run || !name)
 		return err_set(err, PAWL_EUSAGE, "repair: expected a run and a folder name, found NULL");
-	return err_give(err, repair(run, name, dry_run != 0, &own), &own);
+	return err_give(err, repair(run, name, dry_run != 0, meter, &own), &own);
 }

@@ -129,7 +129,7 @@ fill_template(const char *template, const char *name, const struct groups *g, st
 	}
 }
 
-void
+size_t
 rename_apply(const char *const *rules, size_t n_rules, const char *name, struct buf *out)
 {
 	struct groups g;
@@ -139,8 +139,9 @@ rename_apply(const char *const *rules, size_t n_rules, const char *name, struct 
 
 		if (equals && match(rules[i], equals, name, &g)) {
 			fill_template(equals + 1, name, &g, out);
-			return;
+			return i;
 		}
 	}
 	buf_puts(out, name);
+	return n_rules;
 }

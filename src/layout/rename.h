@@ -22,7 +22,8 @@
 
 /* Checks that it is a rule. PAWL_EUSAGE says what is wrong. */
 int rename_check(const char *rule, struct pawl_error *err);
-/* Appends the new name of `name`. The rules were checked before. */
-void rename_apply(const char *const *rules, size_t n_rules, const char *name, struct buf *out);
+/* Appends the new name of `name`. The rules were checked before. Returns the index of the rule that
+ * matched; n_rules = none, the name stays. */
+size_t rename_apply(const char *const *rules, size_t n_rules, const char *name, struct buf *out);
 
 #endif

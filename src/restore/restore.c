@@ -45,6 +45,14 @@ restore_cut_rows(struct restore_rows *rows, size_t n)
 		mem_free(rows->rows[--rows->n]);
 }
 
+void
+restore_rows_clear(struct restore_rows *rows)
+{
+	restore_cut_rows(rows, 0);
+	mem_free(rows->rows);
+	*rows = (struct restore_rows){0};
+}
+
 int
 restore_note_reason(struct pawl_restore *r, int rc, const struct pawl_error *err)
 {
@@ -92,6 +100,7 @@ adopt_checkpoint(struct pawl_restore *r, uint64_t id, struct pawl_error *err)
 	PAWL_CLEAN(buf_clear) struct buf folder = {0};
 	struct manifest *manifest = NULL;
 	struct pawl_hold *hold = NULL;
+	PAWL_CLEAN(restore_rows_clear) struct restore_rows rows = {0};
 	struct bump memory = {0};
 	struct pawl_info info;
 	char *key = NULL;
@@ -101,7 +110,7 @@ adopt_checkpoint(struct pawl_restore *r, uint64_t id, struct pawl_error *err)
 	if (rc != PAWL_ENOTFOUND || run->mirrors->n > 0) /* else it was deleted */
 		rc = read_manifest(run, id, hold, &manifest, err);
 	if (rc == 0)
-		rc = restore_resolve(r, manifest, err);
+		rc = restore_resolve(r, manifest, &rows, err);
 	r->has_vanished = rc == PAWL_ENOTFOUND || (rc == PAWL_ECONFLICT && !run->home.foreign);
 	run_lock(run);
 	const struct catalog_entry *e = rc == 0 ? catalog_get(run->catalog, id) : NULL;
@@ -126,7 +135,10 @@ adopt_checkpoint(struct pawl_restore *r, uint64_t id, struct pawl_error *err)
 		return rc;
 	}
 	restore_cut_bindings(r, 0);
-	restore_cut_rows(&r->report, 0);
+	restore_rows_clear(&r->report);
+	r->report = rows;
+	r->n_unused_rules = rows.n;
+	rows = (struct restore_rows){0};
 	mem_free(r->folder);
 	bump_clear(&r->info_memory);
 	manifest_free(r->manifest);
@@ -418,10 +430,8 @@ pawl_restore_close(struct pawl_restore *r)
 	restore_cut_bindings(r, 0);
 	mem_free(r->bindings);
 	mem_free(r->casts);
-	restore_cut_rows(&r->fallbacks, 0);
-	restore_cut_rows(&r->report, 0);
-	mem_free(r->fallbacks.rows);
-	mem_free(r->report.rows);
+	restore_rows_clear(&r->fallbacks);
+	restore_rows_clear(&r->report);
 	mem_free(r->folder);
 	manifest_free(r->manifest);
 	bump_clear(&r->info_memory);

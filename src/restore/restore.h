@@ -63,8 +63,9 @@ struct pawl_restore {
 	size_t n_casts, cap_casts;
 
 	struct restore_rows fallbacks, report;
-	struct fetch *fetch; /* made by the first read */
-	uint64_t read_bytes; /* by the last read, from the store */
+	size_t n_unused_rules; /* lines of the report: rules that match no path */
+	struct fetch *fetch;   /* made by the first read */
+	uint64_t read_bytes;   /* by the last read, from the store */
 	double read_seconds;
 };
 
@@ -73,8 +74,10 @@ int restore_check_rules(const struct pawl_restore *r, struct pawl_error *err);
 /* Copies a list of n texts into the memory of the options. */
 int restore_copy_texts(struct pawl_restore *r, const char *what, const char *const *texts, size_t n, const char ***ret,
                        size_t *ret_n, struct pawl_error *err);
-/* Reduces a saved state to this rank's values, with the names and dtypes that the caller wants. */
-int restore_resolve(const struct pawl_restore *r, struct manifest *m, struct pawl_error *err);
+/* Reduces a saved state to this rank's values, with the names and dtypes that the caller wants. A
+ * rule that matches no path is PAWL_EMISMATCH, or with non_strict a row. */
+int restore_resolve(const struct pawl_restore *r, struct manifest *m, struct restore_rows *rows,
+                    struct pawl_error *err);
 /* Replaces a destination of another dtype by memory for the saved bytes. Its arrays are copied. */
 int restore_add_cast(struct pawl_restore *r, int saved, struct pawl_tensor *dst, struct pawl_error *err);
 /* Converts what was read. */
@@ -99,6 +102,7 @@ bool restore_is_held(const struct pawl_restore *r);
 int restore_add_row(struct restore_rows *rows, char *text, struct pawl_error *err);
 /* Frees the lines from n on. */
 void restore_cut_rows(struct restore_rows *rows, size_t n);
+void restore_rows_clear(struct restore_rows *rows);
 /* Remembers why the restore may be given up; returns rc. */
 int restore_note_reason(struct pawl_restore *r, int rc, const struct pawl_error *err);
 /* Forgets the destinations from n on. */

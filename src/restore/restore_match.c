@@ -405,7 +405,7 @@ pawl_restore_match(struct pawl_restore *r, const struct pawl_state *live, struct
 	const size_t before = r->n_bindings;
 	if (!live)
 		return err_set(err, PAWL_EUSAGE, "restore: expected a state, found NULL");
-	restore_cut_rows(&r->report, 0);
+	restore_cut_rows(&r->report, r->n_unused_rules);
 	int rc = match(&m, err);
 	if (rc < 0)
 		restore_cut_bindings(r, before);

@@ -43,29 +43,78 @@ restore_check_rules(const struct pawl_restore *r, struct pawl_error *err)
 	for (size_t i = 0; i < r->n_cast; i++) {
 		const char *equals = strrchr(r->cast[i], '=');
 
-		if (!equals || equals == r->cast[i] || !cast_dtype(equals + 1))
+		if (!equals || equals == r->cast[i])
+			return err_set(err, PAWL_EUSAGE, "cast: expected GLOB=DTYPE such as '*=float32', found '%s'",
+			               r->cast[i]);
+		if (!cast_dtype(equals + 1))
 			return err_set(
 				err, PAWL_EUSAGE,
-				"cast '%s': expected GLOB=DTYPE with float16, bfloat16, float32 or float64, such as "
-				"'*=float32'",
-				r->cast[i]);
+				"cast: expected one of the dtypes float16, bfloat16, float32, float64, found '%s'",
+				equals + 1);
 	}
 	return 0;
 }
 
 /* ---- the saved state */
 
+enum rule_use { UNUSED = 0, IS_ABOVE, USED }; /* IS_ABOVE: it names a dict or a list */
+
+struct renaming {
+	const struct pawl_restore *r;
+	enum rule_use *uses; /* of each rule */
+};
+
 static void
 new_path(void *arg, const char *path, struct buf *ret)
 {
-	const struct pawl_restore *r = arg;
+	struct renaming *n = arg;
+	const struct pawl_restore *r = n->r;
+	const size_t rule = rename_apply(r->rename, r->n_rename, path, ret);
 
-	rename_apply(r->rename, r->n_rename, path, ret);
+	if (rule < r->n_rename)
+		n->uses[rule] = USED;
+	for (size_t i = 0; i < r->n_rename; i++) {
+		const size_t len = strcspn(r->rename[i], "=");
+
+		if (n->uses[i] == UNUSED && strncmp(path, r->rename[i], len) == 0 && path[len] == '/')
+			n->uses[i] = IS_ABOVE;
+	}
 }
 
-/* The dtype that the rules give this path, or 0. */
+/* Reports a rule that matches no path: as a row, or as an error. */
 static int
-dtype_at(const struct pawl_restore *r, const char *path)
+report_unused(const struct pawl_restore *r, const char *what, const char *rule, size_t len, const char *hint,
+              struct restore_rows *rows, struct pawl_error *err)
+{
+	const int shown = (int)(len < 200 ? len : 200);
+
+	if (r->non_strict)
+		return restore_add_row(rows, mem_printf("%s: no saved path matches '%.*s'%s", what, shown, rule, hint),
+		                       err);
+	return err_set(err, PAWL_EMISMATCH, "%s: no saved path matches '%.*s'%s", what, shown, rule, hint);
+}
+
+static int
+apply_renames(const struct pawl_restore *r, struct manifest *m, struct restore_rows *rows, struct pawl_error *err)
+{
+	PAWL_FREE enum rule_use *uses = mem_zalloc(r->n_rename + 1, sizeof(*uses));
+	struct renaming n = {r, uses};
+
+	if (!uses)
+		return err_nomem(err, "rename");
+	TRY(state_rename(m->state, new_path, &n, err));
+	for (size_t i = 0; i < r->n_rename; i++) {
+		const char *hint = n.uses[i] == IS_ABOVE ? "; for what is below it write '/*' after both paths" : "";
+
+		if (n.uses[i] != USED)
+			TRY(report_unused(r, "rename", r->rename[i], strcspn(r->rename[i], "="), hint, rows, err));
+	}
+	return 0;
+}
+
+/* The dtype that the rules give this path, or 0; marks the rule. */
+static int
+dtype_at(const struct pawl_restore *r, const char *path, bool *used)
 {
 	char glob[1024];
 
@@ -77,8 +126,10 @@ dtype_at(const struct pawl_restore *r, const char *path)
 			continue;
 		memcpy(glob, r->cast[i], len);
 		glob[len] = '\0';
-		if (text_glob(glob, path))
+		if (text_glob(glob, path)) {
+			used[i] = true;
 			return cast_dtype(equals + 1);
+		}
 	}
 	return 0;
 }
@@ -86,6 +137,7 @@ dtype_at(const struct pawl_restore *r, const char *path)
 struct casting {
 	const struct pawl_restore *r;
 	struct manifest *manifest;
+	bool *used; /* of each rule */
 };
 
 /* The first leaf of a tied tensor decides. */
@@ -99,7 +151,7 @@ see_leaf(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
 		return 0;
 
 	struct pawl_tensor_info *info = &c->manifest->state->tensors[leaf->node->tensor].info;
-	const int saved = c->manifest->tensors[leaf->node->tensor].dtype, to = dtype_at(c->r, leaf->path);
+	const int saved = c->manifest->tensors[leaf->node->tensor].dtype, to = dtype_at(c->r, leaf->path, c->used);
 
 	if (to == 0 || !cast_is_float(saved) || info->dtype != saved)
 		return 0;
@@ -108,11 +160,27 @@ see_leaf(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
 	return 0;
 }
 
-int
-restore_resolve(const struct pawl_restore *r, struct manifest *m, struct pawl_error *err)
+static int
+apply_casts(const struct pawl_restore *r, struct manifest *m, struct restore_rows *rows, struct pawl_error *err)
 {
-	struct casting c = {r, m};
+	PAWL_FREE bool *used = mem_zalloc(r->n_cast + 1, sizeof(*used));
+	struct casting c = {r, m, used};
 
+	if (!used)
+		return err_nomem(err, "cast");
+	TRY(walk_leaves(m->state->root, see_leaf, &c, err));
+	for (size_t i = 0; i < r->n_cast; i++) {
+		const size_t len = (size_t)(strrchr(r->cast[i], '=') - r->cast[i]);
+
+		if (!used[i] && !(len == 1 && r->cast[i][0] == '*')) /* "*" may also find nothing */
+			TRY(report_unused(r, "cast", r->cast[i], len, "", rows, err));
+	}
+	return 0;
+}
+
+int
+restore_resolve(const struct pawl_restore *r, struct manifest *m, struct restore_rows *rows, struct pawl_error *err)
+{
 	if (r->run->group.world == m->world_size)
 		state_resolve_ranks(m->state, r->run->group.rank);
 	else if (r->rank_values == PAWL_RANK_VALUES_WRAP)
@@ -120,8 +188,8 @@ restore_resolve(const struct pawl_restore *r, struct manifest *m, struct pawl_er
 	else
 		state_resolve_ranks(m->state, SIZE_MAX);
 	if (r->n_rename > 0)
-		TRY(state_rename(m->state, new_path, (void *)r, err));
-	return r->n_cast > 0 ? walk_leaves(m->state->root, see_leaf, &c, err) : 0;
+		TRY(apply_renames(r, m, rows, err));
+	return r->n_cast > 0 ? apply_casts(r, m, rows, err) : 0;
 }
 
 /* ---- conversions */

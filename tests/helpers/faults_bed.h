@@ -101,7 +101,7 @@ save_now(struct bed *b, struct pawl_error *err)
 static inline void
 clear_and_change(struct bed *b)
 {
-	OK(pawl_gc(b->run, 0, NULL, NULL, err));
+	OK(pawl_gc(b->run, 0, NULL, NULL, NULL, err));
 	change(b);
 }
 

@@ -11,6 +11,7 @@ import torch
 
 import pawl
 from cli import PACK, flip
+from pawl import inspection
 from pawl.inspection import TensorInfo
 
 
@@ -60,7 +61,7 @@ def test_read_gives_one_tensor_or_a_part_of_it(run: pathlib.Path) -> None:
     ("path", "index", "kind", "words"),
     [
         ("model/nothing", (), pawl.NotFoundError, "no 'nothing'; there is: layers"),
-        ("step", (), pawl.UsageError, "'step' is no tensor"),
+        ("step", (), pawl.UsageError, "'step' is not a tensor"),
         ("table", (0, 0), pawl.UsageError, "has 1 dimensions, received 2"),
         ("table", 5, pawl.UsageError, "index 5 is outside of a dimension of 5"),
         ("table", slice(0, 4, 2), pawl.UsageError, "a slice has step 1, received 2"),
@@ -71,6 +72,27 @@ def test_a_wrong_path_or_index_is_named(
 ) -> None:
     with pytest.raises(kind, match=words):
         pawl.read(at(run, 1), path, index)  # type: ignore[arg-type]
+
+
+def test_tree_of_a_run_or_of_a_folder_of_runs_is_by_step_and_name(run: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    pawl.copy(run, tmp_path / "sweep" / "trial10")
+    pawl.copy(run, tmp_path / "sweep" / "trial2")
+    calls: list[tuple[int, int]] = []
+    trees = pawl.tree(run, progress=lambda done, total: calls.append((done, total)))
+    assert list(trees) == [1, 2, 3] and trees[2] == pawl.tree(at(run, 2)) and calls[-1] == (3, 3)
+    assert list(pawl.tree(tmp_path / "sweep")) == ["trial2", "trial10"]
+    assert pawl.tree(tmp_path / "sweep")["trial10"] == trees
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(pawl.NotFoundError, match="empty is not a checkpoint"):
+        pawl.tree(tmp_path / "empty")
+
+
+def test_read_reports_the_bytes_that_it_has_read(run: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inspection, "_READ_BYTES", 48)
+    calls: list[tuple[int, int]] = []
+    part = pawl.read(at(run, 3), "model/layers/0", slice(1, 4), progress=lambda *counts: calls.append(counts))
+    assert torch.equal(part, state(3)["model"]["layers"][0][1:4])  # type: ignore[index]
+    assert calls == [(48, 72), (72, 72)]
 
 
 def test_diff_tells_what_changed(run: pathlib.Path) -> None:
@@ -89,6 +111,15 @@ def test_verify_finds_a_flipped_bit_and_reports_progress(run: pathlib.Path) -> N
     [found] = pawl.verify(run)
     assert found.id == 2 and found.file == PACK and found.begin <= 4100 < found.end and "model" in found.tensor
     assert pawl.verify(at(run, 3)) == [] and len(pawl.verify(at(run, 2))) == 1
+
+
+def test_verify_of_a_folder_of_runs_names_the_run(run: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    pawl.copy(run, tmp_path / "other")
+    flip(run / "checkpoints" / "checkpoint_000002" / PACK, 4100)
+    calls: list[tuple[int, int]] = []
+    [found] = pawl.verify(tmp_path, progress=lambda done, total: calls.append((done, total)))
+    assert found.root == str(run.resolve()) and found.id == 2
+    assert calls == sorted(calls) and calls[-1][0] == calls[-1][1] > 0
 
 
 def test_an_exception_of_the_progress_callback_ends_the_work(run: pathlib.Path, tmp_path: pathlib.Path) -> None:
@@ -118,8 +149,32 @@ def test_gc_removes_what_crashes_left(run: pathlib.Path) -> None:
     partial.mkdir()
     (partial / PACK).write_bytes(b"x" * 5000)
     assert pawl.gc(run, dry_run=True).count == 1 and partial.exists()
-    assert pawl.gc(run).nbytes >= 5000 and not partial.exists()
+    calls: list[tuple[int, int]] = []
+    assert pawl.gc(run, progress=lambda *counts: calls.append(counts)).nbytes >= 5000 and not partial.exists()
+    assert calls[-1][0] == calls[-1][1] >= 5000
     assert pawl.gc(run).count == 0
+
+
+def test_prune_deletes_what_no_rule_keeps_and_counts_it(run: pathlib.Path) -> None:
+    for progress in (None, lambda done, total: None):
+        rows = pawl.prune(run, num_to_keep=1, dry_run=True, progress=progress)
+        assert [row.keep for row in rows] == [False, False, True] and len(pawl.tree(run)) == 3
+    calls: list[tuple[int, int]] = []
+    rules = pawl.Retention(keep_every=10)
+    rows = pawl.prune(run, num_to_keep=1, retention=rules, progress=lambda *counts: calls.append(counts))
+    assert list(pawl.tree(run)) == [step for step, row in zip((1, 2, 3), rows, strict=True) if row.keep]
+    gone = sum(not row.keep for row in rows)
+    assert gone and calls[-1] == (gone, gone) and rows[-1].reason.startswith("latest")
+
+
+def test_prune_needs_a_rule_and_a_metric_that_exists(run: pathlib.Path) -> None:
+    with pytest.raises(pawl.UsageError, match="prune: no rule was given, expected num_to_keep or retention"):
+        pawl.prune(run)
+    with pytest.raises(pawl.UsageError, match=r"no checkpoint has the metric 'acc' \(expected one of: there are none"):
+        pawl.prune(run, num_to_keep=1, score_attribute="acc")
+    with pytest.raises(pawl.UsageError, match="num_to_keep must be 1 or more"):
+        pawl.prune(run, num_to_keep=0)
+    assert len(pawl.tree(run)) == 3
 
 
 def test_repair_rebuilds_a_lost_manifest(run: pathlib.Path) -> None:
@@ -127,13 +182,17 @@ def test_repair_rebuilds_a_lost_manifest(run: pathlib.Path) -> None:
     lost.write_text("{")
     [found] = pawl.repair(run, dry_run=True)
     assert found.name == "checkpoint_000002" and found.problem == "" and lost.read_text() == "{"
-    assert [each.problem for each in pawl.repair(run)] == [""]
+    calls: list[tuple[int, int]] = []
+    assert [each.problem for each in pawl.repair(run, progress=lambda *counts: calls.append(counts))] == [""]
+    assert calls[-1][0] == calls[-1][1] > 0
     assert pawl.load(at(run, 2))["step"] == 2 and pawl.repair(run) == []
 
 
 def test_doctor_tries_a_place(tmp_path: pathlib.Path) -> None:
-    found = pawl.doctor(tmp_path)
-    assert len(found) > 5 and all(isinstance(value, str) for value in found.values())
+    calls: list[tuple[int, int]] = []
+    found = {row.about: row for row in pawl.doctor(tmp_path, progress=lambda *counts: calls.append(counts))}
+    assert found["writable"].works and found["free space"].works is None and "GiB" in found["free space"].found
+    assert calls[-1] == (1, 1)
     with pytest.raises(pawl.NotFoundError):
         pawl.doctor(tmp_path / "nowhere")
 
@@ -141,5 +200,5 @@ def test_doctor_tries_a_place(tmp_path: pathlib.Path) -> None:
 def test_convert_writes_the_model_alone(run: pathlib.Path, tmp_path: pathlib.Path) -> None:
     with pawl.CheckpointManager(tmp_path / "plain") as manager:
         manager.save(1, {"model": {"w": torch.ones(2)}, "other": torch.zeros(3)}).wait()
-    assert pawl.convert(tmp_path / "plain@1", tmp_path / "m.pt", model=True).n_tensors == 1
+    assert pawl.export(tmp_path / "plain@1", tmp_path / "m.pt", model=True).n_tensors == 1
     assert list(torch.load(tmp_path / "m.pt", weights_only=True)) == ["w"]

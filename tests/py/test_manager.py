@@ -215,13 +215,13 @@ def test_R141_rules_are_united_and_reasons_given(tmp_path: pathlib.Path) -> None
         for step in range(8):
             manager.save(step, STATE, metrics={"a": 10 - abs(step - 2)}, wait=True)
         assert manager.all_steps() == [0, 2, 4, 7]
-        manager.pin(7)
+        assert manager.pin(7) and not manager.pin(7)
         manager.save(9, STATE, metrics={"a": 0}, wait=True)
         assert manager.all_steps() == [0, 2, 4, 7, 9]
         rows = {d.id: d for d in manager.prune(dry_run=True)}
         assert all(d.keep for d in rows.values())
         assert "pinned" in rows[8].reason
-        manager.unpin(7)
+        assert manager.unpin(7) and not manager.unpin(7)
         assert [d.id for d in manager.prune(dry_run=True) if not d.keep] == [8]
         assert manager.all_steps() == [0, 2, 4, 7, 9]
         manager.prune()
@@ -456,6 +456,8 @@ def test_steps_are_the_addresses(tmp_path: pathlib.Path) -> None:
         for step, loss in ((100, 0.5), (200, 0.1), (300, 0.4)):
             manager.save(step, {"step": step}, metrics={"loss": loss}).wait()
         assert len(manager) == 3
+        assert "id:1" in manager and "best" in manager and all(one in manager for one in manager)
+        assert not any(other in manager for other in (7, -1, 1.5, None, "none", pawl.Checkpoint(tmp_path)))
         assert [pawl.load(found.path or "") for found in manager] == [{"step": 100}, {"step": 200}, {"step": 300}]
         for key, step in ((200, 200), ("300", 300), ("best", 200), ("latest", 300), ("id:1", 100)):
             assert manager[key].to_dict()["step"] == step

@@ -126,6 +126,14 @@ def test_an_interval_is_also_a_duration(tmp_path: pathlib.Path, every: Any) -> N
         pass
 
 
+@pytest.mark.parametrize("every", [0, "0", timedelta(0), timedelta(seconds=-1)])
+def test_an_interval_of_nothing_is_named_as_it_was_given(every: Any) -> None:
+    with pytest.raises(pawl.UsageError, match=re.escape(f"save_interval must be above 0, received {every!r}")):
+        pawl.CheckpointManager("mem:", save_interval=every)
+    with pytest.raises(pawl.UsageError, match=re.escape(f"mirrors: every must be above 0, received {every!r}")):
+        pawl.CheckpointManager("mem:", mirrors=[pawl.Mirror("/tmp/away", every=every)])
+
+
 @pytest.mark.parametrize("limit", ["10min", 600, timedelta(minutes=10)])
 def test_a_timeout_is_a_number_a_text_or_a_timedelta(limit: Any) -> None:
     with pawl.CheckpointManager("mem:") as opened:
@@ -138,18 +146,3 @@ def test_a_timeout_is_a_number_a_text_or_a_timedelta(limit: Any) -> None:
                 pawl.UsageError, match="timeout must be None, a number of seconds, a timedelta or a text"
             ):
                 ticket.wait(wrong)
-
-
-METHODS: list[Any] = [
-    pawl.CheckpointManager.__init__,
-    pawl.CheckpointManager.save,
-    pawl.CheckpointManager.restore,
-]
-OBJECTS: list[Any] = [*METHODS, pawl.Mirror, pawl.Candidate, pawl.Event, *GROUPS.values()]
-
-
-@pytest.mark.parametrize("what", OBJECTS, ids=lambda what: what.__qualname__)
-def test_each_parameter_is_in_the_docstring(what: Any) -> None:
-    text = inspect.getdoc(what) or ""
-    for name in inspect.signature(what).parameters:
-        assert name == "self" or re.search(rf"^\s+{name}: ", text, re.MULTILINE), name

@@ -275,7 +275,7 @@ def evaluate(tree):
 
 def test_examples_of_the_page_on_python(tmp_path: pathlib.Path) -> None:
     found = examples((ROOT / "docs/reference/python.md").read_text(), "python")
-    assert len(found) == 11
+    assert len(found) == 12
     for example in found:
         if "manager" in example and "with pawl.CheckpointManager" not in example:
             example = f"with pawl.CheckpointManager('runs/demo') as manager:\n{textwrap.indent(example, '    ')}"

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import pathlib
+import re
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,33 @@ def test_what_cannot_be_renamed_is_named(tmp_path: pathlib.Path, rules: Any, kin
         pawl.load(root + "/latest", rename=rules)
 
 
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"rename": [("b/*", "c/*"), ("old/*", "new/*")]}, "rename: no saved path matches 'old/*'"),
+        ({"rename": [("b", "c")]}, "rename: no saved path matches 'b'; for what is below it write '/*' after both"),
+        ({"cast": {"*": "float32", "old/*": "float16"}}, "cast: no saved path matches 'old/*'"),
+        ({"cast": {"old/*": "float16"}}, "cast: no saved path matches 'old/*'"),
+    ],
+)
+def test_a_rule_that_matches_nothing_is_named(tmp_path: pathlib.Path, options: Any, text: str) -> None:
+    root = saved(tmp_path, {"a": torch.ones(1), "b": {"x": torch.ones(1)}})
+    with pytest.raises(pawl.MismatchError, match=re.escape(text)):
+        pawl.load(root + "/latest", **options)
+    with pawl.CheckpointManager(root) as manager:
+        restored = manager.restore(strict=False, **options)
+        assert restored and any(row.startswith(text) for row in restored.report)
+        with pytest.raises(pawl.MismatchError, match=re.escape(text)):
+            manager.restore(**options)
+
+
+def test_a_dtype_may_be_that_of_a_framework(tmp_path: pathlib.Path) -> None:
+    root = saved(tmp_path, {"w": torch.ones(3)})
+    for dtype in (torch.float16, np.float16, np.dtype("float16"), "half", "float16"):
+        assert pawl.load(root + "/latest", cast=dtype)["w"].dtype is torch.float16
+    assert pawl.load(saved(tmp_path / "n", {"n": 3}) + "/latest", cast="float32") == {"n": 3}
+
+
 @pytest.mark.parametrize("name", ["float32", "bfloat16", "float64", "float16"])
 def test_floats_are_converted(tmp_path: pathlib.Path, name: str) -> None:
     dtype = getattr(torch, name)
@@ -107,7 +135,9 @@ def test_a_module_takes_other_names_and_dtypes(tmp_path: pathlib.Path) -> None:
 @pytest.mark.parametrize("cast", ["int8", {"*": "complex64"}, {"": "float32"}])
 def test_other_dtypes_are_refused(tmp_path: pathlib.Path, cast: Any) -> None:
     root = saved(tmp_path, {"w": torch.ones(1)})
-    with pytest.raises(pawl.UsageError, match="expected GLOB=DTYPE with float16, bfloat16, float32 or float64"):
+    with pytest.raises(
+        pawl.UsageError, match="expected one of the dtypes float16, bfloat16, float32, float64|found the glob ''"
+    ):
         pawl.load(root + "/latest", cast=cast)
 
 

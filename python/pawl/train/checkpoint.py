@@ -22,8 +22,11 @@ def _is_run_or_checkpoint(path: str) -> bool:
 class Checkpoint(_Checkpoint):
     """One checkpoint: a dict, or a folder with any files.
 
-    ``from_dict`` and ``from_directory`` make one to report; it is copied when it is reported, until then it is the
-    caller's. What ``get_checkpoint()`` and ``Result.checkpoint`` give is one that is stored in a run.
+    ``from_dict`` and ``from_directory`` make one to report; it is copied when it is reported.
+    ``get_checkpoint()`` and ``Result.checkpoint`` give one that is stored in a run.
+
+    Args:
+        path: A folder, a file of another program, or a URL.
     """
 
     _rank = 0  # whose dict is meant where every worker's was kept
@@ -38,7 +41,19 @@ class Checkpoint(_Checkpoint):
     def from_dict(
         cls, data: Mapping[str, Any], *, metadata: Mapping[str, Any] | None = None, allow_pickle: bool = False
     ) -> Self:
-        """A checkpoint to report. ``allow_pickle``: values that a state cannot hold are pickled."""
+        """A checkpoint to report.
+
+        Args:
+            data: The dict.
+            metadata: Plain values by name, stored with it. Default: None.
+            allow_pickle: Pickle values that a state cannot hold. Default: False.
+
+        Returns:
+            The checkpoint, in memory.
+
+        Raises:
+            UsageError: ``data`` is not a dict.
+        """
         if not isinstance(data, Mapping):
             raise UsageError(f"from_dict: expected a dict, received {_a(data)}")
         self = cls.__new__(cls)
@@ -50,7 +65,20 @@ class Checkpoint(_Checkpoint):
 
     @classmethod
     def from_run(cls, root: str, id: int, *, allow_pickle: bool = False, rank: int = 0) -> Self:
-        """One of a run's checkpoints; root may be a URL."""
+        """A checkpoint of a run.
+
+        Args:
+            root: The run's folder or URL.
+            id: Id of the checkpoint.
+            allow_pickle: Load pickles in it. Default: False.
+            rank: Whose dict to return if those of all workers were kept. Default: 0.
+
+        Returns:
+            The checkpoint; nothing is read yet.
+
+        Raises:
+            NotFoundError: There is no such run or checkpoint.
+        """
         self = cls.__new__(cls)
         self._data = self._run = self._notes = None
         self._source, self._allow_pickle, self._rank = (root, id), allow_pickle, rank
@@ -63,7 +91,14 @@ class Checkpoint(_Checkpoint):
 
     @classmethod
     def of(cls, given: _Checkpoint) -> Checkpoint:
-        """A ``pawl.Checkpoint`` as one of this class."""
+        """A ``pawl.Checkpoint`` as one of this class.
+
+        Args:
+            given: The checkpoint.
+
+        Returns:
+            The same checkpoint.
+        """
         if isinstance(given, Checkpoint):
             return given
         if given.path is not None:
@@ -82,7 +117,7 @@ class Checkpoint(_Checkpoint):
 
     @property
     def folder(self) -> str | None:
-        """The folder of files that is to be reported, or None."""
+        """The folder of files to report, or None. Raises NotFoundError if it does not exist."""
         path = self._path if self._data is None and self._source is None else None
         if path is None or is_far(path) or is_foreign(path) or _is_run_or_checkpoint(path):
             return None
@@ -91,7 +126,17 @@ class Checkpoint(_Checkpoint):
         return path
 
     def values(self, allow_pickle: bool) -> dict[str, Any]:
-        """The dict that is to be reported; of a checkpoint that lies somewhere, what it holds."""
+        """The dict to report; of a stored checkpoint what it holds.
+
+        Args:
+            allow_pickle: Pickle values that a state cannot hold.
+
+        Returns:
+            The dict, with pickled values if they are allowed.
+
+        Raises:
+            UsageError: The checkpoint is not a dict.
+        """
         data = dict(self._data) if self._data is not None else self._whole()[0]
         if not isinstance(data, dict):
             raise UsageError(f"report: the checkpoint {self!r} holds {_a(data)}, not a dict")
@@ -99,7 +144,11 @@ class Checkpoint(_Checkpoint):
         return wrapped
 
     def detached(self) -> Self:
-        """The same in memory."""
+        """The same checkpoint in memory, or in a new folder.
+
+        Returns:
+            A checkpoint that does not need the run.
+        """
         if self._kind() == "files":
             return type(self)(self.to_directory())
         made = type(self).from_dict(self.to_dict(), metadata=self.get_metadata(), allow_pickle=self._allow_pickle)
@@ -110,14 +159,30 @@ class Checkpoint(_Checkpoint):
     # ---- reading ----
 
     def to_dict(self) -> dict[str, Any]:
-        """The reported dict with new tensors, and three keys more unless it holds them itself: ``_timestamp`` (seconds
-        since 1970), ``_preprocessor`` (None) and ``_current_checkpoint_id`` (from 0; of a training that was resumed
-        from a checkpoint, from the number of that)."""
+        """The reported dict with new tensors.
+
+        Returns:
+            The dict, and three keys more unless it has them: ``_timestamp`` (seconds since 1970),
+            ``_preprocessor`` (None) and ``_current_checkpoint_id`` (from 0; in a resumed training
+            it continues from the number of the checkpoint that it began with).
+
+        Raises:
+            UsageError: The checkpoint is a folder of files.
+            CorruptError: It is damaged.
+        """
         return super().to_dict()
 
     def restore(self, state: Any) -> None:
-        """Restores a reported dict into ``state`` in place: tensors, objects with load_state_dict, and of distributed
-        tensors the pieces that this worker holds now, whatever they were when it was saved."""
+        """Restores a reported dict in place.
+
+        Args:
+            state: A tree of tensors and objects with ``load_state_dict``. Distributed tensors get
+                the pieces that this worker holds now.
+
+        Raises:
+            UsageError: The checkpoint is not a saved dict.
+            MismatchError: The dict does not fit the state.
+        """
         if self._kind() != "dict" or (self._source is None and self._path is None):
             raise UsageError(f"restore: {self!r} is not a saved dict; use to_dict() or as_directory()")
         if self._source is None:
@@ -127,8 +192,17 @@ class Checkpoint(_Checkpoint):
             run.restore(state, selector=f"id:{self._source[1]}")
 
     def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:
-        """The reported files in a folder (a new one if none is named, else one that is empty or not there); of a dict
-        a folder that pawl.load reads. Returns its path."""
+        """The reported files in a folder; of a dict a folder that ``pawl.load`` reads.
+
+        Args:
+            path: A folder that is new or empty. Default: None, a temporary one.
+
+        Returns:
+            Path of the folder.
+
+        Raises:
+            ExistsError: The folder is not empty.
+        """
         folder = self.folder
         if folder is None and self._kind() != "files":
             return super().to_directory(path)
@@ -143,7 +217,11 @@ class Checkpoint(_Checkpoint):
         return target
 
     def get_metadata(self) -> Any:
-        """The notes on this checkpoint; {} if there are none."""
+        """The notes on this checkpoint.
+
+        Returns:
+            What was given as metadata; {} if there is none.
+        """
         if self._data is not None:
             return dict(self._notes or {})
         if self._source is None and self._notes is None and self.folder is not None:

@@ -32,14 +32,19 @@ def check_order(value: object) -> None:
 class ScalingConfig:
     """How many workers there are, and where they run.
 
-    ``engine="local"`` starts them as processes of this machine, by torch's elastic agent; ``"ray"`` as actors of the
-    Ray cluster that this process is connected to; with ``"launcher"`` this process is one of them, which mpirun, srun,
-    torchrun or the like have started, and all of them call ``fit``. None: the launcher's where there is one of several
-    processes, Ray's where this process is connected to a cluster, else local.
-
-    Each worker takes one core, or one GPU with ``use_gpu``, unless ``resources_per_worker`` says otherwise
-    (``{"CPU": 0.5}``). ``min_workers``: where fewer are to be had when the group is started, at first or after a
-    failure, it continues with these, down to so many; None = always ``num_workers``.
+    Attributes:
+        num_workers: Number of workers. Default: 1.
+        use_gpu: Give each worker a GPU. Default: False, a core.
+        resources_per_worker: What a worker takes instead, such as ``{"CPU": 0.5}``. Default: None.
+        min_workers: Start with fewer workers, down to this number, if there is no room for all;
+            also after a failure. Default: None, always ``num_workers``.
+        engine: "local" starts processes of this machine, by torch's elastic agent. "ray" starts
+            actors of the Ray cluster that this process is connected to. With "launcher" this
+            process is a worker that mpirun, srun or torchrun has started; all of them call ``fit``.
+            Default: None, the launcher's if it started several processes, Ray's if connected, else
+            local.
+        trainer_resources: Ray's: what the trainer takes. Local workers ignore it. Default: None.
+        placement_strategy: Ray's. Default: "PACK".
     """
 
     num_workers: int = 1
@@ -47,8 +52,8 @@ class ScalingConfig:
     resources_per_worker: Mapping[str, float] | None = None
     min_workers: int | None = None
     engine: Literal["local", "ray", "launcher"] | None = None
-    trainer_resources: Mapping[str, float] | None = None  # Ray's; local workers take what they need
-    placement_strategy: str = "PACK"  # Ray's
+    trainer_resources: Mapping[str, float] | None = None
+    placement_strategy: str = "PACK"
 
     def __post_init__(self) -> None:
         for name in ("num_workers", "min_workers"):
@@ -67,14 +72,19 @@ class ScalingConfig:
 
 @dataclass
 class FailureConfig:
-    """What to do when a worker fails.
+    """What to do when a worker fails. Times are seconds.
 
-    ``max_failures``: how many times the group of workers is started again, from the newest valid checkpoint; -1 = for
-    ever, 0 = not at all. A worker that gives no sign of life for ``heartbeat_timeout`` seconds is killed, which counts
-    as a failure; so does a report that not all workers have come to within ``report_timeout`` of the first one.
-    ``progress_timeout``: so many seconds without any worker coming to a report are a failure, too: all of them hang,
-    though their processes live. None = no limit. ``get_context().alive()`` says between reports that a worker gets on.
-    ``grace_seconds``: time from SIGTERM or SIGUSR1 until everything is killed, if known: then fit ends in time.
+    Attributes:
+        max_failures: How many times the workers are started again, from the newest valid
+            checkpoint; -1 is no limit. Default: 0.
+        heartbeat_timeout: A worker without a sign of life for this time is killed, which is a
+            failure. Default: 60.
+        report_timeout: All workers must come to a report within this time of the first. Default:
+            1,800.
+        grace_seconds: Time from SIGTERM or SIGUSR1 until everything is killed; ``fit`` ends before.
+            Default: None, unknown.
+        progress_timeout: It is a failure if no worker comes to a report for this time. Between
+            reports ``get_context().alive()`` counts, too. Default: None, no limit.
     """
 
     max_failures: int = 0
@@ -98,14 +108,19 @@ class FailureConfig:
 class CheckpointConfig:
     """Which checkpoints are kept.
 
-    ``num_to_keep``: None keeps all; N the newest N, or with ``checkpoint_score_attribute``, a key of the reported
-    metrics, the best N and the latest as well, so that a resume never loses progress (``keep_latest=False`` gives
-    exactly N); 0 writes nothing to disk and keeps the newest in memory.
-
-    ``_checkpoint_keep_all_ranks``: every worker's dict is kept, and each gets its own back; else the first worker's
-    counts. Pieces of distributed tensors (DTensor, pawl.Shard) and the files of directories are every worker's in any
-    case. ``_checkpoint_upload_from_workers``: each worker writes its part to the storage by itself, which pawl does
-    anyway. ``allow_pickle``: values that a state cannot hold are pickled, and pickles are read.
+    Attributes:
+        num_to_keep: Keep the newest N, or with a score attribute the best N and the latest. 0
+            writes nothing to disk and keeps the newest in memory. Default: None, all.
+        checkpoint_score_attribute: A key of the reported metrics. Default: None.
+        checkpoint_score_order: Whether the "max" or the "min" is best. Default: "max".
+        keep_latest: Keep the latest in addition to the best N, so that a resume never loses
+            progress. Default: True.
+        allow_pickle: Pickle values that a state cannot hold, and load pickles. Default: False.
+        _checkpoint_keep_all_ranks: Keep the dict of every worker, and give each its own back.
+            Default: False, the first worker's counts. Pieces of distributed tensors and files of
+            folders are always those of all workers.
+        _checkpoint_upload_from_workers: Ray's; with pawl each worker always writes its own part.
+            Default: False.
     """
 
     num_to_keep: int | None = None
@@ -123,21 +138,26 @@ class CheckpointConfig:
 
 @dataclass
 class RunConfig:
-    """Where a run is stored and what becomes of its checkpoints.
+    """Where a run is stored and what becomes of its checkpoints. An existing run continues from its
+    newest checkpoint.
 
-    The run's folder is ``storage_path/name``: a path, or a URL such as ``s3://bucket/folder``. Without a storage path
-    it is ``~/ray_results``, without a name ``train_<date and time>/run_001``. An existing run continues from
-    its newest checkpoint.
-
-    ``logger``: where the first worker's metrics go, and what each checkpoint has cost (pawl.loggers). It stays in this
-    process and is called by the thread that has called ``fit``; the step is the number of the report in the run.
+    Attributes:
+        name: Name of the run's folder. Default: None, ``train_<date and time>/run_001``.
+        storage_path: Folder of the runs: a path, or a URL such as ``s3://bucket/folder``. Default:
+            None, ``~/ray_results``.
+        failure_config: What to do about failures. Default: a ``FailureConfig()``.
+        checkpoint_config: Which checkpoints are kept. Default: a ``CheckpointConfig()``.
+        options: More options of ``pawl.CheckpointManager``, by their names. Default: none.
+        logger: Where the first worker's metrics and the cost of each checkpoint go (pawl.loggers).
+            It stays in this process; the thread that called ``fit`` calls it. The step is the
+            number of the report. Default: None.
     """
 
     name: str | None = None
     storage_path: str | os.PathLike[str] | None = None
     failure_config: FailureConfig = field(default_factory=FailureConfig)
     checkpoint_config: CheckpointConfig = field(default_factory=CheckpointConfig)
-    options: Mapping[str, Any] = field(default_factory=dict)  # more of pawl.CheckpointManager's, by their names
+    options: Mapping[str, Any] = field(default_factory=dict)
     logger: object = None
 
     def __post_init__(self) -> None:

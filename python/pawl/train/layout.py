@@ -9,7 +9,14 @@ import time
 
 
 def construct_checkpoint_file_name(checkpoint_id: int) -> str:
-    """``checkpoint_000007``."""
+    """The name of a checkpoint's folder.
+
+    Args:
+        checkpoint_id: Its number.
+
+    Returns:
+        ``checkpoint_000007`` for 7.
+    """
     return f"checkpoint_{checkpoint_id:06d}"
 
 

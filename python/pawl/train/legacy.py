@@ -52,11 +52,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class CheckpointStrategy:
-    """Which checkpoints are kept on disk. Built with nothing, it keeps all.
+    """Which checkpoints are kept on disk.
 
-    ``num_to_keep``: None never deletes, 0 writes nothing, N keeps N. ``checkpoint_score_attribute``: a key of the
-    checkpoint's dict with a number for its value; by default its timestamp, so that the most recent stay.
-    ``checkpoint_score_order``: "max" keeps those with the highest values, "min" those with the lowest. Beta.
+    Attributes:
+        num_to_keep: Keep N; 0 writes nothing. Default: None, never delete.
+        checkpoint_score_attribute: A key of the checkpoint's dict with a number as value. Default:
+            its timestamp, so that the newest stay.
+        checkpoint_score_order: Keep those with the "max" or the "min" of it. Default: "max".
     """
 
     num_to_keep: int | None = None
@@ -69,7 +71,12 @@ class CheckpointStrategy:
 
 
 class PersistedCheckpoint:
-    """A checkpoint on disk; compared by priority: the score, or with order "min" its negative."""
+    """A checkpoint on disk; compared by priority.
+
+    Args:
+        path: Its folder.
+        priority: The score, or with order "min" its negative.
+    """
 
     def __init__(self, path: pathlib.Path, priority: float) -> None:
         self.path = path
@@ -88,7 +95,8 @@ class CheckpointManager:
     They are in ``checkpoints`` of the run's folder; in full, by default:
     ~/ray_results/train_<datestring>/run_<run_id>/checkpoints/checkpoint_<checkpoint_id>
 
-    ``allow_pickle``: values that a state cannot hold are pickled, and pickles are loaded.
+    Args:
+        allow_pickle: Pickle values that a state cannot hold, and load pickles. Default: False.
     """
 
     def __init__(self, *, allow_pickle: bool = False) -> None:
@@ -115,7 +123,13 @@ class CheckpointManager:
         run_dir: str | pathlib.Path,
         latest_checkpoint_id: int | None = None,
     ) -> None:
-        """Sets rules and place. Numbers go on from the given one, and from what lies in the folder already."""
+        """Sets rules and place. Numbers continue from the given one, and from those in the folder.
+
+        Args:
+            checkpoint_strategy: The rules. Default: None, keep all.
+            run_dir: Folder of the run.
+            latest_checkpoint_id: Number of the last checkpoint. Default: None, 0.
+        """
         self.close()
         self._checkpoint_strategy = CheckpointStrategy() if checkpoint_strategy is None else checkpoint_strategy
         self.run_dir = pathlib.Path(run_dir)
@@ -126,7 +140,11 @@ class CheckpointManager:
             self._latest_checkpoint_id = max(self._latest_checkpoint_id, *newest, 0)
 
     def create_logdir(self, log_dir: str | pathlib.Path | None) -> None:
-        """Makes the folder of all runs of this training: ~/ray_results/train_<datestring> if none is given."""
+        """Makes the folder of all runs of this training.
+
+        Args:
+            log_dir: The folder. Default: None, ~/ray_results/train_<datestring>.
+        """
         path = create_log_dir() if log_dir is None else construct_path(pathlib.Path(log_dir), create_log_dir().parent)
         path.mkdir(parents=True, exist_ok=True)
         self.log_dir = path
@@ -170,7 +188,14 @@ class CheckpointManager:
         return found
 
     def write_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Writes the checkpoint if it is to be kept, and deletes what it takes the place of."""
+        """Writes a checkpoint if it is to be kept, and deletes the one that it replaces.
+
+        Args:
+            checkpoint: The dict.
+
+        Raises:
+            UsageError: The dict lacks the score attribute, or it is not a number.
+        """
         strategy = self._checkpoint_strategy
         if strategy.num_to_keep == 0:
             return
@@ -302,13 +327,21 @@ class CheckpointManager:
 
 
 class TuneCheckpointManager(CheckpointManager):
-    """The same inside of a trial of a search, which owns the folders and decides what is kept."""
+    """The same inside of a trial of a search, which owns the folders and decides what is kept.
+
+    Args:
+        allow_pickle: As in CheckpointManager. Default: False.
+    """
 
     def create_logdir(self, log_dir: str | pathlib.Path | None) -> None:
-        """Nothing: the trial has a folder."""
+        """Does nothing: the trial has a folder.
+
+        Args:
+            log_dir: Ignored.
+        """
 
     def create_run_dir(self) -> None:
-        """Nothing: the trial has a folder."""
+        """Does nothing: the trial has a folder."""
 
     def _load_checkpoint(self, checkpoint_to_load: dict[str, Any] | str | pathlib.Path | None) -> dict[str, Any] | None:
         """The same; the numbers go on from the loaded one's, so that a trial that is started again counts on."""
@@ -318,7 +351,14 @@ class TuneCheckpointManager(CheckpointManager):
         return loaded
 
     def write_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Stamps the number into the checkpoint and writes it where the trial says."""
+        """Stores the number in the checkpoint and writes it where the trial needs it.
+
+        Args:
+            checkpoint: The dict; it gets the number.
+
+        Raises:
+            UnsupportedError: pawl.tune cannot be imported.
+        """
         if tune is None:
             raise UnsupportedError("a TuneCheckpointManager needs pawl.tune, which cannot be imported here")
         checkpoint[TUNE_CHECKPOINT_ID] = self._latest_checkpoint_id

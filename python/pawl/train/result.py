@@ -12,10 +12,13 @@ from .checkpoint import Checkpoint
 
 class TrainingFailedError(RuntimeError):
     """The workers have failed more often than ``max_failures`` allows. ``fit`` raises it.
+    ``result`` is what the training gave until then, its checkpoints and metrics; None if the
+    workers did not find each other.
 
-    ``reason`` is the last failure's in one line, ``reasons`` those of all of them, ``traceback`` the worker's.
-    ``result`` is what the training has given until then: its checkpoints and metrics; None where the workers have not
-    found each other.
+    Args:
+        reason: Reason of the last failure, in one line.
+        reasons: Those of all failures.
+        traceback: The worker's traceback. Default: "".
     """
 
     def __init__(self, reason: str, reasons: list[str], traceback: str = "") -> None:
@@ -26,9 +29,18 @@ class TrainingFailedError(RuntimeError):
 
 @dataclass(frozen=True)
 class Result:
-    """``checkpoint`` is the newest, ``best_checkpoints`` all that are kept, the best first, each with its metrics (by
-    the score attribute; without one the newest first). ``metrics`` are the last reported ones. ``error`` is None, but
-    in the ``result`` of a TrainingFailedError, where it is that error. ``failures`` are the reasons of all failures."""
+    """What a training has given.
+
+    Attributes:
+        checkpoint: The newest checkpoint; None if there is none.
+        best_checkpoints: All that are kept with their metrics: the best first by the score
+            attribute, without one the newest first.
+        metrics: The last reported metrics; None before a report.
+        path: The run's folder or URL.
+        error: In the result of a TrainingFailedError that error, else None.
+        metrics_history: The metrics of all reports.
+        failures: The reasons of all failures.
+    """
 
     checkpoint: Checkpoint | None
     best_checkpoints: list[tuple[Checkpoint, dict[str, Any]]]

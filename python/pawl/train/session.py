@@ -29,7 +29,21 @@ USAGE_ERRORS = (UsageError, MismatchError, UnsupportedError)  # the program is w
 
 @dataclass(frozen=True)
 class TrainContext(Context):
-    """The rank of a worker, and its group."""
+    """The rank of a worker, and its group.
+
+    Attributes:
+        experiment_name: Name of the run.
+        trial_name: Name of the trainer and the run's folder.
+        trial_id: Name of the run's folder.
+        trial_dir: The run's folder or URL.
+        world_rank: Rank of this worker.
+        world_size: Number of workers.
+        local_rank: Rank among the workers of this machine.
+        local_world_size: Number of workers of this machine.
+        node_rank: Rank of this machine.
+        storage_path: The folder that holds the run.
+        attempt: 1 at first, one more with every start after a failure.
+    """
 
     world_rank: int
     world_size: int
@@ -37,33 +51,68 @@ class TrainContext(Context):
     local_world_size: int
     node_rank: int
     storage_path: str
-    attempt: int  # 1 at first, one more with every start after a failure
+    attempt: int
 
     def get_world_rank(self) -> int:
+        """The rank.
+
+        Returns:
+            ``world_rank``.
+        """
         return self.world_rank
 
     def get_world_size(self) -> int:
+        """The number of workers.
+
+        Returns:
+            ``world_size``.
+        """
         return self.world_size
 
     def get_local_rank(self) -> int:
+        """The rank on this machine.
+
+        Returns:
+            ``local_rank``.
+        """
         return self.local_rank
 
     def get_local_world_size(self) -> int:
+        """The number of workers of this machine.
+
+        Returns:
+            ``local_world_size``.
+        """
         return self.local_world_size
 
     def get_node_rank(self) -> int:
+        """The rank of this machine.
+
+        Returns:
+            ``node_rank``.
+        """
         return self.node_rank
 
     def get_storage_path(self) -> str:
+        """The folder that holds the run.
+
+        Returns:
+            ``storage_path``.
+        """
         return self.storage_path
 
     def alive(self) -> None:
-        """Says that this worker gets on, where reports are further apart than ``FailureConfig(progress_timeout)``."""
+        """Reports that this worker makes progress, for reports further apart than
+        ``FailureConfig(progress_timeout)``. May be called in every step.
+        """
         _session().alive()
 
     def should_checkpoint(self) -> bool:
-        """True once the job was told to end: the next report with a checkpoint is the last. The same on all workers, as
-        of their last report."""
+        """Whether the job was told to end. The next report with a checkpoint is the last then.
+
+        Returns:
+            The same answer on all workers, as of their last report.
+        """
         return _session().stopping
 
 
@@ -363,34 +412,73 @@ def enter(session: Session | None) -> None:
 
 
 def report(metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None, *, wait: bool = False) -> None:
-    """Reports metrics of the training, and with them a checkpoint, which may be None.
+    """Reports metrics of the training, and with them a checkpoint. All workers call it equally
+    often.
 
-    All workers call it equally often; the metrics of the first one count. The caller is held while the checkpoint is
-    copied, no longer, and not by the others unless one is a whole report behind; with ``wait`` until it is durable. Who
-    has no checkpoint, or a folder, waits until the others have come to the report. Once the job was told to end
-    (SIGTERM, SIGUSR1), the next report with a checkpoint is the last: it waits for that and raises Preempted.
+    The caller waits while the checkpoint is copied. It does not wait for the others unless one is a
+    whole report behind; a worker without a checkpoint, or with a folder, waits until all have come
+    to the report.
+
+    Args:
+        metrics: Values by name; those of the first worker count.
+        checkpoint: What to save. Default: None, the metrics alone.
+        wait: Wait until the checkpoint is durable. Default: False.
+
+    Raises:
+        Preempted: The job was told to end (SIGTERM, SIGUSR1), and the checkpoint is durable.
+        MismatchError: The checkpoints of the workers do not fit together.
+        TimeoutError: Not all workers came to the last report within ``report_timeout``.
+        UsageError: It is not called by a worker, or the checkpoint is of another class.
     """
     _session("report").report(metrics, checkpoint, wait)
 
 
 def get_checkpoint() -> Checkpoint | None:
-    """The newest checkpoint of the run, also after a failure; else the trainer's ``resume_from_checkpoint``; None where
-    there is neither. One that is being saved is waited for."""
+    """The checkpoint to continue from. Waits for one that is being saved.
+
+    Returns:
+        The newest checkpoint of the run, also after a failure; else the trainer's
+        ``resume_from_checkpoint``; else None.
+
+    Raises:
+        UsageError: It is not called by a worker.
+    """
     return _session("get_checkpoint").get_checkpoint()
 
 
 def get_context() -> TrainContext:
-    """Who this worker is: its rank, the number of workers, the names of run and storage."""
+    """Who this worker is.
+
+    Returns:
+        Its rank, the number of workers, the names of run and storage.
+
+    Raises:
+        UsageError: It is not called by a worker.
+    """
     return _session("get_context").context
 
 
 def save_checkpoint(**values: Any) -> None:
-    """The older interface: saves a dict of these. The score attribute is one of them."""
+    """The older interface: saves a dict.
+
+    Args:
+        values: The values of the dict by name; the score attribute is one of them.
+
+    Raises:
+        UsageError: It is not called by a worker.
+    """
     _session("save_checkpoint").save_checkpoint(values)
 
 
 def load_checkpoint() -> dict[str, Any] | None:
-    """The older interface: the dict of get_checkpoint, None where there is none."""
+    """The older interface: the dict of ``get_checkpoint``.
+
+    Returns:
+        The dict; None without a checkpoint.
+
+    Raises:
+        UsageError: It is not called by a worker.
+    """
     checkpoint = get_checkpoint()
     return None if checkpoint is None else checkpoint.to_dict()
 

@@ -19,19 +19,40 @@ __all__ = ["Checkpoint", "DistributedModel", "TorchTrainer", "get_device", "prep
 
 
 class TorchTrainer(DataParallelTrainer):
-    """A DataParallelTrainer whose workers form a process group of torch: NCCL with ``use_gpu``, else Gloo."""
+    """A DataParallelTrainer whose workers form a process group of torch: NCCL with ``use_gpu``,
+    else Gloo.
+    """
 
     def _group_backend(self) -> str | None:
         return "nccl" if self._scaling.use_gpu else "gloo"
 
 
 class DistributedModel(DistributedDataParallel):
-    """DistributedDataParallel with the state dict of the model that it wraps, so that it fits that one as well."""
+    """DistributedDataParallel with the state dict of the model that it wraps, so that it fits that
+    one as well. Its arguments are those of DistributedDataParallel.
+    """
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """The state of the wrapped model.
+
+        Args:
+            args, kwargs: As in ``torch.nn.Module``.
+
+        Returns:
+            Its state dict, without the prefix "module.".
+        """
         return self.module.state_dict(*args, **kwargs)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """Loads a state of the wrapped model.
+
+        Args:
+            state_dict: The state, with or without the prefix "module.".
+            args, kwargs: As in ``torch.nn.Module``.
+
+        Returns:
+            What the model returns.
+        """
         prefix = "module."
         if state_dict and all(key.startswith(prefix) for key in state_dict):
             state_dict = {key[len(prefix) :]: value for key, value in state_dict.items()}
@@ -39,7 +60,11 @@ class DistributedModel(DistributedDataParallel):
 
 
 def get_device() -> torch.device:
-    """The device of this worker."""
+    """The device of this worker.
+
+    Returns:
+        A device of CUDA with NCCL, else the CPU.
+    """
     if distributed.is_initialized() and distributed.get_backend() == "nccl":
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device("cpu")
@@ -51,7 +76,22 @@ def prepare_model(
     parallel_strategy: Literal["ddp", "fsdp"] | None = "ddp",
     parallel_strategy_kwargs: Mapping[str, Any] | None = None,
 ) -> torch.nn.Module:
-    """The model on this worker's device, and in step with the other workers'. Load its weights before."""
+    """Moves a model to this worker's device and keeps it in step with those of the others. Load its
+    weights before.
+
+    Args:
+        model: The model.
+        move_to_device: Move it, or to which device. Default: True, this worker's.
+        parallel_strategy: "ddp" for DistributedDataParallel, "fsdp" for ``fully_shard``, or None.
+            Default: "ddp".
+        parallel_strategy_kwargs: More arguments of it. Default: None.
+
+    Returns:
+        The model to train.
+
+    Raises:
+        UsageError: There is no such strategy.
+    """
     if parallel_strategy not in ("ddp", "fsdp", None):
         raise UsageError(f'parallel_strategy must be "ddp", "fsdp" or None, received {parallel_strategy!r}')
     device = move_to_device if isinstance(move_to_device, torch.device) else get_device()
@@ -100,8 +140,20 @@ def _move(batch: Any, device: torch.device) -> Any:
 def prepare_data_loader(
     data_loader: DataLoader[Any], add_dist_sampler: bool = True, move_to_device: bool = True
 ) -> Any:
-    """The same loader for this worker's share of the data, shuffled if it was; batches on its device. Call
-    ``loader.sampler.set_epoch(epoch)`` in every epoch, as for any DistributedSampler."""
+    """A loader for this worker's share of the data, shuffled if it was. Call
+    ``loader.sampler.set_epoch(epoch)`` in every epoch, as for any DistributedSampler.
+
+    Args:
+        data_loader: The loader of all data.
+        add_dist_sampler: Divide the data among the workers. Default: True.
+        move_to_device: Move the batches to the worker's device. Default: True.
+
+    Returns:
+        The loader to use.
+
+    Raises:
+        UsageError: The loader has its own batch sampler.
+    """
     loader, device = data_loader, get_device()
     several = distributed.is_initialized() and distributed.get_world_size() > 1
     distributable = not isinstance(loader.dataset, IterableDataset) and not isinstance(

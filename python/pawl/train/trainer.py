@@ -29,12 +29,20 @@ from .result import Result, TrainingFailedError
 
 
 class DataParallelTrainer:
-    """Runs a function in several workers at once.
+    """Runs a function in several workers at once. An existing run continues from its newest
+    checkpoint.
 
-    ``train_loop_per_worker`` takes ``train_loop_config``, or nothing. It calls ``pawl.train.report`` and
-    ``pawl.train.get_checkpoint``. ``resume_from_checkpoint`` is where a new run begins: a checkpoint of pawl, or a file
-    or folder that another program wrote (``Checkpoint("model.pt")``). An existing run continues from its own
-    newest checkpoint.
+    Args:
+        train_loop_per_worker: The function. It takes ``train_loop_config`` or nothing, and calls
+            ``pawl.train.report`` and ``pawl.train.get_checkpoint``.
+        train_loop_config: The function's argument, a dict. Default: None.
+        scaling_config: How many workers, and where. Default: None, one worker.
+        run_config: Where to store, what to keep, what to do about failures. Default: None.
+        resume_from_checkpoint: Where a new run begins: a checkpoint of pawl, or a file or folder of
+            another program (``Checkpoint("model.pt")``). Default: None.
+
+    Raises:
+        UsageError: An argument has another type.
     """
 
     _backend: str | None = None  # of torch's process group that the workers are in
@@ -59,9 +67,17 @@ class DataParallelTrainer:
         self._resume = None if resume_from_checkpoint is None else Checkpoint.of(resume_from_checkpoint)
 
     def fit(self) -> Result:
-        """Trains. Returns when the train function has ended in all workers. Raises TrainingFailedError when the workers
-        have failed too often; its ``result`` has the checkpoints until then. Raises Preempted (a SystemExit) when
-        SIGTERM or SIGUSR1 has ended it."""
+        """Trains. Returns when the function has ended in all workers.
+
+        Returns:
+            Checkpoints and metrics.
+
+        Raises:
+            TrainingFailedError: The workers have failed too often; its ``result`` has the
+                checkpoints until then.
+            Preempted: SIGTERM or SIGUSR1 has ended it. It is a SystemExit.
+            UsageError: There is no room for the workers.
+        """
         if name_of_engine(self._scaling) == "launcher":
             from . import launched  # with the worker's module, which a local worker runs as its program
 

@@ -21,7 +21,22 @@ READ = 4  # of enum tune_resume
 
 @dataclass(frozen=True)
 class Trial:
-    """One trial. ``status``: PENDING, RUNNING, PAUSED, TERMINATED or ERROR."""
+    """One trial of an experiment.
+
+    Attributes:
+        number: Its number, from 0.
+        trial_id: Its id.
+        name: Name of its folder.
+        config: Its configuration.
+        status: "PENDING", "RUNNING", "PAUSED", "TERMINATED" or "ERROR".
+        last_result: The last result, by name.
+        checkpoint: The newest checkpoint, or None.
+        logdir: Path of its folder.
+        error: Why it has failed, or None.
+        failures: How often it has failed.
+        attempts: How often it was started.
+        host: The machine that it runs on; None unless known.
+    """
 
     number: int
     trial_id: str
@@ -29,7 +44,7 @@ class Trial:
     config: dict[str, Any]
     status: str
     last_result: dict[str, Any]
-    checkpoint: Checkpoint | None  # the newest
+    checkpoint: Checkpoint | None
     logdir: str
     error: str | None
     failures: int
@@ -38,15 +53,22 @@ class Trial:
 
     @property
     def local_path(self) -> str:
+        """Path of the trial's folder."""
         return self.logdir
 
     path = local_path
 
     @property
     def trial_name(self) -> str:
+        """Name of the trial's folder."""
         return self.name
 
     def has_checkpoint(self) -> bool:
+        """Whether there is a checkpoint.
+
+        Returns:
+            True if there is one.
+        """
         return self.checkpoint is not None
 
     def __repr__(self) -> str:
@@ -86,9 +108,15 @@ def _pandas(what: str) -> Any:
 @dataclass
 class ExperimentAnalysis:
     """The experiment in a folder, as it is when this is made; also of one that still runs.
+    ``trials`` has a ``Trial`` for each.
 
-    A place elsewhere (a URL, user@host:path) is copied to the user's cache first, and brought up to date there by the
-    next one. ``metric`` and ``mode`` are those of the experiment, unless others are given.
+    Attributes:
+        experiment_path: Its folder. A place elsewhere (a URL, user@host:path) is copied to the
+            user's cache first, and updated there by the next one.
+        default_metric: Metric for what is best. Default: None, the experiment's.
+        default_mode: "min" or "max". Default: None, the experiment's.
+        objects: Values that JSON cannot hold, by name; ``tune.run`` gives them.
+        trials: The trials.
     """
 
     experiment_path: str | os.PathLike[str]
@@ -133,8 +161,21 @@ class ExperimentAnalysis:
     def get_best_trial(
         self, metric: str | None = None, mode: str | None = None, scope: str = "last", filter_nan_and_inf: bool = True
     ) -> Trial | None:
-        """The best by its last result, or by ``scope``: "last", "avg", "last-5-avg", "last-10-avg", "all" (the best one
-        of all results). None where no trial has reported the metric. What is not finite is never best."""
+        """The best trial.
+
+        Args:
+            metric: Name of the metric. Default: None, ``default_metric``.
+            mode: "min" or "max". Default: None, ``default_mode``.
+            scope: By which results: "last", "avg", "last-5-avg", "last-10-avg", or "all" for the
+                best of them. Default: "last".
+            filter_nan_and_inf: For Ray's callers: what is not finite is never best.
+
+        Returns:
+            The trial; None if none has reported the metric.
+
+        Raises:
+            UsageError: There is no metric or mode.
+        """
         by = self._by(metric, mode)
         with self._opened() as experiment:
             found = experiment.best(*by, scope)
@@ -143,15 +184,47 @@ class ExperimentAnalysis:
     def get_best_config(
         self, metric: str | None = None, mode: str | None = None, scope: str = "last"
     ) -> dict[str, Any] | None:
+        """The configuration of the best trial.
+
+        Args:
+            metric, mode, scope: As in ``get_best_trial``.
+
+        Returns:
+            The configuration, or None.
+
+        Raises:
+            UsageError: There is no metric or mode.
+        """
         best = self.get_best_trial(metric, mode, scope)
         return None if best is None else best.config
 
     def get_best_logdir(self, metric: str | None = None, mode: str | None = None, scope: str = "last") -> str | None:
+        """The folder of the best trial.
+
+        Args:
+            metric, mode, scope: As in ``get_best_trial``.
+
+        Returns:
+            Its path, or None.
+
+        Raises:
+            UsageError: There is no metric or mode.
+        """
         best = self.get_best_trial(metric, mode, scope)
         return None if best is None else best.logdir
 
     def trial_of(self, trial: Trial | str | os.PathLike[str]) -> Trial:
-        """The trial itself, or the one whose folder is named: ``trial.logdir``."""
+        """A trial by its folder.
+
+        Args:
+            trial: The folder, ``trial.logdir``; or the trial itself.
+
+        Returns:
+            The trial.
+
+        Raises:
+            NotFoundError: It is not the folder of a trial.
+        """
         if isinstance(trial, Trial):
             return trial
         folder = os.path.abspath(_checks.path("trial", trial))
@@ -163,7 +236,19 @@ class ExperimentAnalysis:
     def get_best_checkpoint(
         self, trial: Trial | str, metric: str | None = None, mode: str | None = None
     ) -> Checkpoint | None:
-        """Of the trial's checkpoints that are kept, the one whose result was best. ``trial``: or its folder."""
+        """Of the checkpoints of a trial that are kept, the one whose result was best.
+
+        Args:
+            trial: The trial, or its folder.
+            metric, mode: As in ``get_best_trial``.
+
+        Returns:
+            The checkpoint, or None.
+
+        Raises:
+            UsageError: There is no metric or mode.
+            NotFoundError: There is no such trial.
+        """
         by, one = self._by(metric, mode), self.trial_of(trial)
         with self._opened() as experiment:
             name = experiment.best_checkpoint(one.number, *by)
@@ -172,18 +257,47 @@ class ExperimentAnalysis:
     def get_last_checkpoint(
         self, trial: Trial | str | None = None, metric: str | None = None, mode: str | None = None
     ) -> Checkpoint | None:
-        """The newest of a trial; of the best one, where none is named."""
+        """The newest checkpoint of a trial.
+
+        Args:
+            trial: The trial, or its folder. Default: None, the best one.
+            metric, mode: For the best one, as in ``get_best_trial``.
+
+        Returns:
+            The checkpoint, or None.
+
+        Raises:
+            NotFoundError: There is no such trial.
+        """
         one = self.trial_of(trial) if trial is not None else self.get_best_trial(metric, mode)
         return None if one is None else one.checkpoint
 
     def checkpoints_of(self, trial: Trial) -> list[tuple[Checkpoint, int]]:
-        """Those of a trial that are kept, the oldest first, with the iteration of each."""
+        """The checkpoints of a trial that are kept.
+
+        Args:
+            trial: The trial.
+
+        Returns:
+            Each with its iteration, the oldest first.
+        """
         with self._opened() as experiment:
             rows = experiment.checkpoints(trial.number)
         return [(Checkpoint(os.path.join(trial.logdir, name)), iteration) for name, iteration, _ in rows]
 
     def get_trial_checkpoints_paths(self, trial: Trial | str, metric: str | None = None) -> list[tuple[str, Any]]:
-        """(path, value of the metric) of each checkpoint that is kept, the oldest first. ``trial``: or its folder."""
+        """Paths of the checkpoints of a trial that are kept.
+
+        Args:
+            trial: The trial, or its folder.
+            metric: Name of a metric. Default: None, ``default_metric``, else the iteration.
+
+        Returns:
+            Each with the value of the metric, the oldest first.
+
+        Raises:
+            NotFoundError: There is no such trial.
+        """
         trial = self.trial_of(trial)
         name = metric or self.default_metric or "training_iteration"
         values = {row.get("training_iteration"): row.get(name) for row in self.results_of(trial)}
@@ -191,23 +305,28 @@ class ExperimentAnalysis:
 
     @property
     def best_trial(self) -> Trial | None:
+        """The best trial by the experiment's metric, or None."""
         return self.get_best_trial()
 
     @property
     def best_config(self) -> dict[str, Any] | None:
+        """The configuration of the best trial, or None."""
         return self.get_best_config()
 
     @property
     def best_logdir(self) -> str | None:
+        """The folder of the best trial, or None."""
         return self.get_best_logdir()
 
     @property
     def best_checkpoint(self) -> Checkpoint | None:
+        """The best checkpoint of the best trial, or None."""
         best = self.get_best_trial()
         return None if best is None else self.get_best_checkpoint(best)
 
     @property
     def best_result(self) -> dict[str, Any] | None:
+        """The last result of the best trial, or None."""
         best = self.get_best_trial()
         return None if best is None else best.last_result
 
@@ -219,7 +338,14 @@ class ExperimentAnalysis:
         return {trial.trial_id: trial.last_result for trial in self.trials}
 
     def results_of(self, trial: Trial) -> list[dict[str, Any]]:
-        """All results of a trial, as its result.json has them."""
+        """All results of a trial, as its result.json has them.
+
+        Args:
+            trial: The trial.
+
+        Returns:
+            The results, oldest first.
+        """
         try:
             with open(os.path.join(trial.logdir, "result.json"), encoding="utf-8") as file:
                 return [_json.loads(line) for line in file if line.endswith("\n")]
@@ -227,18 +353,38 @@ class ExperimentAnalysis:
             return []
 
     def get_all_configs(self) -> dict[str, dict[str, Any]]:
-        """The configuration of each trial, by its folder."""
+        """The configurations of all trials.
+
+        Returns:
+            Each by the trial's folder.
+        """
         return {trial.logdir: trial.config for trial in self.trials}
 
     def stats(self) -> dict[str, Any]:
-        """How many trials are in which state, and how long they have trained."""
+        """How many trials are in which state, and how long they have trained.
+
+        Returns:
+            "trials", a number for each state, and "time_total_s" in seconds.
+        """
         states = [trial.status for trial in self.trials]
         total = sum(float(trial.last_result.get("time_total_s") or 0.0) for trial in self.trials)
         return {"trials": len(states), **{one: states.count(one) for one in sorted(set(states))}, "time_total_s": total}
 
     def dataframe(self, metric: str | None = None, mode: str | None = None) -> Any:
-        """A row for each trial, as a DataFrame of pandas: its last result, or where a metric is named the one that is
-        best by it; configurations as ``config/...``, folders as ``logdir``."""
+        """A table of the trials, by pandas.
+
+        Args:
+            metric: Take of each trial the result that is best by this metric. Default: None, the
+                last result.
+            mode: "min" or "max". Default: None, the experiment's, else "max".
+
+        Returns:
+            A DataFrame with a row for each trial; configurations are ``config/...``, folders
+            ``logdir``.
+
+        Raises:
+            UnsupportedError: pandas is not installed.
+        """
         pandas = _pandas("dataframe")
         return pandas.DataFrame([row for trial in self.trials if (row := self._row(trial, metric, mode))])
 
@@ -269,7 +415,14 @@ class ExperimentAnalysis:
         }
 
     def fetch_trial_dataframes(self) -> dict[str, Any]:
-        """The same as ``trial_dataframes``."""
+        """The same as ``trial_dataframes``.
+
+        Returns:
+            A DataFrame for each trial, by its folder.
+
+        Raises:
+            UnsupportedError: pandas is not installed.
+        """
         return self.trial_dataframes
 
     @property

@@ -7,8 +7,13 @@ from typing import Any
 
 
 def init(address: str | None = None, **options: Any) -> None:
-    """``address=None``: the trials run on this machine, as they do without this call. An address: joins that Ray
-    cluster, as ``ray.init`` does, and the trials run there."""
+    """Where the trials run.
+
+    Args:
+        address: Address of a Ray cluster to join; the trials run there. Default: None, on this
+            machine.
+        options: More options of ``ray.init``.
+    """
     if address is not None:
         from .ray_engine import connect
 

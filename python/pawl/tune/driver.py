@@ -37,7 +37,12 @@ class Runner(Protocol):
 
 
 class TuneError(RuntimeError):
-    """Trials have failed for good. ``trials`` are these, ``analysis`` is the experiment."""
+    """Trials have failed for good. ``trials`` are these.
+
+    Args:
+        message: The text.
+        analysis: The experiment.
+    """
 
     def __init__(self, message: str, analysis: ExperimentAnalysis) -> None:
         super().__init__(message)
@@ -46,7 +51,11 @@ class TuneError(RuntimeError):
 
 
 class TrialError(RuntimeError):
-    """Why a trial has failed for good."""
+    """Why a trial has failed for good.
+
+    Args:
+        trial: The trial.
+    """
 
     def __init__(self, trial: Trial) -> None:
         super().__init__(f"{trial.name}: {trial.error}")
@@ -87,20 +96,63 @@ def run(
     fork: bool = True,
     allow_pickle: bool = False,
 ) -> ExperimentAnalysis:
-    """Runs an experiment: the trainable with each configuration, each trial a process of its own.
+    """Runs an experiment: the trainable with each configuration, each trial in a separate process.
+    Interrupted (Ctrl+C, SIGTERM), the trials save what they can, and the same call with
+    ``resume="AUTO"`` continues.
 
-    ``engine``: "local": of this machine; "ray": an actor of the Ray cluster that this process has joined; None: "ray"
-    where it has joined one. ``fork``: what the trials need is loaded once, and each is a fork of that (trials with a
-    gpu are not). ``allow_pickle``: what Trainable.save_checkpoint returns may hold values that a state cannot; they are
-    pickled, and pickles are read. ``heartbeat_s``: a trial that says nothing for so long (no report, no checkpoint, no
-    tune.heartbeat()) has failed, is ended and may start again; 0: no limit.
+    Args:
+        run_or_experiment: A function of the configuration that calls ``tune.report``, or a subclass
+            of ``tune.Trainable``.
+        name: Name of the experiment's folder. Default: None, of the trainable and the time.
+        metric: Name of the metric that is optimized. Default: None.
+        mode: "min" or "max". Default: None.
+        stop: When a trial ends: a dict of limits by the names of results, a function of the trial's
+            id and its result, or a Stopper. Default: None.
+        time_budget_s: Seconds, or a timedelta, after which everything ends. Default: None, no
+            limit.
+        config: Values, and what values are drawn from (``tune.uniform``, ``tune.choice``,
+            ``tune.grid_search``, ...). Default: None, empty.
+        resources_per_trial: What a trial takes, ``{"cpu": 2, "gpu": 1}``. Default: None, one core.
+        num_samples: How often the grids are run and the values drawn. Default: 1.
+        local_dir: Folder that the experiment's folder is in. Default: None, ~/ray_results.
+        search_alg: A searcher, which suggests configurations. Default: None, grids and draws.
+        scheduler: A scheduler or its name. Default: None, every trial runs to its end.
+        keep_checkpoints_num: Keep so many checkpoints of a trial. Default: None, all.
+        checkpoint_score_attr: Which are best: "max-auc", "min-loss". The newest is kept as well.
+            Default: None, the newest are kept.
+        checkpoint_freq: Of a class: a checkpoint every so many steps. Default: 0, none.
+        checkpoint_at_end: Of a class: a checkpoint at the end. Default: False.
+        verbose: 0 prints nothing, 1 what ends and fails, 2 also what starts, 3 also each result.
+            Default: 1.
+        sync_config: Where the experiment is copied to. Default: None, nowhere.
+        max_failures: How often a trial starts again after a failure; -1 is no limit. Default: 0.
+        fail_fast: The first trial that fails ends all. Default: False.
+        restore: A SyncConfig or a folder with an experiment to begin with, or a checkpoint that
+            every trial begins with. Default: None.
+        resume: "AUTO" continues the experiment of this name if it exists, here or in
+            ``sync_config.upload_dir``. True or "LOCAL": it must be here; "REMOTE": it is fetched;
+            "ERRORED_ONLY": failed trials start again, too; "PROMPT" asks. Default: False, a new
+            one.
+        raise_on_failed_trial: Raise TuneError if trials have failed. Default: True.
+        max_concurrent_trials: How many run at a time. Default: None, as many as there is room for.
+        seed: Seed of the draws. Default: 0.
+        grace_s: Seconds that a trial has to save when it is stopped. Default: 30.
+        heartbeat_s: A trial without report, checkpoint or ``tune.heartbeat()`` for so many seconds
+            has failed. Default: 0, no limit.
+        env: Variables of the trials' environment. Default: None.
+        engine: "local" for processes of this machine, "ray" for actors of the Ray cluster that this
+            process has joined. Default: None, "ray" if it has joined one.
+        fork: Load what the trials need once, and fork each of them; not with GPUs. Default: True.
+        allow_pickle: Pickle values in checkpoints that a state cannot hold, and load pickles.
+            Default: False.
 
-    ``run_or_experiment``: a function of the configuration that calls tune.report, or a subclass of tune.Trainable.
-    ``config``: values, and what values are drawn from (tune.uniform, tune.choice, tune.grid_search, ...); every grid
-    ``num_samples`` times. ``resume``: "AUTO" continues the experiment of this name if there is one, here or in
-    ``sync_config.upload_dir``. ``restore``: a SyncConfig or a folder with an experiment to begin with, under whatever
-    name, or a checkpoint that every trial begins with. Interrupted (Ctrl+C, SIGTERM), the trials save what they can,
-    and the same call with ``resume="AUTO"`` continues.
+    Returns:
+        The experiment.
+
+    Raises:
+        TuneError: Trials have failed for good.
+        Preempted: SIGTERM or SIGUSR1 has ended the search. It is a SystemExit.
+        UsageError: An argument is wrong.
     """
     options = dict(locals())
     what = options.pop("run_or_experiment")
@@ -125,7 +177,23 @@ def execute(
     progress: Progress,
     fail_fast: bool,
 ) -> ExperimentAnalysis:
-    """Runs the trials of a plan to their ends."""
+    """Runs the trials of a plan to their ends.
+
+    Args:
+        what: The trainable.
+        plan: What to run.
+        searcher: Where configurations come from.
+        resume: How to continue, of enum tune_resume.
+        given: What the experiment begins with.
+        progress: Prints what happens.
+        fail_fast: The first trial that fails ends all.
+
+    Returns:
+        The experiment.
+
+    Raises:
+        TuneError: A trial has failed, with ``fail_fast``.
+    """
     keep = plan.document["checkpoint"]
     plan.given = given.checkpoint
     job = trainable.Job(

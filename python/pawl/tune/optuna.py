@@ -17,6 +17,10 @@ from .._pawl import UnsupportedError, UsageError
 from . import space
 from .search import Searcher
 
+__all__ = [
+    "OptunaSearch",
+]
+
 Path = tuple[str, ...]
 
 
@@ -57,8 +61,19 @@ def _distribution(path: Path, domain: space.Domain) -> Any:
 
 
 class OptunaSearch(Searcher):
-    """``space``: domains; None = those of the configuration. ``points_to_evaluate``: configurations to begin with.
-    ``sampler``: one of Optuna's; None = its tree of Parzen estimators, with ``seed``."""
+    """Optuna as a searcher.
+
+    Args:
+        space: Domains by name. Default: None, those of the configuration.
+        metric: Name of the metric. Default: None, that of the experiment.
+        mode: "min" or "max". Default: None, that of the experiment.
+        points_to_evaluate: Configurations to begin with. Default: (), none.
+        sampler: One of Optuna's. Default: None, its tree of Parzen estimators with ``seed``.
+        seed: Seed of that. Default: None.
+
+    Raises:
+        UnsupportedError: Optuna is not installed.
+    """
 
     def __init__(
         self,
@@ -77,6 +92,21 @@ class OptunaSearch(Searcher):
         self._study: Any = None
 
     def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any) -> bool:
+        """Makes the study. Called before the first suggestion.
+
+        Args:
+            metric: Name of the metric, or None.
+            mode: "min", "max" or None.
+            config: The space.
+            spec: Ignored.
+
+        Returns:
+            True.
+
+        Raises:
+            UsageError: There is no metric or mode, or nothing to draw.
+            UnsupportedError: Optuna cannot draw from a domain.
+        """
         super().set_search_properties(metric, mode, config)
         if self.metric is None or self.mode is None:
             raise UsageError("OptunaSearch needs metric and mode, here or of tune.run")

@@ -14,11 +14,33 @@ from typing import Any
 from .._pawl import UsageError
 from . import space
 
+__all__ = [
+    "ASHAScheduler",
+    "AsyncHyperBandScheduler",
+    "FIFOScheduler",
+    "HyperBandForBOHB",
+    "HyperBandScheduler",
+    "MedianStoppingRule",
+    "PopulationBasedTraining",
+    "PopulationBasedTrainingReplay",
+    "TrialScheduler",
+    "create_scheduler",
+]
+
 Explorer = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 class TrialScheduler:
-    """Base of all. ``spec`` is the scheduler in the experiment's document."""
+    """Base of the schedulers.
+
+    Args:
+        metric: Name of the metric. Default: None, that of the experiment.
+        mode: "min" or "max". Default: None, that of the experiment.
+        options: Options of the scheduler by name.
+
+    Raises:
+        UsageError: The mode is another.
+    """
 
     type = "fifo"
 
@@ -28,14 +50,34 @@ class TrialScheduler:
         self.metric, self.mode, self.options = metric, mode, options
 
     def spec(self, objects: space.Objects) -> dict[str, Any]:
+        """The scheduler in the experiment's document.
+
+        Args:
+            objects: Takes the values that JSON cannot hold.
+
+        Returns:
+            Its type and options.
+        """
         return {"type": self.type, **self.options}
 
     def explorer(self) -> Explorer | None:
-        """Changes the configuration of a trial that continues from another's checkpoint, in addition to the runner."""
+        """A function that changes the configuration of a trial that continues from another's
+        checkpoint.
+
+        Returns:
+            The function; None if the runner alone changes it.
+        """
         return None
 
     def complete(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The space of the configurations, with what the scheduler adds to it."""
+        """The space of the configurations, with what the scheduler adds to it.
+
+        Args:
+            config: The space.
+
+        Returns:
+            The complete space.
+        """
         return config
 
     def __repr__(self) -> str:
@@ -43,13 +85,22 @@ class TrialScheduler:
 
 
 class FIFOScheduler(TrialScheduler):
-    """Runs every trial to its end."""
+    """Runs every trial to its end. Its arguments are those of TrialScheduler."""
 
 
 class AsyncHyperBandScheduler(TrialScheduler):
     """Stops trials that are not among the best 1 / ``reduction_factor`` at a rung (ASHA).
 
-    ``synch``: trials pause at a rung until all have come, so that the outcome does not depend on their speed.
+    Args:
+        time_attr: Name of the result that measures time. Default: "training_iteration".
+        metric: Name of the metric. Default: None, that of the experiment.
+        mode: "min" or "max". Default: None, that of the experiment.
+        max_t: A trial ends at this time. Default: 100.
+        grace_period: No trial is stopped before this time. Default: 1.
+        reduction_factor: Of so many trials one goes beyond a rung. Default: 4.
+        brackets: Number of brackets. Default: 1.
+        synch: Trials wait at a rung until all have come, so that the outcome does not depend on
+            their speed. Default: False.
     """
 
     type = "asha"
@@ -81,7 +132,15 @@ ASHAScheduler = AsyncHyperBandScheduler
 
 
 class HyperBandScheduler(TrialScheduler):
-    """Rungs in step: trials pause at a rung until all of their bracket have reached it, and the best continue."""
+    """Trials wait at a rung until all of their bracket have reached it, and the best continue.
+
+    Args:
+        time_attr: Name of the result that measures time. Default: "training_iteration".
+        metric: Name of the metric. Default: None, that of the experiment.
+        mode: "min" or "max". Default: None, that of the experiment.
+        max_t: A trial ends at this time. Default: 81.
+        reduction_factor: Of so many trials one goes beyond a rung. Default: 3.
+    """
 
     type = "hyperband"
 
@@ -100,7 +159,17 @@ HyperBandForBOHB = HyperBandScheduler
 
 
 class MedianStoppingRule(TrialScheduler):
-    """Stops a trial whose best result is worse than the median of the others' averages at the same time."""
+    """Stops a trial whose best result is worse than the median of the others' averages at the same
+    time.
+
+    Args:
+        time_attr: Name of the result that measures time. Default: "time_total_s", seconds.
+        metric: Name of the metric. Default: None, that of the experiment.
+        mode: "min" or "max". Default: None, that of the experiment.
+        grace_period: No trial is stopped before this time. Default: 60.
+        min_samples_required: Compare with at least so many trials. Default: 3.
+        hard_stop: Stop such a trial; False pauses it. Default: True.
+    """
 
     type = "median"
 
@@ -124,12 +193,26 @@ class MedianStoppingRule(TrialScheduler):
 
 
 class PopulationBasedTraining(TrialScheduler):
-    """Trials of the worst ``quantile_fraction`` continue from a checkpoint of the best, with their values explored.
+    """The worst trials continue from a checkpoint of the best, with changed values.
 
-    ``hyperparam_mutations``: for each of the explored values a list (in order: a neighbour is taken) or a domain such
-    as ``tune.loguniform`` (a factor of ``perturbation_factors``, or drawn again with ``resample_probability``), or a
-    function without arguments that draws one; in dicts where the configuration is nested. ``custom_explore_fn`` is
-    given the configuration after that and returns the one to take.
+    Args:
+        time_attr: Name of the result that measures time. Default: "time_total_s", seconds.
+        metric: Name of the metric. Default: None, that of the experiment.
+        mode: "min" or "max". Default: None, that of the experiment.
+        perturbation_interval: Time between two changes of a trial. Default: 60.
+        burn_in_period: No change before this time. Default: 0.
+        hyperparam_mutations: For each of the changed values a list, of which a neighbour is taken;
+            a domain such as ``tune.loguniform``; or a function without arguments that draws one. In
+            dicts as the configuration is. Default: None.
+        quantile_fraction: Part of the trials that is the best, and the worst. Default: 0.25.
+        resample_probability: How likely a value is drawn again. Default: 0.25.
+        perturbation_factors: Otherwise it is multiplied by one of them. Default: (1.2, 0.8).
+        synch: Trials wait for each other. Default: False.
+        custom_explore_fn: Takes the changed configuration and returns the one to use. Default:
+            None.
+
+    Raises:
+        UsageError: There is nothing to change, or ``custom_explore_fn`` is not a function.
     """
 
     type = "pbt"
@@ -173,7 +256,17 @@ class PopulationBasedTraining(TrialScheduler):
         return {"type": self.type, **self.options, **custom, "hyperparam_mutations": mutations}
 
     def complete(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What the functions draw, where the configuration has no value."""
+        """The space, with what the functions draw if it lacks a value.
+
+        Args:
+            config: The space.
+
+        Returns:
+            The complete space.
+
+        Raises:
+            UsageError: A nested value is missing.
+        """
         missing: dict[str, Any] = {}
         for path, function in self._functions.items():
             if len(path) == 1 and path[0] not in config:
@@ -200,7 +293,17 @@ class PopulationBasedTraining(TrialScheduler):
 
 
 def PopulationBasedTrainingReplay(policy_file: str | os.PathLike[str]) -> TrialScheduler:  # noqa: N802 - Ray's name
-    """Not supported."""
+    """Not supported.
+
+    Args:
+        policy_file: Ignored.
+
+    Returns:
+        Nothing: it always raises.
+
+    Raises:
+        UsageError: Always; the message has the way out.
+    """
     raise UsageError(
         "PopulationBasedTrainingReplay is not supported; let the trainable follow the values that the trial's "
         f"policy file lists (received {os.fspath(policy_file)!r})"
@@ -261,7 +364,19 @@ _BY_NAME: dict[str, Callable[..., TrialScheduler]] = {
 
 
 def create_scheduler(scheduler: str, **options: Any) -> TrialScheduler:
-    """A scheduler by its name."""
+    """A scheduler by its name.
+
+    Args:
+        scheduler: "fifo", "asha", "hyperband", "median_stopping_rule", "pbt" or another of Ray's
+            names.
+        options: Its options.
+
+    Returns:
+        The scheduler.
+
+    Raises:
+        UsageError: There is no such scheduler.
+    """
     if scheduler not in _BY_NAME:
         raise UsageError(f"scheduler: expected one of {', '.join(sorted(_BY_NAME))}, received {scheduler!r}")
     return _BY_NAME[scheduler](**options)

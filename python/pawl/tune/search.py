@@ -16,11 +16,21 @@ from .._pawl import UsageError
 from . import _json, space
 from .spec import Plan
 
+__all__ = [
+    "FINISHED",
+    "Searcher",
+]
+
 FINISHED = "FINISHED"
 
 
 class Searcher:
-    """Base for searchers. ``set_search_properties`` is told what the experiment knows, before the first suggestion."""
+    """Base for searchers.
+
+    Args:
+        metric: Name of the metric. Default: None, that of the experiment.
+        mode: "min" or "max". Default: None, that of the experiment.
+    """
 
     FINISHED = FINISHED
 
@@ -28,20 +38,60 @@ class Searcher:
         self.metric, self.mode = metric, mode
 
     def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any) -> bool:
+        """Called before the first suggestion with what the experiment knows.
+
+        Args:
+            metric: Name of the metric, or None.
+            mode: "min", "max" or None.
+            config: The space.
+            spec: More, of Ray's callers.
+
+        Returns:
+            True if the searcher takes it.
+        """
         self.metric, self.mode = self.metric or metric, self.mode or mode
         return True
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+        """The configuration of the next trial.
+
+        Args:
+            trial_id: Id of the trial.
+
+        Returns:
+            The configuration; None for not now; ``FINISHED`` for no more.
+
+        Raises:
+            NotImplementedError: The subclass has no such method.
+        """
         raise NotImplementedError(f"{type(self).__name__} needs a method suggest")
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        """A result that is not the last."""
+        """Called with each result that is not the last.
+
+        Args:
+            trial_id: Id of the trial.
+            result: The result.
+        """
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        """The trial has ended."""
+        """Called when a trial has ended.
+
+        Args:
+            trial_id: Id of the trial.
+            result: The last result. Default: None, there is none.
+            error: Whether it has failed. Default: False.
+        """
 
     def restore_trial(self, trial_id: str, config: dict[str, Any], result: dict[str, Any] | None, over: bool) -> None:
-        """A trial of an experiment that goes on; ``over``: it has ended."""
+        """Called with each trial of an experiment that continues.
+
+        Args:
+            trial_id: Id of the trial.
+            config: Its configuration.
+            result: Its last result, or None.
+            over: Whether it has ended.
+        """
 
 
 class Search:

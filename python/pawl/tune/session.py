@@ -27,14 +27,26 @@ from . import _json, elsewhere
 
 
 class Checkpoint(_Checkpoint):
-    """A checkpoint of a trial: a folder with any files, which is also a path, or a dict (``from_dict``) to report.
+    """A checkpoint of a trial: a folder with any files, which is also a path, or a dict
+    (``from_dict``) to report.
 
-    One of a cluster's trials may lie in ``upload_dir`` only: ``fetch`` brings it here, as ``as_directory``,
-    ``to_directory`` and ``to_dict`` do.
+    That of a cluster's trial may exist in ``upload_dir`` only: ``fetch``, ``as_directory``,
+    ``to_directory`` and ``to_dict`` copy it to this machine.
+
+    Args:
+        path: Its folder.
     """
 
     def fetch(self) -> str:
-        """The folder, with all files in it."""
+        """Copies the files to this machine if they are not here.
+
+        Returns:
+            Path of the folder.
+
+        Raises:
+            UnsupportedError: A sync function has copied them elsewhere.
+            StorageError: They cannot be fetched.
+        """
         path = os.fspath(self)
         elsewhere.bring(path)
         return path
@@ -84,16 +96,31 @@ class Checkpoint(_Checkpoint):
 
 
 class TrialEnded(SystemExit):
-    """The trial is to end now: it was stopped, paused, or continues elsewhere. No error; nothing should catch it."""
+    """The trial is to end now: it was stopped, paused, or continues elsewhere. It is not an error;
+    do not catch it.
+    """
 
 
 @dataclass(frozen=True)
 class TrialContext(Context):
-    """The name and id of a trial."""
+    """The name and id of a trial.
+
+    Attributes:
+        experiment_name: Name of the experiment.
+        trial_name: Name of the trial.
+        trial_id: Its id.
+        trial_dir: Its folder.
+        trial_resources: What it takes, such as ``{"cpu": 2.0}``.
+    """
 
     trial_resources: Mapping[str, float] = field(default_factory=dict)
 
     def get_trial_resources(self) -> Mapping[str, float]:
+        """What the trial takes.
+
+        Returns:
+            ``trial_resources``.
+        """
         return self.trial_resources
 
 
@@ -222,15 +249,27 @@ def current() -> Session:
 
 
 def is_session_enabled() -> bool:
-    """Is this process a trial?"""
+    """Whether this process is a trial.
+
+    Returns:
+        True in a trial.
+    """
     return _here is not None
 
 
 def report(_metrics: Mapping[str, Any] | float | None = None, *, checkpoint: Any = None, **values: Any) -> None:
-    """Reports results of the trial: ``report(loss=0.3)``, or ``report({"loss": 0.3}, checkpoint=checkpoint)``.
+    """Reports results of the trial: ``report(loss=0.3)``, or ``report({"loss": 0.3},
+    checkpoint=checkpoint)``. Does not return if the trial was stopped or paused.
 
-    What the last ``with checkpoint_dir(...)`` block before it wrote, or ``checkpoint``, is this result's checkpoint.
-    Does not return where the trial was stopped or paused.
+    Args:
+        _metrics: Values by name; or a number, named "_metric". Default: None.
+        checkpoint: The checkpoint of this result. Default: None, what the last ``with
+            checkpoint_dir(...)`` block wrote, if there was one since the last report.
+        values: More values by name.
+
+    Raises:
+        TrialEnded: The trial is to end.
+        UsageError: It is not called by a trial, or an argument is wrong.
     """
     if _metrics is None:
         row: dict[str, Any] = {}
@@ -242,39 +281,99 @@ def report(_metrics: Mapping[str, Any] | float | None = None, *, checkpoint: Any
 
 
 def heartbeat() -> None:
-    """Says that the trial lives, where ``tune.run(heartbeat_s=...)`` waits for that between two reports."""
+    """Reports that the trial makes progress, for ``tune.run(heartbeat_s=...)``.
+
+    Raises:
+        UsageError: It is not called by a trial.
+    """
     current().heartbeat()
 
 
 @contextmanager
 def checkpoint_dir(step: int) -> Generator[str, None, None]:
-    """A folder for a checkpoint: whatever is in it at the end of the ``with`` block is kept, durably, as
-    ``checkpoint_<step>``; nothing of it, where the block is left by an error."""
+    """A folder for a checkpoint. Its files are kept, durably, as ``checkpoint_<step>`` when the
+    ``with`` block ends, and are removed if an error ends it.
+
+    Args:
+        step: Number of the checkpoint, 0 or more.
+
+    Yields:
+        Path of an empty folder.
+
+    Raises:
+        UsageError: It is not called by a trial, or the step is not a number.
+    """
     with current().checkpoint_dir(step) as folder:
         yield folder
 
 
 def get_checkpoint() -> Checkpoint | None:
-    """The checkpoint to continue from, or that was reported last; None if there is none."""
+    """The checkpoint to continue from, or that was reported last.
+
+    Returns:
+        The checkpoint, or None.
+
+    Raises:
+        UsageError: It is not called by a trial.
+    """
     return current().checkpoint
 
 
 def get_context() -> TrialContext:
-    """The name and id of this trial."""
+    """The name and id of this trial.
+
+    Returns:
+        Both, with the experiment's name and the trial's folder.
+
+    Raises:
+        UsageError: It is not called by a trial.
+    """
     return current().context
 
 
 def get_trial_dir() -> str:
+    """The folder of this trial.
+
+    Returns:
+        Its path.
+
+    Raises:
+        UsageError: It is not called by a trial.
+    """
     return current().context.trial_dir
 
 
 def get_trial_name() -> str:
+    """The name of this trial.
+
+    Returns:
+        The name.
+
+    Raises:
+        UsageError: It is not called by a trial.
+    """
     return current().context.trial_name
 
 
 def get_trial_id() -> str:
+    """The id of this trial.
+
+    Returns:
+        The id.
+
+    Raises:
+        UsageError: It is not called by a trial.
+    """
     return current().context.trial_id
 
 
 def get_trial_resources() -> Mapping[str, float]:
+    """What this trial takes.
+
+    Returns:
+        Amounts by name, such as ``{"cpu": 2.0}``.
+
+    Raises:
+        UsageError: It is not called by a trial.
+    """
     return current().context.trial_resources

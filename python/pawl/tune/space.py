@@ -95,65 +95,212 @@ def _range(name: str, lower: object, upper: object, *more: object, whole: bool =
 
 
 def uniform(lower: float, upper: float) -> Domain:
-    """A number from lower up to upper."""
+    """A number that is drawn for each trial, all equally likely.
+
+    Args:
+        lower, upper: Bounds.
+
+    Returns:
+        The domain.
+
+    Raises:
+        UsageError: The bounds are not finite numbers in order.
+    """
     return _range("uniform", lower, upper)
 
 
 def quniform(lower: float, upper: float, q: float) -> Domain:
-    """The same, rounded to multiples of q; upper may be drawn."""
+    """As ``uniform``, rounded to multiples of ``q``; ``upper`` may be drawn.
+
+    Args:
+        lower, upper: Bounds.
+        q: The step.
+
+    Returns:
+        The domain.
+
+    Raises:
+        UsageError: The bounds or the step are wrong.
+    """
     return _range("quniform", lower, upper, q)
 
 
 def loguniform(lower: float, upper: float, base: float = 10) -> Domain:
-    """A number whose logarithm is uniform; the base of it changes nothing."""
+    """A number whose logarithm is uniform.
+
+    Args:
+        lower, upper: Bounds, above 0.
+        base: For Ray's callers: it changes nothing.
+
+    Returns:
+        The domain.
+
+    Raises:
+        UsageError: The bounds are wrong.
+    """
     return _range("loguniform", lower, upper, log=True)
 
 
 def qloguniform(lower: float, upper: float, q: float, base: float = 10) -> Domain:
+    """As ``loguniform``, rounded to multiples of ``q``.
+
+    Args:
+        lower, upper: Bounds, above 0.
+        q: The step.
+        base: For Ray's callers: it changes nothing.
+
+    Returns:
+        The domain.
+
+    Raises:
+        UsageError: The bounds or the step are wrong.
+    """
     return _range("qloguniform", lower, upper, q, log=True)
 
 
 def randn(mean: float = 0.0, sd: float = 1.0) -> Domain:
-    """A normally distributed number."""
+    """A normally distributed number.
+
+    Args:
+        mean: Mean. Default: 0.
+        sd: Standard deviation. Default: 1.
+
+    Returns:
+        The domain.
+
+    Raises:
+        UsageError: An argument is not a finite number.
+    """
     return Domain("$randn", _number("randn", "mean", mean), _number("randn", "sd", sd))
 
 
 def qrandn(mean: float, sd: float, q: float) -> Domain:
+    """As ``randn``, rounded to multiples of ``q``.
+
+    Args:
+        mean: Mean.
+        sd: Standard deviation.
+        q: The step.
+
+    Returns:
+        The domain.
+
+    Raises:
+        UsageError: An argument is not a finite number.
+    """
     return Domain("$qrandn", _number("qrandn", "mean", mean), _number("qrandn", "sd", sd), _number("qrandn", "q", q))
 
 
 def randint(lower: int, upper: int) -> Domain:
-    """An integer from lower to upper - 1."""
+    """An integer, all equally likely.
+
+    Args:
+        lower: Smallest number.
+        upper: Largest number, not included.
+
+    Returns:
+        The domain.
+
+    Raises:
+        UsageError: The bounds are wrong.
+    """
     return _range("randint", lower, upper, whole=True)
 
 
 def qrandint(lower: int, upper: int, q: int = 1) -> Domain:
-    """A multiple of q from lower to upper; upper may be drawn."""
+    """A multiple of ``q``; ``upper`` may be drawn.
+
+    Args:
+        lower, upper: Bounds.
+        q: The step. Default: 1.
+
+    Returns:
+        The domain.
+
+    Raises:
+        UsageError: The bounds or the step are wrong.
+    """
     return _range("qrandint", lower, upper, q, whole=True)
 
 
 def lograndint(lower: int, upper: int, base: float = 10) -> Domain:
+    """An integer whose logarithm is uniform, below ``upper``.
+
+    Args:
+        lower, upper: Bounds, above 0.
+        base: For Ray's callers: it changes nothing.
+
+    Returns:
+        The domain.
+
+    Raises:
+        UsageError: The bounds are wrong.
+    """
     return _range("lograndint", lower, upper, whole=True, log=True)
 
 
 def qlograndint(lower: int, upper: int, q: int, base: float = 10) -> Domain:
+    """As ``lograndint``, rounded to multiples of ``q``.
+
+    Args:
+        lower, upper: Bounds, above 0.
+        q: The step.
+        base: For Ray's callers: it changes nothing.
+
+    Returns:
+        The domain.
+
+    Raises:
+        UsageError: The bounds or the step are wrong.
+    """
     return _range("qlograndint", lower, upper, q, whole=True, log=True)
 
 
 def choice(categories: Sequence[Any]) -> Domain:
-    """One of the values."""
+    """One of some values.
+
+    Args:
+        categories: The values, a list.
+
+    Returns:
+        The domain.
+
+    Raises:
+        UsageError: It is not a list, or it is empty.
+    """
     if isinstance(categories, str) or not isinstance(categories, Sequence) or not categories:
         raise UsageError(f"tune.choice takes a list of at least one value, received {categories!r}")
     return Domain("$choice", *categories)
 
 
 def sample_from(func: Callable[..., Any]) -> Function:
-    """What a function gives: of nothing, or of ``spec``, in which ``spec.config`` has the other values."""
+    """What a function returns.
+
+    Args:
+        func: A function without arguments, or of ``spec``, in which ``spec.config`` has the other
+            values.
+
+    Returns:
+        What the configuration holds for it.
+
+    Raises:
+        UsageError: It is not a function.
+    """
     return Function(func)
 
 
 def grid_search(values: Sequence[Any]) -> dict[str, list[Any]]:
-    """Each of the values, with each of those of other grids, ``num_samples`` times."""
+    """Each of some values, with each of those of other grids, ``num_samples`` times.
+
+    Args:
+        values: The values, a list.
+
+    Returns:
+        What the configuration holds for it.
+
+    Raises:
+        UsageError: It is not a list, or it is empty.
+    """
     if isinstance(values, str) or not isinstance(values, Sequence) or not values:
         raise UsageError(f"tune.grid_search takes a list of at least one value, received {values!r}")
     return {GRID: list(values)}

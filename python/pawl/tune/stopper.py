@@ -15,11 +15,22 @@ from typing import Any
 from .. import _checks
 from .._pawl import UsageError
 
+__all__ = [
+    "CombinedStopper",
+    "FunctionStopper",
+    "MaximumIterationStopper",
+    "Stopper",
+    "TimeoutStopper",
+    "TrialPlateauStopper",
+]
+
 _now = time.monotonic
 
 
 class Stopper:
-    """``__call__`` says whether a trial stops after a result, ``stop_all`` whether everything does."""
+    """Base of what ends trials: ``stopper(trial_id, result)`` returns whether the trial ends after
+    this result.
+    """
 
     _arguments: Any = None  # of this module's: what they are made of, as JSON
 
@@ -27,18 +38,35 @@ class Stopper:
         raise NotImplementedError(f"{type(self).__name__} needs a method __call__")
 
     def stop_all(self) -> bool:
+        """Whether all trials end now.
+
+        Returns:
+            True to end the experiment.
+        """
         return False
 
     def get_state(self) -> Any:
-        """What JSON can hold, to be kept with the experiment; None: nothing."""
+        """What is kept with the experiment.
+
+        Returns:
+            A value that JSON can hold; None for nothing.
+        """
         return None
 
     def set_state(self, state: Any) -> None:
-        """Called when an experiment begins (None), or continues, with what get_state returned last."""
+        """Called when an experiment begins or continues.
+
+        Args:
+            state: What ``get_state`` returned last; None at the beginning.
+        """
 
 
 class FunctionStopper(Stopper):
-    """A function of the trial's id and the result."""
+    """Ends a trial when a function returns True.
+
+    Args:
+        function: A function of the trial's id and the result.
+    """
 
     def __init__(self, function: Callable[[str, dict[str, Any]], bool]) -> None:
         self._function = function
@@ -48,7 +76,11 @@ class FunctionStopper(Stopper):
 
 
 class MaximumIterationStopper(Stopper):
-    """Stops a trial after so many results."""
+    """Ends a trial after some results.
+
+    Args:
+        max_iter: Number of results.
+    """
 
     def __init__(self, max_iter: int) -> None:
         self._most = _checks.whole("max_iter", max_iter)
@@ -61,7 +93,19 @@ class MaximumIterationStopper(Stopper):
 
 
 class TrialPlateauStopper(Stopper):
-    """Stops a trial whose metric no longer changes: a standard deviation of at most ``std`` over ``num_results``."""
+    """Ends a trial whose metric no longer changes.
+
+    Args:
+        metric: Name of the metric.
+        std: Largest standard deviation that is no change. Default: 0.01.
+        num_results: Number of results that it is computed of. Default: 4.
+        grace_period: No trial ends before so many results. Default: 4.
+        metric_threshold: Only end a trial that has reached this value. Default: None.
+        mode: "min" or "max", for the threshold. Default: None.
+
+    Raises:
+        UsageError: A threshold needs a mode.
+    """
 
     def __init__(
         self,
@@ -102,8 +146,15 @@ class TrialPlateauStopper(Stopper):
 
 
 class TimeoutStopper(Stopper):
-    """Stops everything after so many seconds. Those before a stop count when the experiment is resumed; the time in
-    between does not."""
+    """Ends everything after some time. When an experiment is resumed, the time before it was
+    stopped counts; the time in between does not.
+
+    Args:
+        timeout: Seconds, or a duration.
+
+    Raises:
+        UsageError: It is not a duration.
+    """
 
     def __init__(self, timeout: float) -> None:
         self._timeout, self._begin = _checks.seconds("timeout", timeout), _now()
@@ -128,7 +179,11 @@ class TimeoutStopper(Stopper):
 
 
 class CombinedStopper(Stopper):
-    """Stops where one of them does."""
+    """Ends a trial, or everything, when one of several stoppers does.
+
+    Args:
+        stoppers: The stoppers.
+    """
 
     def __init__(self, *stoppers: Stopper) -> None:
         self._stoppers = stoppers

@@ -22,11 +22,12 @@ _NOTES = ".trainable.json"  # in a checkpoint of a class: what save_checkpoint h
 
 
 class Trainable:
-    """A training by steps. A subclass has ``setup``, ``step``, ``save_checkpoint`` and ``load_checkpoint``.
+    """A training by steps. A subclass has ``setup``, ``step``, ``save_checkpoint`` and
+    ``load_checkpoint``.
 
-    ``step`` returns a dict of results; ``done: True`` in it ends the trial. ``save_checkpoint`` writes files into the
-    folder, or returns a dict (tensors, numbers, texts, lists and dicts of them; anything with ``allow_pickle=True`` of
-    tune.run), which ``load_checkpoint`` is given back; else it is given the folder.
+    Args:
+        config: The configuration. Default: None, empty.
+        session: Of a trial; ``tune.run`` gives it. Default: None.
     """
 
     def __init__(self, config: dict[str, Any] | None = None, session: Session | None = None) -> None:
@@ -41,24 +42,68 @@ class Trainable:
     # ---- what a subclass has ----
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Called once, before everything else."""
+        """Called once, before everything else.
+
+        Args:
+            config: The configuration.
+        """
 
     def step(self) -> dict[str, Any]:
+        """One step of the training.
+
+        Returns:
+            Results by name; ``done: True`` in it ends the trial.
+
+        Raises:
+            NotImplementedError: The subclass has no such method.
+        """
         raise NotImplementedError(f"{type(self).__name__} needs a method step")
 
     def save_checkpoint(self, checkpoint_dir: str) -> Any:
+        """Saves the state of the training.
+
+        Args:
+            checkpoint_dir: An empty folder for files.
+
+        Returns:
+            None or the folder if files were written; or a dict (tensors, numbers, texts, lists and
+            dicts of them; anything with ``allow_pickle=True`` of tune.run).
+
+        Raises:
+            NotImplementedError: The subclass has no such method.
+        """
         raise NotImplementedError(f"{type(self).__name__} needs a method save_checkpoint")
 
     def load_checkpoint(self, checkpoint: Any) -> None:
+        """Restores the state of the training.
+
+        Args:
+            checkpoint: The dict that ``save_checkpoint`` returned, else the folder.
+
+        Raises:
+            NotImplementedError: The subclass has no such method.
+        """
         raise NotImplementedError(f"{type(self).__name__} needs a method load_checkpoint")
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Takes another configuration without a new object; False: it cannot."""
+        """Takes another configuration without a new object.
+
+        Args:
+            new_config: The configuration.
+
+        Returns:
+            False if it cannot; then a new object is made.
+        """
         return False
 
     def apply_config(self, config: dict[str, Any]) -> None:
-        """Called after load_checkpoint where the checkpoint was made with another configuration (population based
-        training): the place to put new values over restored ones, such as ``lr`` in an optimizer's param_groups."""
+        """Called after ``load_checkpoint`` if the checkpoint was made with another configuration
+        (population based training): the place to put new values over restored ones, such as ``lr``
+        in an optimizer's param_groups.
+
+        Args:
+            config: The configuration.
+        """
 
     def cleanup(self) -> None:
         """Called at the end."""
@@ -79,23 +124,38 @@ class Trainable:
 
     @property
     def trial_name(self) -> str:
+        """Name of the trial."""
         return self._session.context.trial_name if self._session else "default"
 
     @property
     def trial_id(self) -> str:
+        """Id of the trial."""
         return self._session.context.trial_id if self._session else "default"
 
     @property
     def trial_resources(self) -> Mapping[str, float]:
+        """What the trial takes, such as ``{"cpu": 2.0}``."""
         return self._session.context.trial_resources if self._session else {}
 
     def get_config(self) -> dict[str, Any]:
+        """The configuration.
+
+        Returns:
+            ``config``.
+        """
         return self.config
 
     # ---- what runs it ----
 
     def train(self) -> dict[str, Any]:
-        """One step, with what it counts."""
+        """One step, with what it counts.
+
+        Returns:
+            The results of ``step``, with "done".
+
+        Raises:
+            UsageError: ``step`` returned something else than a dict.
+        """
         begin = time.monotonic()
         result = self.step()
         if not isinstance(result, Mapping):
@@ -105,7 +165,18 @@ class Trainable:
         return {"done": False, **result}
 
     def save(self, checkpoint_dir: str) -> str:
-        """A checkpoint into an empty folder, which it returns."""
+        """Saves a checkpoint.
+
+        Args:
+            checkpoint_dir: An empty folder.
+
+        Returns:
+            The folder.
+
+        Raises:
+            UsageError: ``save_checkpoint`` wrote files and returned a dict, or returned something
+                else.
+        """
         found = self.save_checkpoint(checkpoint_dir)
         notes = {"kind": "files", "path": "", "iteration": self._iteration, "config": _texts(self.config)}
         if isinstance(found, dict):
@@ -135,7 +206,11 @@ class Trainable:
         return "" if relative == os.curdir else relative
 
     def restore(self, checkpoint_path: str | os.PathLike[str]) -> None:
-        """Continues from what save wrote."""
+        """Continues from what ``save`` wrote.
+
+        Args:
+            checkpoint_path: The folder.
+        """
         folder = os.fspath(checkpoint_path)
         notes = _notes(folder)
         if notes.get("kind") == "dict":
@@ -148,6 +223,7 @@ class Trainable:
             self.apply_config(self.config)
 
     def stop(self) -> None:
+        """Ends it: calls ``cleanup``."""
         self.cleanup()
 
 
@@ -174,14 +250,30 @@ class Wrapped:
 
 
 def with_parameters(trainable: Any, **kwargs: Any) -> Wrapped:
-    """The trainable with further arguments, which may be large: of a function, or of a class's ``setup``."""
+    """A trainable with further arguments, which may be large.
+
+    Args:
+        trainable: A function, or a subclass of Trainable.
+        kwargs: Arguments of the function, or of the class's ``setup``.
+
+    Returns:
+        A trainable.
+    """
     found = Wrapped(trainable)
     found.arguments |= kwargs
     return found
 
 
 def with_resources(trainable: Any, resources: Mapping[str, Any]) -> Wrapped:
-    """The trainable with what each trial takes: ``{"cpu": 2, "gpu": 1}``."""
+    """A trainable with what each trial takes.
+
+    Args:
+        trainable: A function, or a subclass of Trainable.
+        resources: Amounts by name, ``{"cpu": 2, "gpu": 1}``.
+
+    Returns:
+        A trainable.
+    """
     found = Wrapped(trainable)
     found.resources = dict(resources)
     return found

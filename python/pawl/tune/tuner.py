@@ -28,7 +28,19 @@ from .stopper import Stopper
 
 @dataclass
 class TuneConfig:
-    """How is searched; as the arguments of tune.run."""
+    """How to search. The attributes are arguments of ``tune.run``, with the same defaults.
+
+    Attributes:
+        metric, mode: What is optimized, and "min" or "max".
+        search_alg: A searcher.
+        scheduler: A scheduler or its name.
+        num_samples: How often the grids are run and the values drawn.
+        max_concurrent_trials: How many trials run at a time.
+        time_budget_s: Seconds, or a timedelta, after which everything ends.
+        seed: Seed of the draws.
+        engine: "local" or "ray".
+        heartbeat_s: Seconds without a sign of life that are a failure; 0 is no limit.
+    """
 
     metric: str | None = None
     mode: str | None = None
@@ -44,7 +56,12 @@ class TuneConfig:
 
 @dataclass
 class FailureConfig:
-    """``max_failures``: how often a trial starts again, -1 = no limit; ``fail_fast``: the first that fails ends all."""
+    """What to do about failures.
+
+    Attributes:
+        max_failures: How often a trial starts again; -1 is no limit. Default: 0.
+        fail_fast: The first trial that fails ends all. Default: False.
+    """
 
     max_failures: int = 0
     fail_fast: bool = False
@@ -52,7 +69,18 @@ class FailureConfig:
 
 @dataclass
 class CheckpointConfig:
-    """Which checkpoints of a trial are kept, and how often a class makes one."""
+    """Which checkpoints of a trial are kept, and how often a class makes one.
+
+    Attributes:
+        num_to_keep: Keep so many. Default: None, all.
+        checkpoint_score_attribute: Keep the best by this metric. Default: None, the newest.
+        checkpoint_score_order: "max" or "min". Default: "max".
+        checkpoint_frequency: Of a class: a checkpoint every so many steps. Default: 0, none.
+        checkpoint_at_end: Of a class: a checkpoint at the end. Default: None, no.
+
+    Raises:
+        UsageError: The order is another.
+    """
 
     num_to_keep: int | None = None
     checkpoint_score_attribute: str | None = None
@@ -69,7 +97,18 @@ class CheckpointConfig:
 
 @dataclass
 class RunConfig:
-    """Where and how the experiment is stored. ``storage_path``: a folder, or a URL that it is synced to."""
+    """Where and how the experiment is stored.
+
+    Attributes:
+        name: Name of its folder. Default: None, of the trainable and the time.
+        storage_path: Folder that this is in, or a URL that it is synced to. Default: None,
+            ~/ray_results.
+        stop: As in ``tune.run``. Default: None.
+        failure_config: What to do about failures.
+        checkpoint_config: Which checkpoints are kept.
+        sync_config: Where the experiment is copied to. Default: None.
+        verbose: As in ``tune.run``. Default: 1.
+    """
 
     name: str | None = None
     storage_path: str | os.PathLike[str] | None = None
@@ -82,31 +121,39 @@ class RunConfig:
 
 @dataclass(frozen=True)
 class Result:
-    """One trial of the grid."""
+    """One trial of the grid.
+
+    Attributes:
+        trial: The trial.
+        analysis: The experiment.
+    """
 
     trial: Trial
     analysis: ExperimentAnalysis = field(repr=False)
 
     @property
     def metrics(self) -> dict[str, Any]:
-        """The last reported ones."""
+        """The last reported metrics."""
         return self.trial.last_result
 
     @property
     def config(self) -> dict[str, Any]:
+        """The configuration of the trial."""
         return self.trial.config
 
     @property
     def checkpoint(self) -> Checkpoint | None:
-        """The newest."""
+        """The newest checkpoint, or None."""
         return self.trial.checkpoint
 
     @property
     def path(self) -> str:
+        """Path of the trial's folder."""
         return self.trial.logdir
 
     @property
     def error(self) -> driver.TrialError | None:
+        """Why the trial has failed, or None."""
         return None if self.trial.status != "ERROR" else driver.TrialError(self.trial)
 
     @property
@@ -116,6 +163,18 @@ class Result:
         return [(one, rows.get(iteration, {})) for one, iteration in self.analysis.checkpoints_of(self.trial)]
 
     def get_best_checkpoint(self, metric: str, mode: str) -> Checkpoint | None:
+        """Of the checkpoints that are kept, the one whose result was best.
+
+        Args:
+            metric: Name of the metric.
+            mode: "min" or "max".
+
+        Returns:
+            The checkpoint, or None.
+
+        Raises:
+            UsageError: The mode is another.
+        """
         return self.analysis.get_best_checkpoint(self.trial, metric, mode)
 
     @property
@@ -125,7 +184,11 @@ class Result:
 
 
 class ResultGrid:
-    """What a Tuner has given: a result for each trial."""
+    """What a Tuner has given: a result for each trial. It has the methods of a list.
+
+    Args:
+        analysis: The experiment.
+    """
 
     def __init__(self, analysis: ExperimentAnalysis) -> None:
         self._analysis = analysis
@@ -144,29 +207,55 @@ class ResultGrid:
 
     @property
     def experiment_path(self) -> str:
+        """Path of the experiment's folder."""
         return str(self._analysis.experiment_path)
 
     @property
     def errors(self) -> list[driver.TrialError]:
+        """The errors of the trials that have failed."""
         return [one.error for one in self if one.error is not None]
 
     @property
     def num_errors(self) -> int:
+        """Number of trials that have failed."""
         return len(self.errors)
 
     @property
     def num_terminated(self) -> int:
+        """Number of trials that have ended without a failure."""
         return sum(trial.status == "TERMINATED" for trial in self._analysis.trials)
 
     def get_best_result(self, metric: str | None = None, mode: str | None = None, scope: str = "last") -> Result:
-        """The best by the last result of each, or by ``scope``, as ExperimentAnalysis.get_best_trial."""
+        """The best trial.
+
+        Args:
+            metric, mode, scope: As in ``ExperimentAnalysis.get_best_trial``.
+
+        Returns:
+            Its result.
+
+        Raises:
+            NotFoundError: No trial has reported a finite value of the metric.
+            UsageError: There is no metric or mode.
+        """
         best = self._analysis.get_best_trial(metric, mode, scope)
         if best is None:
             raise NotFoundError(f"{self.experiment_path}: no trial has reported a finite value of that metric")
         return Result(best, self._analysis)
 
     def get_dataframe(self, filter_metric: str | None = None, filter_mode: str | None = None) -> Any:
-        """A row for each trial, as a DataFrame of pandas."""
+        """A table of the trials, by pandas.
+
+        Args:
+            filter_metric, filter_mode: As ``metric`` and ``mode`` in
+                ``ExperimentAnalysis.dataframe``.
+
+        Returns:
+            A DataFrame with a row for each trial.
+
+        Raises:
+            UnsupportedError: pandas is not installed.
+        """
         return self._analysis.dataframe(filter_metric, filter_mode)
 
 
@@ -176,7 +265,14 @@ def _score(keep: Any) -> str | None:
 
 
 class Tuner:
-    """Runs a trainable over a space. A run_config of pawl.train is taken, too."""
+    """Runs a trainable over a space.
+
+    Args:
+        trainable: As in ``tune.run``.
+        param_space: The configuration, as ``config`` in ``tune.run``. Default: None, empty.
+        tune_config: How to search. Default: None, a ``TuneConfig()``.
+        run_config: Where to store; also one of pawl.train. Default: None, a ``RunConfig()``.
+    """
 
     def __init__(
         self,
@@ -193,7 +289,14 @@ class Tuner:
 
     @classmethod
     def can_restore(cls, path: str | os.PathLike[str]) -> bool:
-        """Is there an experiment in that folder? At a place elsewhere: is there something that may be one?"""
+        """Whether there is an experiment to continue.
+
+        Args:
+            path: As in ``restore``.
+
+        Returns:
+            True if there is one; at a place elsewhere, if there is something that may be one.
+        """
         place = _checks.path("path", path)
         return places.can_continue(place) if places.is_elsewhere(place) else places.is_experiment(place)
 
@@ -208,11 +311,25 @@ class Tuner:
         engine: str | None = None,
         stop: Callable[[str, dict[str, Any]], bool] | Stopper | None = None,
     ) -> Tuner:
-        """The experiment in a folder, to continue with ``fit``. ``param_space``: as it began, where values are in
-        it that JSON cannot hold. ``engine``: as in tune.run; it may be another one than before. ``stop``: as it began,
-        if that was a function or a Stopper of the program's own; those of ``tune.stopper`` go on by themselves.
-        ``path``: a folder, or a place that the experiment was synced to; from there it is fetched to ~/ray_results,
-        unless it is in there already, and it is synced to there again."""
+        """The experiment in a folder, to continue with ``fit``.
+
+        Args:
+            path: A folder, or a place that the experiment was synced to. From there it is fetched
+                to ~/ray_results unless it is in there, and it is synced to there again.
+            trainable: As it began.
+            resume_errored: Also start the trials again that have failed. Default: False.
+            param_space: As it began, if it has values that JSON cannot hold. Default: None.
+            engine: As in ``tune.run``; it may be another one than before. Default: None.
+            stop: As it began, if that was a function or a class of the program; those of
+                ``tune.stopper`` continue by themselves. Default: None.
+
+        Returns:
+            A Tuner.
+
+        Raises:
+            NotFoundError: There is no experiment.
+            UsageError: ``stop`` is missing, or has other limits.
+        """
         place, sync = _checks.path("path", path), None
         if places.is_elsewhere(place):
             folder, sync = places.to_continue(place, _checks.path("local_dir", "~/ray_results"))
@@ -226,7 +343,14 @@ class Tuner:
         return made
 
     def fit(self) -> ResultGrid:
-        """Runs the trials to their ends; what has failed is in ``errors``."""
+        """Runs the trials to their ends.
+
+        Returns:
+            A result for each trial; what has failed is in its ``errors``.
+
+        Raises:
+            UsageError: Two places to store were given.
+        """
         if self._again is not None:
             return self._go_on(*self._again)
         run, tune = self._run, self._tune

@@ -227,7 +227,7 @@ test_nothing_is_written_to_a_file(void **state)
 	OK(pawl_state_set_int(tree, "a", 1, err));
 	FAILS(PAWL_EREADONLY, "read-only", pawl_save(r->run, &save, tree, NULL, err));
 	pawl_state_free(tree);
-	FAILS(PAWL_EUSAGE, "another program", pawl_repair(r->run, "m.safetensors", 1, err));
+	FAILS(PAWL_EUSAGE, "another program", pawl_repair(r->run, "m.safetensors", 1, NULL, err));
 	snprintf(path, sizeof(path), "%s/m.safetensors", r->root);
 	opts.root = path;
 	opts.single = 1;

@@ -35,7 +35,7 @@ collect(struct small_run *r, int dry_run, uint64_t *ret_bytes)
 {
 	uint64_t count = 0, bytes = 0;
 
-	OK(pawl_gc(r->run, dry_run, &count, &bytes, err));
+	OK(pawl_gc(r->run, dry_run, NULL, &count, &bytes, err));
 	if (ret_bytes)
 		*ret_bytes = bytes;
 	return count;
@@ -222,7 +222,7 @@ test_a_checkpoint_that_can_be_repaired_is_left(void **state)
 
 	small_remove(r, FIRST "/manifest.json");
 	assert_int_equal(collect(r, 0, NULL), 0);
-	OK(pawl_repair(r->run, "checkpoint_000001", 0, err));
+	OK(pawl_repair(r->run, "checkpoint_000001", 0, NULL, err));
 	assert_clean(r, "1 2");
 }
 
@@ -381,11 +381,11 @@ test_readers_may_only_look(void **state)
 	small_mkdir(r, PARTIAL);
 	opts.read_only = 1;
 	OK(pawl_open(&opts, &reader, err));
-	OK(pawl_gc(reader, 1, &count, NULL, err));
+	OK(pawl_gc(reader, 1, NULL, &count, NULL, err));
 	assert_int_equal(count, 1);
-	FAILS(PAWL_EREADONLY, "", pawl_gc(reader, 0, NULL, NULL, err));
+	FAILS(PAWL_EREADONLY, "", pawl_gc(reader, 0, NULL, NULL, NULL, err));
 	assert_true(small_exists(r, PARTIAL));
-	FAILS(PAWL_EUSAGE, "NULL", pawl_gc(NULL, 0, NULL, NULL, err));
+	FAILS(PAWL_EUSAGE, "NULL", pawl_gc(NULL, 0, NULL, NULL, NULL, err));
 	pawl_close(reader, NULL);
 }
 
@@ -402,7 +402,7 @@ test_P10_a_writer_that_lost_its_lease_deletes_nothing(void **state)
 	token[9] = token[9] == 'a' ? 'b' : 'a';
 	small_write(r, ".lease", lease, len);
 	free(lease);
-	FAILS(PAWL_ECONFLICT, "", pawl_gc(r->run, 0, NULL, NULL, err));
+	FAILS(PAWL_ECONFLICT, "", pawl_gc(r->run, 0, NULL, NULL, NULL, err));
 	assert_true(small_exists(r, PARTIAL));
 }
 
@@ -424,7 +424,7 @@ test_P8_a_failing_listing_stops_and_repeating_finishes(void **state)
 		/* Opening collects by itself and does not mind a failure; what counts is that nothing good goes. */
 		OK(pawl_fault_new("any", nth, PAWL_EIO, 1, &r->opts.io.fault, err));
 		int opened = pawl_open(&r->opts, &r->run, NULL);
-		int rc = opened < 0 ? opened : pawl_gc(r->run, 0, NULL, NULL, NULL);
+		int rc = opened < 0 ? opened : pawl_gc(r->run, 0, NULL, NULL, NULL, NULL);
 		pawl_close(r->run, NULL);
 		r->run = NULL;
 		pawl_fault_free(r->opts.io.fault);

@@ -108,9 +108,9 @@ test_R138_a_lost_manifest_is_made_anew_and_equals_the_old_one(void **state)
 	small_remove(r, MANIFEST);
 	OK(pawl_reload(r->run, err));
 	ASSERT_IDS(NAME "!", r->run);
-	OK(pawl_repair(r->run, NAME, 1, err));
+	OK(pawl_repair(r->run, NAME, 1, NULL, err));
 	assert_false(small_exists(r, MANIFEST)); /* dry */
-	OK(pawl_repair(r->run, NAME, 0, err));
+	OK(pawl_repair(r->run, NAME, 0, NULL, err));
 	assert_repaired(r, before);
 	assert_false(small_exists(r, MANIFEST ".damaged"));
 	free(before);
@@ -135,7 +135,7 @@ test_a_damaged_manifest_is_kept_aside(void **state)
 
 	small_damage(r, MANIFEST, 100);
 	char *damaged = small_read(r, MANIFEST, &len);
-	OK(pawl_repair(r->run, NAME, 0, err));
+	OK(pawl_repair(r->run, NAME, 0, NULL, err));
 	assert_repaired(r, before);
 	char *aside = small_read(r, MANIFEST ".damaged", &aside_len);
 	assert_int_equal(aside_len, len);
@@ -152,8 +152,8 @@ test_P15_an_intact_checkpoint_is_left_alone(void **state)
 	struct stat before, after;
 
 	assert_int_equal(stat(small_path(r, MANIFEST).text, &before), 0);
-	OK(pawl_repair(r->run, NAME, 0, err));
-	OK(pawl_repair(r->run, NAME, 0, err));
+	OK(pawl_repair(r->run, NAME, 0, NULL, err));
+	OK(pawl_repair(r->run, NAME, 0, NULL, err));
 	assert_int_equal(stat(small_path(r, MANIFEST).text, &after), 0);
 	assert_true(before.st_ino == after.st_ino && before.st_mtim.tv_nsec == after.st_mtim.tv_nsec);
 }
@@ -165,21 +165,21 @@ test_missing_or_surplus_packs_are_refused(void **state)
 
 	small_remove(r, MANIFEST);
 	small_rename(r, PACK1, "aside");
-	FAILS(PAWL_ECORRUPT, "pack 1 of the 2 of rank 0 is missing", pawl_repair(r->run, NAME, 0, err));
+	FAILS(PAWL_ECORRUPT, "pack 1 of the 2 of rank 0 is missing", pawl_repair(r->run, NAME, 0, NULL, err));
 	small_rename(r, PACK0, PACK1);
-	FAILS(PAWL_ECORRUPT, "rank00000-00000.safetensors is missing", pawl_repair(r->run, NAME, 0, err));
+	FAILS(PAWL_ECORRUPT, "rank00000-00000.safetensors is missing", pawl_repair(r->run, NAME, 0, NULL, err));
 	small_rename(r, PACK1, PACK0);
 	small_copy(r, FOLDER, "checkpoints/copy");
 	small_rename(r, "checkpoints/copy/rank00000-00000.safetensors", PACK1);
 	FAILS(PAWL_ECORRUPT, "",
-	      pawl_repair(r->run, NAME, 0, err)); /* pack 0 twice: its tensors would be there twice */
+	      pawl_repair(r->run, NAME, 0, NULL, err)); /* pack 0 twice: its tensors would be there twice */
 	small_rename(r, PACK1, FOLDER "/rank00000-00002.safetensors");
 	small_rename(r, "aside", PACK1);
-	FAILS(PAWL_ECORRUPT, "rank 0 has 2 packs, but rank00000-00002", pawl_repair(r->run, NAME, 0, err));
+	FAILS(PAWL_ECORRUPT, "rank 0 has 2 packs, but rank00000-00002", pawl_repair(r->run, NAME, 0, NULL, err));
 	small_rename(r, FOLDER "/rank00000-00002.safetensors", FOLDER "/rank00007-00000.safetensors");
-	FAILS(PAWL_ECORRUPT, "belongs to no rank of 1", pawl_repair(r->run, NAME, 0, err));
+	FAILS(PAWL_ECORRUPT, "belongs to no rank of 1", pawl_repair(r->run, NAME, 0, NULL, err));
 	small_remove(r, FOLDER "/rank00007-00000.safetensors");
-	OK(pawl_repair(r->run, NAME, 0, err));
+	OK(pawl_repair(r->run, NAME, 0, NULL, err));
 }
 
 static void
@@ -194,7 +194,7 @@ test_packs_of_different_runs_are_refused(void **state)
 	assert_non_null(id);
 	id[5] = id[5] == 'a' ? 'b' : 'a';
 	small_write(r, PACK1, pack, len);
-	FAILS(PAWL_ECORRUPT, "is of run", pawl_repair(r->run, NAME, 0, err));
+	FAILS(PAWL_ECORRUPT, "is of run", pawl_repair(r->run, NAME, 0, NULL, err));
 	free(pack);
 }
 
@@ -210,7 +210,7 @@ test_a_newer_format_is_refused_and_left_alone(void **state)
 	assert_non_null(format);
 	format[15] = '2';
 	small_write(r, PACK1, pack, len);
-	FAILS(PAWL_EVERSION, "version 2", pawl_repair(r->run, NAME, 0, err));
+	FAILS(PAWL_EVERSION, "version 2", pawl_repair(r->run, NAME, 0, NULL, err));
 	assert_false(small_exists(r, MANIFEST));
 	free(pack);
 }
@@ -222,19 +222,19 @@ test_what_is_no_checkpoint_folder_is_refused(void **state)
 	static const char *const names[] = {"", "..", ".", "a/b", "../checkpoint_000001", "-rf", ".hidden", "a b"};
 
 	for (size_t i = 0; i < COUNT(names); i++)
-		FAILS(PAWL_EUSAGE, "not the name", pawl_repair(r->run, names[i], 0, err));
-	FAILS(PAWL_ENOTFOUND, "", pawl_repair(r->run, "checkpoint_000009", 0, err));
+		FAILS(PAWL_EUSAGE, "not the name", pawl_repair(r->run, names[i], 0, NULL, err));
+	FAILS(PAWL_ENOTFOUND, "", pawl_repair(r->run, "checkpoint_000009", 0, NULL, err));
 	small_mkdir(r, "checkpoints/empty");
-	FAILS(PAWL_ECORRUPT, "no packs", pawl_repair(r->run, "empty", 0, err));
+	FAILS(PAWL_ECORRUPT, "no packs", pawl_repair(r->run, "empty", 0, NULL, err));
 	small_write(r, "checkpoints/file", "x", 1);
-	FAILS(PAWL_EUSAGE, "not a folder", pawl_repair(r->run, "file", 0, err));
+	FAILS(PAWL_EUSAGE, "not a folder", pawl_repair(r->run, "file", 0, NULL, err));
 	assert_int_equal(symlink(NAME, small_path(r, "checkpoints/link").text), 0);
-	FAILS(PAWL_EUSAGE, "not a folder", pawl_repair(r->run, "link", 0, err));
+	FAILS(PAWL_EUSAGE, "not a folder", pawl_repair(r->run, "link", 0, NULL, err));
 	small_remove(r, MANIFEST);
 	small_write(r, FOLDER "/.deleting", "", 0);
-	FAILS(PAWL_ECONFLICT, "being deleted", pawl_repair(r->run, NAME, 0, err));
-	FAILS(PAWL_EUSAGE, "NULL", pawl_repair(NULL, NAME, 0, err));
-	FAILS(PAWL_EUSAGE, "NULL", pawl_repair(r->run, NULL, 0, err));
+	FAILS(PAWL_ECONFLICT, "being deleted", pawl_repair(r->run, NAME, 0, NULL, err));
+	FAILS(PAWL_EUSAGE, "NULL", pawl_repair(NULL, NAME, 0, NULL, err));
+	FAILS(PAWL_EUSAGE, "NULL", pawl_repair(r->run, NULL, 0, NULL, err));
 }
 
 static void
@@ -247,8 +247,8 @@ test_readers_may_only_ask(void **state)
 	small_remove(r, MANIFEST);
 	opts.read_only = 1;
 	OK(pawl_open(&opts, &reader, err));
-	OK(pawl_repair(reader, NAME, 1, err));
-	FAILS(PAWL_EREADONLY, "", pawl_repair(reader, NAME, 0, err));
+	OK(pawl_repair(reader, NAME, 1, NULL, err));
+	FAILS(PAWL_EREADONLY, "", pawl_repair(reader, NAME, 0, NULL, err));
 	pawl_close(reader, NULL);
 }
 
@@ -259,9 +259,9 @@ try_repair(struct small_run *r)
 {
 	struct pawl_findings *findings = NULL;
 
-	if (pawl_repair(r->run, NAME, 1, NULL) < 0)
+	if (pawl_repair(r->run, NAME, 1, NULL, NULL) < 0)
 		return 0;
-	OK(pawl_repair(r->run, NAME, 0, err));
+	OK(pawl_repair(r->run, NAME, 0, NULL, err));
 	struct pawl_list *list;
 	OK(pawl_list_open(r->run, 0, &list, err));
 	assert_int_equal(pawl_list_count(list), 1);
@@ -337,7 +337,7 @@ test_P15_a_repair_that_was_cut_off_can_be_repeated(void **state)
 		OK(pawl_fault_new("any", nth, PAWL_EIO, 0, &fault, err));
 		OK(store_fault_wrap(plain, fault, &faulty, err));
 		r->run->store = faulty;
-		int rc = pawl_repair(r->run, NAME, 0, NULL);
+		int rc = pawl_repair(r->run, NAME, 0, NULL, NULL);
 		int done = rc == 0 && pawl_fault_calls(fault) < nth;
 		r->run->store = plain;
 		/* The wrapper owns the store, which lives on: only the wrapper's own memory goes. */
@@ -345,7 +345,7 @@ test_P15_a_repair_that_was_cut_off_can_be_repeated(void **state)
 		mem_free(faulty);
 		pawl_fault_free(fault);
 		failures += rc < 0;
-		OK(pawl_repair(r->run, NAME, 0, err));
+		OK(pawl_repair(r->run, NAME, 0, NULL, err));
 		if (done)
 			break;
 		small_damage(r, MANIFEST, 100);
@@ -430,7 +430,7 @@ test_shards_of_several_ranks_are_put_together(void **state)
 
 		put_rank(r, 0, 2, "c", &a);
 		put_rank(r, 1, 2, "c", &b);
-		OK(pawl_repair(r->run, "five", 0, err));
+		OK(pawl_repair(r->run, "five", 0, NULL, err));
 		struct catalog_entry *e = catalog_get(r->run->catalog, 5);
 		assert_non_null(e);
 		OK(catalog_manifest(r->run->catalog, e, &m, err));
@@ -464,13 +464,13 @@ test_incomplete_or_mixed_ranks_are_refused(void **state)
 	};
 
 	put_rank(r, 0, 2, "c", &a);
-	FAILS(PAWL_ECORRUPT, "rank00001-00000.safetensors is missing", pawl_repair(r->run, "five", 0, err));
+	FAILS(PAWL_ECORRUPT, "rank00001-00000.safetensors is missing", pawl_repair(r->run, "five", 0, NULL, err));
 	for (size_t i = 0; i < COUNT(cases); i++) {
 		put_rank(r, 1, 2, cases[i].token, &cases[i].second);
-		FAILS(PAWL_ECORRUPT, cases[i].why, pawl_repair(r->run, "five", 0, err));
+		FAILS(PAWL_ECORRUPT, cases[i].why, pawl_repair(r->run, "five", 0, NULL, err));
 	}
 	put_rank(r, 1, 2, "c", &b);
-	OK(pawl_repair(r->run, "five", 0, err));
+	OK(pawl_repair(r->run, "five", 0, NULL, err));
 }
 
 static void

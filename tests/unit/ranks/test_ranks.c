@@ -177,7 +177,7 @@ test_a_lost_manifest_of_many_ranks_is_made_anew_from_the_packs(void **state)
 	opts.root = *state;
 	opts.maintenance = 1;
 	assert_int_equal(pawl_open(&opts, &run, &err), 0);
-	if (pawl_repair(run, "checkpoint_000003", 0, &err) < 0)
+	if (pawl_repair(run, "checkpoint_000003", 0, NULL, &err) < 0)
 		fail_msg("repair: %s", err.message);
 	assert_int_equal(pawl_close(run, &err), 0);
 	count_checkpoints(*state, 3, 3);

@@ -249,7 +249,7 @@ repair(struct small_run *r, const char *codec)
 	save(r, 1);
 	small_remove(r, FOLDER "/manifest.json");
 	OK(pawl_reload(r->run, err));
-	OK(pawl_repair(r->run, "checkpoint_000001", 0, err));
+	OK(pawl_repair(r->run, "checkpoint_000001", 0, NULL, err));
 	ASSERT_IDS("1", r->run);
 	assert_verifies(r);
 	assert_restores(r, 1);

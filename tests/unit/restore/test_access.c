@@ -215,8 +215,8 @@ test_P8_what_may_not_be_read_is_neither_deleted_nor_repaired(void **state)
 		small_save(r, step, NAN);
 	refuse(r, EACCES);
 	small_save(r, 4, NAN);
-	OK(pawl_gc(r->run, 0, NULL, NULL, err));
-	FAILS(PAWL_EAUTH, "manifest.json", pawl_repair(r->run, "checkpoint_000003", 0, err));
+	OK(pawl_gc(r->run, 0, NULL, NULL, NULL, err));
+	FAILS(PAWL_EAUTH, "manifest.json", pawl_repair(r->run, "checkpoint_000003", 0, NULL, err));
 	ASSERT_IDS("2 checkpoint_000003! 4", r->run);
 	r->run->store->ops = straight;
 	OK(pawl_reload(r->run, err));

@@ -499,7 +499,7 @@ look_quietly(struct small_run *r)
 	QUIET(pawl_wait_for_new(r->run, 0, 0, &id, err));
 	QUIET(pawl_hold_open(r->run, id, &hold, err));
 	QUIET(pawl_verify(r->run, 0, NULL, &findings, err));
-	QUIET(pawl_gc(r->run, 1, &id, &bytes, err));
+	QUIET(pawl_gc(r->run, 1, NULL, &id, &bytes, err));
 	QUIET(pawl_doctor(r->root, &rows, err));
 	pawl_rows_free(rows);
 	pawl_findings_free(findings);
@@ -536,9 +536,9 @@ test_a_call_that_succeeds_leaves_the_error_alone(void **state)
 	pawl_decisions_free(decisions);
 	QUIET(pawl_prune(r->run, &policy, 0, NULL, err));
 	QUIET(pawl_remove(r->run, 2, 1, err));
-	QUIET(pawl_gc(r->run, 0, &n, &bytes, err));
+	QUIET(pawl_gc(r->run, 0, NULL, &n, &bytes, err));
 	small_rename(r, "checkpoints/checkpoint_000003/manifest.json", "manifest.json");
-	QUIET(pawl_repair(r->run, "checkpoint_000003", 0, err));
+	QUIET(pawl_repair(r->run, "checkpoint_000003", 0, NULL, err));
 	QUIET(pawl_close(r->run, err));
 	small_remove(r, "manifest.json");
 	small_remove(r, "run.json"); /* lost */

@@ -566,7 +566,7 @@ test_falling_back(void **state)
 static void
 make_four(struct bed *b)
 {
-	OK(pawl_gc(b->run, 0, NULL, NULL, err));
+	OK(pawl_gc(b->run, 0, NULL, NULL, NULL, err));
 	for (size_t n = count_checkpoints(b); n < 4; n++)
 		save_one(b);
 }
@@ -613,7 +613,7 @@ static int
 collect(struct bed *b, struct pawl_error *err)
 {
 	uint64_t count = 77, bytes = 77;
-	int rc = pawl_gc(b->run, b->flag, &count, &bytes, err);
+	int rc = pawl_gc(b->run, b->flag, NULL, &count, &bytes, err);
 
 	assert_true(rc == 0 ? count != 77 : count == 77 && bytes == 77);
 	return rc;
@@ -644,14 +644,14 @@ lose_manifest(struct bed *b)
 static int
 repair(struct bed *b, struct pawl_error *err)
 {
-	return pawl_repair(b->run, "checkpoint_000002", 0, err);
+	return pawl_repair(b->run, "checkpoint_000002", 0, NULL, err);
 }
 
 static void
 repair_undisturbed(struct bed *b)
 {
 	lose_manifest(b);
-	OK(pawl_repair(b->run, "checkpoint_000002", 0, err));
+	OK(pawl_repair(b->run, "checkpoint_000002", 0, NULL, err));
 }
 
 static void

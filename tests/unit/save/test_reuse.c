@@ -311,7 +311,7 @@ test_R140_P1_random_histories(void **state)
 			small_remove(b->r, key);
 			small_open(b->r);
 			snprintf(key, sizeof(key), "checkpoint_%06lld", (long long)b->step);
-			OK(pawl_repair(b->r->run, key, 0, err));
+			OK(pawl_repair(b->r->run, key, 0, NULL, err));
 		}
 		assert_restores(b);
 		if (i % 7 == 0)
