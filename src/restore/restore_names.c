@@ -18,17 +18,19 @@
 #define CAST_ELEMENTS 65536u
 
 int
-restore_copy_texts(struct pawl_restore *r, const char *what, const char *const *texts, size_t n, const char ***ret,
-                   size_t *ret_n, struct pawl_error *err)
+restore_copy_texts(struct pawl_restore *r, const char *what, const char *const *texts, size_t n,
+                   const char *const **ret, size_t *ret_n, struct pawl_error *err)
 {
-	*ret = bump_array(&r->options, (uint64_t)n + 1, sizeof **ret);
-	if (!*ret)
+	const char **copies = bump_array(&r->options, (uint64_t)n + 1, sizeof(*copies));
+
+	if (!copies)
 		return err_nomem(err, "restore");
+	*ret = copies;
 	for (size_t i = 0; i < n; i++) {
 		if (!texts[i])
 			return err_set(err, PAWL_EUSAGE, "restore: %s %zu of %zu is NULL", what, i + 1, n);
-		(*ret)[i] = bump_strndup(&r->options, texts[i], strlen(texts[i]));
-		if (!(*ret)[i])
+		copies[i] = bump_strndup(&r->options, texts[i], strlen(texts[i]));
+		if (!copies[i])
 			return err_nomem(err, "restore");
 		(*ret_n)++;
 	}
@@ -36,7 +38,7 @@ restore_copy_texts(struct pawl_restore *r, const char *what, const char *const *
 }
 
 int
-restore_check_rules(const struct pawl_restore *r, struct pawl_error *err)
+restore_check_rules(const struct restore_rules *r, struct pawl_error *err)
 {
 	for (size_t i = 0; i < r->n_rename; i++)
 		TRY(rename_check(r->rename[i], err));
@@ -58,14 +60,14 @@ restore_check_rules(const struct pawl_restore *r, struct pawl_error *err)
 static void
 new_path(void *arg, const char *path, struct buf *ret)
 {
-	const struct pawl_restore *r = arg;
+	const struct restore_rules *r = arg;
 
 	rename_apply(r->rename, r->n_rename, path, ret);
 }
 
 /* The dtype that the rules give this path, or 0. */
 static int
-dtype_at(const struct pawl_restore *r, const char *path)
+dtype_at(const struct restore_rules *r, const char *path)
 {
 	char glob[1024];
 
@@ -84,7 +86,7 @@ dtype_at(const struct pawl_restore *r, const char *path)
 }
 
 struct casting {
-	const struct pawl_restore *r;
+	const struct restore_rules *rules;
 	struct manifest *manifest;
 };
 
@@ -99,7 +101,7 @@ see_leaf(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
 		return 0;
 
 	struct pawl_tensor_info *info = &c->manifest->state->tensors[leaf->node->tensor].info;
-	const int saved = c->manifest->tensors[leaf->node->tensor].dtype, to = dtype_at(c->r, leaf->path);
+	const int saved = c->manifest->tensors[leaf->node->tensor].dtype, to = dtype_at(c->rules, leaf->path);
 
 	if (to == 0 || !cast_is_float(saved) || info->dtype != saved)
 		return 0;
@@ -109,19 +111,25 @@ see_leaf(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
 }
 
 int
+restore_apply_rules(const struct restore_rules *rules, struct manifest *m, struct pawl_error *err)
+{
+	struct casting c = {rules, m};
+
+	if (rules->n_rename > 0)
+		TRY(state_rename(m->state, new_path, (void *)rules, err));
+	return rules->n_cast > 0 ? walk_leaves(m->state->root, see_leaf, &c, err) : 0;
+}
+
+int
 restore_resolve(const struct pawl_restore *r, struct manifest *m, struct pawl_error *err)
 {
-	struct casting c = {r, m};
-
 	if (r->run->group.world == m->world_size)
 		state_resolve_ranks(m->state, r->run->group.rank);
 	else if (r->rank_values == PAWL_RANK_VALUES_WRAP)
 		state_resolve_ranks(m->state, r->run->group.rank % m->world_size);
 	else
 		state_resolve_ranks(m->state, SIZE_MAX);
-	if (r->n_rename > 0)
-		TRY(state_rename(m->state, new_path, (void *)r, err));
-	return r->n_cast > 0 ? walk_leaves(m->state->root, see_leaf, &c, err) : 0;
+	return restore_apply_rules(&r->rules, m, err);
 }
 
 /* ---- conversions */
