@@ -289,33 +289,42 @@ parse_url(struct cli *cli, const char *url, struct target *t, struct pawl_error 
 	return 0;
 }
 
+/* An existing path that is spelt much like a missing one; NULL: there is none. */
+static const char *
+near_path(struct cli *cli, const char *path)
+{
+	const char *slash = strrchr(path, '/'), *last = slash != NULL ? slash + 1 : path, *near, *names[256];
+	const char *parent = slash != NULL ? keep_strndup(&cli->keep, path, (size_t)(slash - path)) : ".";
+	struct dirent *entry;
+	size_t n = 0;
+	DIR *dir = opendir(*parent != '\0' ? parent : "/");
+
+	if (dir == NULL) {
+		near = slash != NULL && slash > path ? near_path(cli, parent) : NULL;
+		return near != NULL && exists_in(cli, near, last) ? keep_printf(&cli->keep, "%s/%s", near, last) : near;
+	}
+	while (n < 256 && (entry = readdir(dir)) != NULL)
+		if (entry->d_name[0] != '.')
+			names[n++] = keep_printf(&cli->keep, "%s", entry->d_name);
+	(void)closedir(dir);
+	near = options_nearest(last, names, n);
+	return near == NULL || slash == NULL ? near : keep_printf(&cli->keep, "%s/%s", parent, near);
+}
+
 /* "; did you mean runs/demo?" for a path that does not exist, or "". */
 static const char *
 better_path(struct cli *cli, const char *path)
 {
-	const char *slash = strrchr(path, '/'), *last = slash != NULL ? slash + 1 : path, *near, *names[256];
-	const char *parent = slash != NULL ? keep_strndup(&cli->keep, path, (size_t)(slash - path)) : ".";
-	const char *colon = strchr(path, ':'), *mark = colon != NULL && colon > last ? colon : slash;
+	const char *slash = strrchr(path, '/'), *colon = strchr(path, ':');
+	const char *mark = colon != NULL && (slash == NULL || colon > slash) ? colon : slash, *near;
 	const char *run = mark != NULL ? keep_strndup(&cli->keep, path, (size_t)(mark - path)) : "";
-	struct dirent *entry;
-	size_t n = 0;
-	DIR *dir;
 
 	if (*run != '\0' && mark[1] != '\0' && exists_in(cli, run, "run.json"))
 		return keep_printf(&cli->keep, "; did you mean %s@%s?", run, mark + 1);
 	if (colon != NULL && (strchr(path, '/') == NULL || colon < strchr(path, '/')))
 		return "; a folder of another machine is ssh://USER@HOST/PATH";
-	dir = opendir(*parent != '\0' ? parent : "/");
-	while (dir != NULL && n < 256 && (entry = readdir(dir)) != NULL)
-		if (entry->d_name[0] != '.')
-			names[n++] = keep_printf(&cli->keep, "%s", entry->d_name);
-	if (dir != NULL)
-		(void)closedir(dir);
-	near = options_nearest(last, names, n);
-	if (near == NULL)
-		return "";
-	return keep_printf(&cli->keep, "; did you mean %s%s%s?", slash != NULL ? parent : "", slash != NULL ? "/" : "",
-	                   near);
+	near = near_path(cli, path);
+	return near != NULL ? keep_printf(&cli->keep, "; did you mean %s?", near) : "";
 }
 
 /* RUN@SELECTOR, where RUN is a path. */

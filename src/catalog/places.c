@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * places: see places.h. A folder with run.json is a run, one with manifest.json a checkpoint. Each
- * folder costs one listing, on any store; a folder of which only the kind matters is not read
- * beyond LOOK_ENTRIES names.
+ * folder costs one listing, on any store. A folder of which only the kind matters is not read
+ * beyond LOOK_ENTRIES names; then the names that matter are asked for.
  */
 #include "catalog/places.h"
 
@@ -20,7 +20,7 @@
 
 #define MAX_DEPTH 32u
 #define MAX_PLACES ((size_t)1 << 20)
-#define LOOK_ENTRIES 1000u /* a run has few names in its own folder */
+#define LOOK_ENTRIES 1000u
 
 static int
 count_entry(void *arg, const struct store_entry *entry)
@@ -34,11 +34,14 @@ count_entry(void *arg, const struct store_entry *entry)
 }
 
 static int
-has(struct store *store, const char *key, bool *ret, struct pawl_error *err)
+has(struct store *store, const char *folder, const char *name, bool *ret, struct pawl_error *err)
 {
+	PAWL_FREE char *key = mem_printf("%s%s%s", folder, folder[0] ? "/" : "", name);
 	struct store_entry entry;
-	int rc = store_stat(store, key, &entry, err);
 
+	if (!key)
+		return err_nomem(err, "places");
+	int rc = store_stat(store, key, &entry, err);
 	*ret = rc == 0;
 	return rc == PAWL_ENOTFOUND ? 0 : rc;
 }
@@ -50,6 +53,18 @@ kind_by(bool run_file, bool manifest, bool checkpoints)
 	if (run_file && (checkpoints || !manifest))
 		return PAWL_KIND_RUN;
 	return manifest ? PAWL_KIND_CHECKPOINT : PAWL_KIND_OTHER;
+}
+
+/* The kind by single questions, without a listing. */
+static int
+ask_kind(struct store *store, const char *folder, bool *ret_checkpoints, struct pawl_error *err)
+{
+	bool run_file, manifest;
+
+	TRY(has(store, folder, RUN_KEY, &run_file, err));
+	TRY(has(store, folder, MANIFEST_NAME, &manifest, err));
+	TRY(has(store, folder, CATALOG_FOLDER, ret_checkpoints, err));
+	return kind_by(run_file, manifest, *ret_checkpoints);
 }
 
 struct contents {
@@ -83,7 +98,7 @@ int
 places_kind_of(const char *root, struct pawl_error *err)
 {
 	PAWL_CLEAN(store_close_clean) struct store *store = NULL;
-	bool run_file, manifest, checkpoints;
+	bool checkpoints;
 	size_t n = 0;
 
 	if (!root)
@@ -92,11 +107,9 @@ places_kind_of(const char *root, struct pawl_error *err)
 	if (rc == PAWL_ENOTFOUND)
 		return PAWL_KIND_NOTHING;
 	TRY(rc);
-	TRY(has(store, RUN_KEY, &run_file, err));
-	TRY(has(store, MANIFEST_NAME, &manifest, err));
-	TRY(has(store, CATALOG_FOLDER, &checkpoints, err));
-	if (kind_by(run_file, manifest, checkpoints) != PAWL_KIND_OTHER)
-		return kind_by(run_file, manifest, checkpoints);
+	int kind = ask_kind(store, "", &checkpoints, err);
+	if (kind != PAWL_KIND_OTHER)
+		return kind;
 	if (checkpoints)
 		return kind_by_checkpoints(store, err);
 	rc = store_list(store, "", count_entry, &n, err);
@@ -217,7 +230,9 @@ scan_folder(struct scan *s, const char *folder, unsigned depth, bool inside, str
 		rc = 0;
 	if (rc < 0)
 		return add_problem(s, folder, rc, &why, err);
-	int kind = kind_by(l.run_file, l.manifest, l.checkpoints);
+	int kind = l.full ? ask_kind(s->store, folder, &l.checkpoints, err)
+	                  : kind_by(l.run_file, l.manifest, l.checkpoints);
+	TRY(kind);
 	if (kind != PAWL_KIND_OTHER)
 		return add_place(s, &(struct pawl_place){.kind = kind}, folder, err);
 	for (size_t i = 0; inside && i < l.children.n; i++) {

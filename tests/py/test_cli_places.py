@@ -171,6 +171,8 @@ def test_a_run_without_run_json_is_still_verified_as_a_run(demo: pathlib.Path) -
     ("wrong", "status", "answer"),
     [
         ("demoo", 3, "demoo: no such file or folder; did you mean demo?"),
+        ("demoo/checkpoints", 3, "demoo/checkpoints: no such file or folder; did you mean demo/checkpoints?"),
+        ("demoo/x", 3, "demoo/x: no such file or folder; did you mean demo?"),
         ("demoo@100", 3, "demoo: no such folder; did you mean demo?"),
         ("demo:100", 3, "demo:100: no such file or folder; did you mean demo@100?"),
         ("demo/400", 3, "demo/400: no such file or folder; did you mean demo@400?"),
@@ -197,3 +199,12 @@ def test_an_at_sign_alone_means_the_current_folder_or_the_default_run(
     assert run("show", "@100", PAWL_RUN=str(demo)).stdout.startswith("checkpoint_000001")
     monkeypatch.chdir(demo)
     assert run("show", "@100").stdout.startswith("checkpoint_000001")
+
+
+def test_ls_of_a_run_in_a_bucket_lists_its_checkpoints_once(fake: Fake, demo: pathlib.Path) -> None:
+    run("cp", demo, f"{BUCKET}/run")
+    before = len(fake.requests)
+    run("ls", f"{BUCKET}/run")
+    asked = fake.requests[before:]
+    assert len([line for line in asked if "checkpoints%2F" in line and "max-keys=1&" not in line]) == 1
+    assert not [line for line in asked if "experiment.json" in line]

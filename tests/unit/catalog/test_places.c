@@ -124,6 +124,22 @@ test_runs_checkpoints_and_files_below_a_folder_in_natural_order(void **state)
 }
 
 static void
+test_the_kind_of_a_folder_with_many_names(void **state)
+{
+	struct small_run *r = *state;
+	char name[40];
+
+	make_run(r, "run");
+	assert_int_equal(rename(in(r, "run/checkpoints/checkpoint_000001"), in(r, "kept")), 0);
+	assert_int_equal(mkdir(in(r, "other"), 0700), 0);
+	for (int i = 0; i < 2100; i++) {
+		snprintf(name, sizeof(name), "%s/%d.pt", i % 2 ? "kept" : "other", i);
+		make_file(in(r, name));
+	}
+	assert_string_equal(listed(r->root, 0), "kept:C run:R");
+}
+
+static void
 test_the_folder_checkpoints_is_looked_into(void **state)
 {
 	struct small_run *r = *state;
@@ -157,6 +173,7 @@ main(void)
 		CASE(test_the_kind_of_a_place),
 		CASE(test_a_run_without_run_json_differs_from_a_folder_of_files),
 		CASE(test_runs_checkpoints_and_files_below_a_folder_in_natural_order),
+		CASE(test_the_kind_of_a_folder_with_many_names),
 		CASE(test_the_folder_checkpoints_is_looked_into),
 		CASE(test_wrong_calls_are_refused),
 	};
