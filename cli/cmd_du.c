@@ -18,29 +18,6 @@ static const struct example examples[] = {
 	EXAMPLE_END,
 };
 
-/* In a bucket checkpoints share no files, and manifests know their sizes. */
-static void
-use_of(struct cli *cli, const struct pawl_info *info, struct disk_use *ret)
-{
-	if (info->path[0] == '/')
-		disk_of_checkpoint(cli, info->path, ret);
-	else
-		*ret = (struct disk_use){info->bytes, info->bytes};
-}
-
-static void
-run_use(struct cli *cli, const char *root, const struct disk_use *uses, size_t n, struct disk_run *ret)
-{
-	if (!target_is_url(root)) {
-		disk_of_run(cli, root, ret);
-		return;
-	}
-	*ret = (struct disk_run){0};
-	for (size_t i = 0; i < n; i++)
-		ret->bytes += uses[i].bytes;
-	ret->used = ret->bytes;
-}
-
 static void
 print_table(struct cli *cli, const struct pawl_list *list, const struct disk_use *uses)
 {
@@ -117,19 +94,22 @@ run_du(struct cli *cli, const void *args)
 	struct pawl_error err = {0};
 	struct disk_run total;
 	struct target target;
+	int rc, status;
 
 	(void)args;
-	if (folder_ls(cli, place, &folder))
-		return 0;
-	if (target_parse_run(cli, place, &target, &err) < 0 || target_open(cli, &target, false, NULL, &run, &err) < 0 ||
-	    pawl_list_open(run, 0, &list, &err) < 0)
+	if (!target_is_url(place) && folder_ls(cli, place, &folder, &status))
+		return status;
+	rc = target_parse_run(cli, place, &target, &err);
+	if (rc == PAWL_ENOTFOUND && target_is_url(place) && folder_ls(cli, place, &folder, &status))
+		return status;
+	if (rc < 0 || target_open(cli, &target, false, NULL, &run, &err) < 0 || pawl_list_open(run, 0, &list, &err) < 0)
 		return cli_fail(cli, &err);
 	size_t n = pawl_list_count(list);
 	struct disk_use *uses = keep_alloc(&cli->keep, n + 1, sizeof(*uses));
 
 	for (size_t i = 0; i < n; i++)
-		use_of(cli, pawl_list_get(list, i), &uses[i]);
-	run_use(cli, pawl_root(run), uses, n, &total);
+		disk_of_checkpoint(cli, pawl_list_get(list, i), &uses[i]);
+	disk_of_run(cli, pawl_root(run), list, &total);
 	if (cli->common.json) {
 		print_json(cli, pawl_root(run), list, uses, &total);
 		return 0;
@@ -147,7 +127,8 @@ const struct command cmd_du = {
 	.about =
 		"Shows for each checkpoint of RUN (default: the current folder) the size of its files, and under 'own' "
 		"the part that no other checkpoint shares, which deleting it would free. Checkpoints share the packs "
-		"that did not change. In a folder that is not a run, it lists all runs below it.",
+		"that did not change. In a folder that is not a run, it lists all runs and single checkpoints "
+		"below it.",
 	.operands = operands,
 	.examples = examples,
 	.run = run_du,

@@ -60,7 +60,7 @@ run_help(struct cli *cli, const void *args)
 	if (cli->n_operands > 0) {
 		only = cli_find_command(cli->operands[0]);
 		if (only == NULL)
-			return cli_usage(cli, "unknown command '%s'", cli->operands[0]);
+			return cli_unknown_command(cli, cli->operands[0]);
 	}
 	if (cli->common.json)
 		print_json(cli, only);

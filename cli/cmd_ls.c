@@ -61,8 +61,9 @@ struct rows {
 	size_t n, n_bad, n_denied; /* n_bad, n_denied: of the complete list */
 };
 
+/* only: the id of the checkpoint that was named; 0 = all. */
 static void
-pick_rows(struct cli *cli, const struct ls_args *args, const struct pawl_list *list, struct rows *ret)
+pick_rows(struct cli *cli, const struct ls_args *args, const struct pawl_list *list, uint64_t only, struct rows *ret)
 {
 	size_t n = pawl_list_count(list), from = 0;
 
@@ -71,6 +72,8 @@ pick_rows(struct cli *cli, const struct ls_args *args, const struct pawl_list *l
 		const struct pawl_info *info = pawl_list_get(list, i);
 		bool bad = (info->marks & PAWL_MARK_BAD) != 0;
 
+		if (only > 0 && info->id != only)
+			continue;
 		ret->n_denied += (info->marks & PAWL_MARK_DENIED) != 0;
 		ret->n_bad += bad && (info->marks & PAWL_MARK_DENIED) == 0;
 		if (!bad || args->bad)
@@ -294,16 +297,21 @@ run_ls(struct cli *cli, const void *ptr)
 	struct rows rows = {0};
 	const char *place = cli->n_operands > 0 ? cli->operands[0] : ".";
 	const struct folder_opts folder = {.recursive = args->recursive, .names = args->names, .last = args->last};
+	uint64_t only = 0;
 	struct target target;
+	int rc, status;
 
-	if (search_is(cli, place))
-		return search_ls_folder(cli, place);
-	if (folder_ls(cli, place, &folder))
-		return 0;
-	if (target_parse(cli, place, &target, &err) < 0 ||
-	    target_open(cli, &target, false, &args->score, &run, &err) < 0 || pawl_list_open(run, 1, &list, &err) < 0)
+	if (!target_is_url(place) && (search_ls_folder(cli, place, &status) || folder_ls(cli, place, &folder, &status)))
+		return status;
+	rc = target_parse(cli, place, &target, &err);
+	if (rc == PAWL_ENOTFOUND && target_is_url(place) &&
+	    (search_ls_folder(cli, place, &status) || folder_ls(cli, place, &folder, &status)))
+		return status;
+	if (rc < 0 || target_open(cli, &target, false, &args->score, &run, &err) < 0 ||
+	    (target.selector != NULL && target_find(cli, run, &target, &only, &err) < 0) ||
+	    pawl_list_open(run, 1, &list, &err) < 0)
 		return cli_fail(cli, &err);
-	pick_rows(cli, args, list, &rows);
+	pick_rows(cli, args, list, only, &rows);
 	if (cli->common.json) {
 		print_json(cli, run, &rows);
 		return 0;
@@ -325,16 +333,18 @@ const struct command cmd_ls = {
 	.name = "ls",
 	.group = GROUP_LOOK,
 	.summary = "list the checkpoints of a run, or the runs of a folder",
-	.about = "Lists the checkpoints of RUN (default: the current folder), oldest first. Only manifests are read, "
-		 "never tensors. In a folder that is not a run, it lists the runs by name (with -r at any depth) and "
-		 "the checkpoint files, such as those of Composer's CheckpointSaver; of a search, its trials.\n\n"
-		 "'ratio' is the size of a compressed checkpoint relative to its uncompressed size. 'new' is what the "
-		 "checkpoint added to the disk: packs that did not change are shared with the one before. 'blocked' is "
-		 "how long the training waited for the save. 'state' is saved, nonfinite (it holds NaN or Inf), bad, "
-		 "or denied (no permission to read it). 'marks' shows which one is the latest and the best, and which "
-		 "ones are pinned or held by a reader. The progress of a compressed save is shown as its writer "
-		 "reports it once a second. 'mirrors' is the number of mirrors that have the checkpoint.\n\n"
-		 "On a narrow terminal the least important columns are left out; elsewhere all are printed.",
+	.about =
+		"Lists the checkpoints of RUN (default: the current folder), oldest first; RUN@SELECTOR lists one. Only "
+		"manifests are read, never tensors. In a folder or URL that is not a run, it lists the runs and single "
+		"checkpoints by name (with -r at any depth) and the checkpoint files, such as those of Composer's "
+		"CheckpointSaver; of a search, its trials.\n\n"
+		"'ratio' is the size of a compressed checkpoint relative to its uncompressed size. 'new' is what the "
+		"checkpoint added to the disk: packs that did not change are shared with the one before. 'blocked' is "
+		"how long the training waited for the save. 'state' is saved, nonfinite (it holds NaN or Inf), bad, "
+		"or denied (no permission to read it). 'marks' shows which one is the latest and the best, and which "
+		"ones are pinned or held by a reader. The progress of a compressed save is shown as its writer "
+		"reports it once a second. 'mirrors' is the number of mirrors that have the checkpoint.\n\n"
+		"On a narrow terminal the least important columns are left out; elsewhere all are printed.",
 	.operands = operands,
 	.options = options,
 	.examples = examples,

@@ -2,7 +2,8 @@
 /*
  * cmd_restore: copies one checkpoint of a run to a folder of its own. The copy is made and verified
  * in a folder next to DEST, then renamed: DEST is complete or absent. If the latest checkpoint was
- * requested and is damaged, an older one is used; otherwise damage is an error (R137).
+ * requested and is damaged, an older one is used; otherwise damage is an error (R137). With other
+ * names or dtypes the checkpoint is written again (pawl_reshard).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -18,9 +19,11 @@
 #include "target.h"
 #include "base/fileio.h"
 #include "base/hidden.h"
+#include "pawl_jobs.h"
 
 struct restore_args {
 	struct score score;
+	struct texts rename, cast;
 	bool strict;
 };
 
@@ -33,6 +36,10 @@ static const struct operand operands[] = {
 static const struct option options[] = {
 	{"no-fallback", 0, OPT_FLAG, offsetof(struct restore_args, strict), NULL,
          "fail if the latest is damaged; take no older one"},
+	{"rename", 'r', OPT_TEXTS, offsetof(struct restore_args, rename), "GLOB=TEMPLATE",
+         "rename tensors and values, such as 'old/*=new/*'"},
+	{"cast", 0, OPT_TEXTS, offsetof(struct restore_args, cast), "[GLOB=]DTYPE",
+         "cast floating-point tensors to fp16, bf16, fp32 or fp64"},
 	SCORE_OPTIONS(restore_args),
 	OPTION_END,
 };
@@ -40,15 +47,33 @@ static const struct option options[] = {
 static const struct example examples[] = {
 	{"pawl restore runs/demo@best kept/demo-best", "the best checkpoint as a folder of its own"},
 	{"pawl restore runs/demo /mnt/usb/demo", "the latest one"},
+	{"pawl restore runs/demo half --cast 'model/*=bf16' -r 'model/old/*=model/new/*'",
+         "with other names and dtypes"},
 	EXAMPLE_END,
 };
 
 struct restored {
+	struct pawl_reshard_opts rules;
 	const struct pawl_info *info;
 	const char **passed_over; /* "checkpoint_000007: why" */
 	size_t n_passed_over;
 	double seconds;
 };
+
+/* Writes the checkpoint again, for as many ranks. */
+static int
+restore_renamed(struct cli *cli, struct pawl *run, const struct pawl_info *info, const char *dest,
+                struct pawl_reshard_opts *rules, struct pawl_error *err)
+{
+	struct pawl_meter meter;
+	int rc;
+
+	rules->world_size = info->world_size;
+	work_begin(cli->work, "restoring", &meter, 0);
+	rc = pawl_reshard(run, info->id, dest, rules, &meter, err);
+	work_end(cli->work);
+	return rc;
+}
 
 static int
 restore_one(struct cli *cli, struct pawl *run, const struct pawl_info *info, const char *partial, const char *dest,
@@ -91,7 +116,9 @@ restore_newest(struct cli *cli, struct pawl *run, uint64_t id, bool fallback, co
 
 		if (info->id > id)
 			continue;
-		rc = restore_one(cli, run, info, partial, dest, err);
+		rc = ret->rules.n_rename + ret->rules.n_cast > 0
+		             ? restore_renamed(cli, run, info, dest, &ret->rules, err)
+		             : restore_one(cli, run, info, partial, dest, err);
 		if (rc == 0)
 			return target_info(cli, run, info->id, &ret->info, err);
 		if (rc != PAWL_ECORRUPT || !fallback)
@@ -180,19 +207,39 @@ check_dest(struct cli *cli, const char *dest, struct pawl_error *err)
 	return copy_check_place(cli, dest, err);
 }
 
+/* A dtype without a glob is that of all tensors. */
+static struct pawl_reshard_opts
+rules_of(struct cli *cli, const struct restore_args *args)
+{
+	const char **cast = keep_alloc(&cli->keep, args->cast.n + 1, sizeof(*cast));
+	struct pawl_reshard_opts opts = PAWL_RESHARD_OPTS_INIT;
+
+	for (size_t i = 0; i < args->cast.n; i++)
+		cast[i] = strchr(args->cast.items[i], '=') != NULL
+		                  ? args->cast.items[i]
+		                  : keep_printf(&cli->keep, "*=%s", args->cast.items[i]);
+	opts.rename = args->rename.items;
+	opts.n_rename = args->rename.n;
+	opts.cast = cast;
+	opts.n_cast = args->cast.n;
+	return opts;
+}
+
 static int
 run_restore(struct cli *cli, const void *ptr)
 {
 	const struct restore_args *args = ptr;
 	PAWL_CLEAN(cli_close) struct pawl *run = NULL;
 	const char *dest = cli->operands[1];
-	struct restored restored = {0};
+	struct restored restored = {.rules = rules_of(cli, args)};
 	struct pawl_error err = {0};
 	struct target target;
 	double began = info_now();
 	bool fallback;
 	uint64_t id;
 
+	if (target_is_url(dest) && args->rename.n + args->cast.n > 0)
+		return cli_usage(cli, "%s: --rename and --cast write to a local path, not to a URL", dest);
 	if (check_dest(cli, dest, &err) < 0 || target_parse(cli, cli->operands[0], &target, &err) < 0 ||
 	    target_open(cli, &target, false, &args->score, &run, &err) < 0)
 		return cli_fail(cli, &err);
@@ -212,8 +259,10 @@ run_restore(struct cli *cli, const void *ptr)
 		print_json(cli, run, dest, &restored);
 	else
 		(void)printf("%s\n", text_clean(&cli->keep, dest));
-	cli_note(cli, "%s (step %" PRId64 "), %s, copied and verified in %s", restored.info->name, restored.info->step,
-	         human_bytes(&cli->keep, (double)restored.info->bytes), human_seconds(&cli->keep, restored.seconds));
+	cli_note(cli, "%s (step %" PRId64 "), %s, %s in %s", restored.info->name, restored.info->step,
+	         human_bytes(&cli->keep, (double)restored.info->bytes),
+	         args->rename.n + args->cast.n > 0 ? "verified and rewritten" : "copied and verified",
+	         human_seconds(&cli->keep, restored.seconds));
 	return 0;
 }
 
@@ -225,7 +274,10 @@ const struct command cmd_restore = {
 		 "complete in itself: it can be moved, sent away, and loaded with pawl.load(DEST) or any tool that "
 		 "reads safetensors. It appears only when it is complete and verified.\n\n"
 		 "If the latest checkpoint is asked for and is damaged, the newest intact one is taken instead, with "
-		 "a warning. Pins and metrics that were added after the save stay with the run.",
+		 "a warning. Pins and metrics that were added after the save stay with the run.\n\n"
+		 "--rename and --cast write the checkpoint again; what is read is verified. GLOBs and TEMPLATEs are "
+		 "those of 'pawl convert'; the GLOB of --cast matches the new path, and without one all tensors of 16, "
+		 "32 and 64 bit floats are cast. Elements of lists keep their names.",
 	.operands = operands,
 	.options = options,
 	.examples = examples,

@@ -295,13 +295,23 @@ run_show(struct cli *cli, const void *ptr)
 
 	if (args->tensors && args->files)
 		return cli_usage(cli, "--tensors and --files cannot be combined; give one of them");
-	const char *place = cli->n_operands > 0 ? cli->operands[0] : ".";
+	const char *place = cli->n_operands > 0 ? cli->operands[0] : ".", *newest = NULL;
+	int rc, status;
 
-	if (search_is(cli, place))
-		return search_ls_folder(cli, place);
-	const char *newest = folder_newest_file(cli, place);
-
-	if (target_take(cli, newest != NULL ? newest : place, &args->score, &from, &err) < 0)
+	if (!target_is_url(place)) {
+		if (search_ls_folder(cli, place, &status))
+			return status;
+		newest = folder_newest_file(cli, place);
+	}
+	rc = target_take(cli, newest != NULL ? newest : place, &args->score, &from, &err);
+	if (rc == PAWL_ENOTFOUND && target_is_url(place) && from.run == NULL) {
+		if (search_ls_folder(cli, place, &status))
+			return status;
+		newest = folder_newest_file(cli, place);
+		if (newest != NULL)
+			rc = target_take(cli, newest, &args->score, &from, &err);
+	}
+	if (rc < 0)
 		return cli_fail(cli, &err);
 	shown.info = from.info;
 	opts.selector = keep_printf(&cli->keep, "id:%" PRIu64, shown.info->id);

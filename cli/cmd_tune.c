@@ -337,12 +337,12 @@ result_json(struct cli *cli, const struct tune_experiment *e, bool interrupted)
 	jsonout_text(&j, "folder", tune_experiment_folder(e));
 	jsonout_bool(&j, "interrupted", interrupted);
 	if (tune_best(e, NULL, NULL, NULL, &best, NULL, NULL) == 0)
-		trials_json(cli, &j, "best", e, best);
+		trials_json(cli, &j, "best", e, tune_experiment_folder(e), best);
 	else
 		jsonout_null(&j, "best");
 	jsonout_begin_array(&j, "trials");
 	for (uint32_t i = 0; i < counts.trials; i++)
-		trials_json(cli, &j, NULL, e, i);
+		trials_json(cli, &j, NULL, e, tune_experiment_folder(e), i);
 	jsonout_end(&j);
 	jsonout_end(&j);
 	cli->wrote_json = true;

@@ -294,12 +294,21 @@ worse(int a, int b)
 	return a == damaged || b == 0 ? a : b;
 }
 
+/* A local folder is looked into in any case; a URL, if it is neither a run nor a checkpoint. */
+static bool
+is_folder(struct cli *cli, const char *place)
+{
+	struct target target;
+
+	return !target_is_url(place) || target_parse(cli, place, &target, NULL) == PAWL_ENOTFOUND;
+}
+
 /* A folder of several places gets one document with an array of them. */
 static int
 run_verify(struct cli *cli, const void *args)
 {
 	const char *place = cli->n_operands > 0 ? cli->operands[0] : ".", **places = &place;
-	const size_t n = folder_find(cli, place, &places), n_places = n > 0 ? n : 1;
+	const size_t n = is_folder(cli, place) ? folder_find(cli, place, &places) : 0, n_places = n > 0 ? n : 1;
 	struct jsonout *doc = cli->common.json ? keep_alloc(&cli->keep, 1, sizeof(*doc)) : NULL;
 	int status = 0;
 
@@ -339,7 +348,7 @@ const struct command cmd_verify = {
 	.about =
 		"Reads all files of TARGET and compares them with the checksums taken when the training's memory was "
 		"copied. For a run, all its checkpoints are verified; for RUN@SELECTOR, only that one; for a folder, all "
-		"runs and checkpoint files below it. Damage is "
+		"runs, checkpoints and checkpoint files below it. Damage is "
 		"reported as file, range of bytes, and first tensor in it. A safetensors file of another program has "
 		"no checksums: its header must fit the file, and every byte must be readable. Files of torch.save "
 		"and torch.distributed.checkpoint have a CRC-32 of every storage, unless that was turned off.\n\n"

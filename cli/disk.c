@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "target.h"
 #include "base/table.h"
 
 struct disk {
@@ -62,29 +63,40 @@ add_folder(struct disk *d, const char *folder, int depth, bool is_leftover)
 }
 
 void
-disk_of_run(struct cli *cli, const char *root, struct disk_run *ret)
+disk_of_run(struct cli *cli, const char *root, const struct pawl_list *list, struct disk_run *ret)
 {
 	struct disk d = {.cli = cli};
 
-	add_folder(&d, keep_printf(&cli->keep, "%s/checkpoints", root), 1, false);
-	add_folder(&d, keep_printf(&cli->keep, "%s/.pawl/recycle", root), 1, true);
+	if (target_is_url(root)) {
+		for (size_t i = 0; i < pawl_list_count(list); i++)
+			d.sum.bytes += pawl_list_get(list, i)->bytes;
+		d.sum.used = d.sum.bytes;
+	} else {
+		add_folder(&d, keep_printf(&cli->keep, "%s/checkpoints", root), 1, false);
+		add_folder(&d, keep_printf(&cli->keep, "%s/.pawl/recycle", root), 1, true);
+	}
 	*ret = d.sum;
 	table_clear(&d.seen);
 }
 
 void
-disk_of_checkpoint(struct cli *cli, const char *folder, struct disk_use *ret)
+disk_of_checkpoint(struct cli *cli, const struct pawl_info *info, struct disk_use *ret)
 {
 	struct dirent *entry;
-	DIR *dir = opendir(folder);
+	DIR *dir;
 
+	if (info->path[0] != '/') {
+		*ret = (struct disk_use){info->bytes, info->bytes};
+		return;
+	}
 	*ret = (struct disk_use){0};
+	dir = opendir(info->path);
 	if (dir == NULL)
 		return;
 	while ((entry = readdir(dir)) != NULL) {
 		struct stat st;
 
-		if (lstat(keep_printf(&cli->keep, "%s/%s", folder, entry->d_name), &st) < 0 || !S_ISREG(st.st_mode))
+		if (lstat(keep_printf(&cli->keep, "%s/%s", info->path, entry->d_name), &st) < 0 || !S_ISREG(st.st_mode))
 			continue;
 		ret->bytes += (uint64_t)st.st_size;
 		ret->own += st.st_nlink < 2 ? (uint64_t)st.st_size : 0;

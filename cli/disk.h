@@ -17,9 +17,9 @@ struct disk_run {
 	uint64_t leftover; /* of these by unfinished saves, and set aside for reuse */
 };
 
-/* The use of a checkpoint's folder; zero if it cannot be read. */
-void disk_of_checkpoint(struct cli *cli, const char *folder, struct disk_use *ret);
-/* The use of a run's folder. */
-void disk_of_run(struct cli *cli, const char *root, struct disk_run *ret);
+/* The use of a checkpoint. In a bucket they share no files, and manifests know their sizes. */
+void disk_of_checkpoint(struct cli *cli, const struct pawl_info *info, struct disk_use *ret);
+/* The use of a run's folder or URL; list: its checkpoints. */
+void disk_of_run(struct cli *cli, const char *root, const struct pawl_list *list, struct disk_run *ret);
 
 #endif

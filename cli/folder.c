@@ -16,9 +16,6 @@
 #include "human.h"
 #include "info.h"
 #include "target.h"
-#include "base/text.h"
-
-#define MAX_DEPTH 32 /* levels below the folder that is listed */
 
 /* A checkpoint file. */
 struct file {
@@ -29,30 +26,22 @@ struct file {
 	const char *links;    /* "latest-rank0.pt, ..": links in its folder that lead to it */
 };
 
+/* A run or a single checkpoint. */
+struct run {
+	const char *name; /* relative to the folder */
+	bool single;
+	const char *problem; /* a folder that cannot be listed; else NULL */
+};
+
 struct found {
 	struct cli *cli;
 	const struct folder_opts *opts;
 	const char *root;
-	const char **runs; /* relative to root */
-	size_t n_runs, cap_runs;
+	struct run *runs;
+	size_t n_runs, n_problems;
 	struct file *files;
-	size_t n_files, cap_files;
+	size_t n_files;
 };
-
-/* Grows an array in the invocation's memory. NULL: it is large enough. */
-static void *
-grown(struct cli *cli, const void *items, size_t n, size_t *cap, size_t size)
-{
-	void *more;
-
-	if (n < *cap)
-		return NULL;
-	*cap = *cap > 0 ? 2 * *cap : 16;
-	more = keep_alloc(&cli->keep, *cap, size);
-	if (n > 0)
-		memcpy(more, items, n * size);
-	return more;
-}
 
 /* A link counts, whatever it leads to: opening the place reports what is wrong with it. */
 static bool
@@ -103,109 +92,78 @@ number_after(const char *name, const char *word)
 	return -1;
 }
 
-static int
-compare_runs(const void *a, const void *b)
-{
-	return text_compare_path(*(const char *const *)a, *(const char *const *)b);
-}
-
-static int
-compare_files(const void *a, const void *b)
-{
-	return text_compare_path(((const struct file *)a)->name, ((const struct file *)b)->name);
-}
-
 static const char *
-joined(struct cli *cli, const char *folder, const char *name)
+base_name(const char *path)
 {
-	return *folder != '\0' ? keep_printf(&cli->keep, "%s/%s", folder, name) : keep_printf(&cli->keep, "%s", name);
+	const char *slash = strrchr(path, '/');
+
+	return slash != NULL ? slash + 1 : path;
 }
 
 /* Adds a link to the file in its folder that it leads to, if that file is known. */
 static void
-note_link(struct found *f, size_t first, const char *whole, const char *name)
+note_link(struct found *f, const char *link)
 {
+	const size_t folder = (size_t)(base_name(link) - link);
 	char to[PATH_MAX];
-	ssize_t len = readlink(whole, to, sizeof(to) - 1);
-	const char *slash;
+	ssize_t len = readlink(target_join(f->cli, f->root, link), to, sizeof(to) - 1);
 
 	if (len <= 0)
 		return;
 	to[len] = '\0';
-	slash = strrchr(to, '/');
-	for (size_t i = first; i < f->n_files; i++) {
+	for (size_t i = 0; i < f->n_files; i++) {
 		struct file *file = &f->files[i];
-		const char *own = strrchr(file->name, '/');
+		const char *name = base_name(file->name);
 
-		if (strcmp(own != NULL ? own + 1 : file->name, slash != NULL ? slash + 1 : to) == 0)
-			file->links = file->links != NULL ? keep_printf(&f->cli->keep, "%s, %s", file->links, name)
-			                                  : keep_printf(&f->cli->keep, "%s", name);
+		if ((size_t)(name - file->name) == folder && strncmp(file->name, link, folder) == 0 &&
+		    strcmp(name, base_name(to)) == 0)
+			file->links = keep_printf(&f->cli->keep, "%s%s%s", file->links != NULL ? file->links : "",
+			                          file->links != NULL ? ", " : "", base_name(link));
 	}
 }
 
 static void
-add_file(struct found *f, const char *path, const char *name, const struct stat *st)
+add_file(struct found *f, const struct pawl_place *place)
 {
-	struct file *more = grown(f->cli, f->files, f->n_files, &f->cap_files, sizeof(*more));
+	const char *path = keep_printf(&f->cli->keep, "%s", place->path), *name = base_name(path);
 
-	f->files = more != NULL ? more : f->files;
-	f->files[f->n_files++] =
-		(struct file){.name = path,
-	                      .bytes = (uint64_t)st->st_size,
-	                      .unix_seconds = (double)st->st_mtim.tv_sec + 1e-9 * (double)st->st_mtim.tv_nsec,
-	                      .epoch = number_after(name, "ep"),
-	                      .batch = number_after(name, "ba")};
+	f->files[f->n_files++] = (struct file){.name = path,
+	                                       .bytes = place->bytes,
+	                                       .unix_seconds = place->unix_seconds,
+	                                       .epoch = number_after(name, "ep"),
+	                                       .batch = number_after(name, "ba")};
 }
 
 static void
-add_run(struct found *f, const char *path)
+add_run(struct found *f, const struct pawl_place *place)
 {
-	const char **more = grown(f->cli, f->runs, f->n_runs, &f->cap_runs, sizeof(*more));
-
-	f->runs = more != NULL ? more : f->runs;
-	f->runs[f->n_runs++] = path;
+	f->runs[f->n_runs++] = (struct run){
+		.name = keep_printf(&f->cli->keep, "%s", place->path),
+		.single = place->kind == PAWL_KIND_CHECKPOINT,
+		.problem = place->problem != NULL ? keep_printf(&f->cli->keep, "%s", place->problem) : NULL,
+	};
+	f->n_problems += place->problem != NULL;
 }
 
-static bool
-is_listed(const struct found *f, const char *folder)
-{
-	return has(f->cli, folder, "run.json") || (f->opts->with_single && has(f->cli, folder, "manifest.json"));
-}
-
-/* below: the folder, relative to the root. Links are not followed. */
+/* Sorts the places below the root into runs and files. */
 static void
-scan(struct found *f, const char *below, unsigned depth)
+sort_out(struct found *f, const struct pawl_places *places)
 {
-	struct cli *cli = f->cli;
-	const char *folder = *below != '\0' ? joined(cli, f->root, below) : f->root;
-	const size_t first = f->n_files;
-	struct dirent *entry;
-	DIR *dir = opendir(folder);
+	const size_t n = pawl_places_count(places);
 
-	if (dir == NULL)
-		return;
-	for (int pass = 0; pass < 2; pass++) { /* links after all files are known */
-		rewinddir(dir);
-		while ((entry = readdir(dir)) != NULL) {
-			const char *whole = joined(cli, folder, entry->d_name), *path;
-			struct stat st;
+	f->runs = keep_alloc(&f->cli->keep, n + 1, sizeof(*f->runs));
+	f->files = keep_alloc(&f->cli->keep, n + 1, sizeof(*f->files));
+	for (size_t i = 0; i < n; i++) {
+		const struct pawl_place *place = pawl_places_get(places, i);
 
-			if (entry->d_name[0] == '.' || lstat(whole, &st) < 0)
-				continue;
-			path = joined(cli, below, entry->d_name);
-			if (pass == 1 && S_ISLNK(st.st_mode))
-				note_link(f, first, whole, entry->d_name);
-			if (pass == 1)
-				continue;
-			if (S_ISREG(st.st_mode) && !f->opts->only_runs && is_checkpoint_name(entry->d_name))
-				add_file(f, path, entry->d_name, &st);
-			else if (S_ISDIR(st.st_mode) && is_listed(f, whole))
-				add_run(f, path);
-			else if (S_ISDIR(st.st_mode) && f->opts->recursive && depth < MAX_DEPTH)
-				scan(f, path, depth + 1);
-		}
+		if (place->problem != NULL || place->kind != PAWL_KIND_OTHER)
+			add_run(f, place);
+		else if (!place->is_link && !f->opts->only_runs && is_checkpoint_name(base_name(place->path)))
+			add_file(f, place);
 	}
-	(void)closedir(dir);
+	for (size_t i = 0; i < n && !target_is_url(f->root); i++)
+		if (pawl_places_get(places, i)->is_link)
+			note_link(f, pawl_places_get(places, i)->path);
 }
 
 /* ---- output ---- */
@@ -225,26 +183,34 @@ enum {
 
 /* Prints a row for a run; with j also its document. */
 static void
-show_run(struct found *f, const char *path, struct cell *row, struct jsonout *j)
+show_run(struct found *f, const struct run *found, struct cell *row, struct jsonout *j)
 {
 	struct keep *keep = &f->cli->keep;
 	PAWL_CLEAN(cli_close) struct pawl *run = NULL;
 	PAWL_CLEAN(pawl_list_free_clean) struct pawl_list *list = NULL;
-	const char *whole = joined(f->cli, f->root, path);
-	struct target target = {.text = whole, .root = whole};
+	const char *whole = target_join(f->cli, f->root, found->name);
+	struct target target = {.text = whole, .root = whole, .single = found->single};
 	const struct pawl_info *last = NULL;
 	struct pawl_error err = {0};
-	struct disk_run disk;
+	struct disk_run disk = {0};
+	struct disk_use use = {0};
 	size_t n = 0;
-	int rc = target_open(f->cli, &target, false, NULL, &run, &err);
+	int rc = 0;
 
+	if (found->problem != NULL)
+		rc = err_set(&err, PAWL_EAUTH, "%s", found->problem);
+	if (rc == 0)
+		rc = target_open(f->cli, &target, false, NULL, &run, &err);
 	if (rc == 0)
 		rc = pawl_list_open(run, 0, &list, &err);
-	for (size_t i = 0; rc == 0 && i < pawl_list_count(list); i++) {
-		last = pawl_list_get(list, i);
-		n++;
-	}
-	disk_of_run(f->cli, whole, &disk);
+	n = rc == 0 ? pawl_list_count(list) : 0;
+	last = n > 0 ? pawl_list_get(list, n - 1) : NULL;
+	if (rc == 0 && !found->single)
+		disk_of_run(f->cli, whole, list, &disk);
+	else if (last != NULL)
+		disk_of_checkpoint(f->cli, last, &use);
+	if (found->single)
+		disk.bytes = disk.used = use.bytes;
 	if (j != NULL) {
 		jsonout_begin_object(j, NULL);
 		jsonout_text(j, "run", whole);
@@ -260,9 +226,10 @@ show_run(struct found *f, const char *path, struct cell *row, struct jsonout *j)
 		jsonout_end(j);
 		return;
 	}
-	row[RUN_NAME] = (struct cell){text_clean(keep, path), STYLE_BOLD, NULL};
+	row[RUN_NAME] = (struct cell){text_clean(keep, found->name), STYLE_BOLD, NULL};
 	if (rc < 0) {
-		row[RUN_PROBLEM] = (struct cell){text_clean(keep, err.message), STYLE_BAD, NULL};
+		row[RUN_PROBLEM] =
+			(struct cell){keep_printf(keep, "%s", text_clean(keep, err.message)), STYLE_BAD, NULL};
 		return;
 	}
 	row[RUN_COUNT].text = keep_printf(keep, "%zu", n);
@@ -291,7 +258,7 @@ print_runs(struct found *f)
 	struct grid *grid = grid_new(&f->cli->keep, columns, RUN_COLUMNS);
 
 	for (size_t i = 0; i < f->n_runs; i++)
-		show_run(f, f->runs[i], grid_row(grid), NULL);
+		show_run(f, &f->runs[i], grid_row(grid), NULL);
 	grid_print(grid, &f->cli->out);
 }
 
@@ -333,7 +300,7 @@ print_json(struct found *f)
 	jsonout_text(&j, "folder", f->root);
 	jsonout_begin_array(&j, "runs");
 	for (size_t i = 0; i < f->n_runs; i++)
-		show_run(f, f->runs[i], NULL, &j);
+		show_run(f, &f->runs[i], NULL, &j);
 	jsonout_end(&j);
 	jsonout_begin_array(&j, "files");
 	for (size_t i = 0; i < f->n_files; i++) {
@@ -355,50 +322,42 @@ print_json(struct found *f)
 	jsonout_end(&j);
 }
 
-/* A run that lost its run.json has folders in `checkpoints`; a folder of Composer has files
- * there. */
+/* Is the local path a folder that is neither a run, nor a checkpoint, nor a part of one? */
 static bool
 is_other(struct cli *cli, const char *path)
 {
-	struct stat st;
-
-	if (target_is_url(path) || stat(path, &st) < 0 || !S_ISDIR(st.st_mode))
-		return false;
-	if (has(cli, path, "run.json") || has(cli, path, "manifest.json") || target_is_foreign(cli, path, true))
-		return false;
-	/* a checkpoint without its manifest */
-	return !has(cli, keep_printf(&cli->keep, "%s/../..", path), "run.json");
+	return pawl_kind_of(path, NULL) == PAWL_KIND_OTHER && !target_is_foreign(cli, path, true) &&
+	       !has(cli, keep_printf(&cli->keep, "%s/..", path), "run.json") &&
+	       !has(cli, keep_printf(&cli->keep, "%s/../..", path), "run.json");
 }
 
-/* False: the folder is something else, or has nothing. */
-static bool
-find_all(struct found *f)
+/* PAWL_ENOTFOUND: the folder is something else, or has nothing. */
+static int
+find_all(struct found *f, struct pawl_error *err)
 {
-	if (!is_other(f->cli, f->root))
-		return false;
-	scan(f, "", 0);
-	if (has(f->cli, f->root, "checkpoints") && !f->opts->recursive)
-		scan(f, "checkpoints", 0); /* the default folder of CheckpointSaver */
-	if (f->n_runs > 0)
-		qsort(f->runs, f->n_runs, sizeof(*f->runs), compare_runs);
-	if (f->n_files > 0)
-		qsort(f->files, f->n_files, sizeof(*f->files), compare_files);
-	return f->n_runs > 0 || f->n_files > 0;
+	struct pawl_places *places = NULL;
+
+	if (!target_is_url(f->root) && !is_other(f->cli, f->root))
+		return PAWL_ENOTFOUND;
+	TRY(pawl_places_open(f->root, f->opts->recursive, &places, err));
+	sort_out(f, places);
+	pawl_places_free(places);
+	return f->n_runs > 0 || f->n_files > 0 ? 0 : PAWL_ENOTFOUND;
 }
 
 size_t
 folder_find(struct cli *cli, const char *path, const char ***ret)
 {
-	const struct folder_opts opts = {.recursive = true, .with_single = true};
+	const struct folder_opts opts = {.recursive = true};
 	struct found f = {.cli = cli, .opts = &opts, .root = path};
 
-	if (!find_all(&f))
+	if (find_all(&f, NULL) < 0)
 		return 0;
 	*ret = keep_alloc(&cli->keep, f.n_runs + f.n_files, sizeof(**ret));
 	for (size_t i = 0; i < f.n_runs; i++)
-		(*ret)[i] = joined(cli, path, f.runs[i]);
+		(*ret)[i] = target_join(cli, path, f.runs[i].name);
 	for (size_t i = 0; i < f.n_files; i++)
-		(*ret)[f.n_runs + i] = joined(cli, path, f.files[i].name);
+		(*ret)[f.n_runs + i] = target_join(cli, path, f.files[i].name);
 	return f.n_runs + f.n_files;
 }
 
@@ -409,26 +368,42 @@ folder_newest_file(struct cli *cli, const char *path)
 	struct found f = {.cli = cli, .opts = &opts, .root = path};
 	const struct file *newest = NULL;
 
-	if (!find_all(&f) || f.n_runs > 0)
+	if (find_all(&f, NULL) < 0 || f.n_runs > 0)
 		return NULL;
 	for (size_t i = 0; i < f.n_files; i++) {
 		const struct file *file = &f.files[i];
 
 		if (file->links != NULL && strstr(file->links, "latest") != NULL)
-			return joined(cli, path, file->name);
+			return target_join(cli, path, file->name);
 		if (newest == NULL || file->unix_seconds >= newest->unix_seconds)
 			newest = file;
 	}
-	return joined(cli, path, newest->name);
+	return target_join(cli, path, newest->name);
+}
+
+static void
+print_names(struct found *f)
+{
+	for (size_t i = 0; i < f->n_runs; i++)
+		(void)printf("%s\n", text_clean(&f->cli->keep, f->runs[i].name));
+	for (size_t i = 0; i < f->n_files; i++)
+		(void)printf("%s\n", text_clean(&f->cli->keep, f->files[i].name));
 }
 
 bool
-folder_ls(struct cli *cli, const char *path, const struct folder_opts *opts)
+folder_ls(struct cli *cli, const char *path, const struct folder_opts *opts, int *ret_status)
 {
 	struct found f = {.cli = cli, .opts = opts, .root = path};
+	struct pawl_error err = {0};
+	int rc = find_all(&f, &err);
 
-	if (!find_all(&f))
+	if (rc == PAWL_ENOTFOUND)
 		return false;
+	if (rc < 0) {
+		*ret_status = cli_fail(cli, &err);
+		return true;
+	}
+	*ret_status = f.n_problems > 0 ? pawl_code_exit_status(PAWL_EAUTH) : 0;
 	if (opts->last > 0 && opts->last < f.n_files) {
 		f.files += f.n_files - opts->last;
 		f.n_files = (size_t)opts->last;
@@ -436,10 +411,7 @@ folder_ls(struct cli *cli, const char *path, const struct folder_opts *opts)
 	if (cli->common.json) {
 		print_json(&f);
 	} else if (opts->names) {
-		for (size_t i = 0; i < f.n_runs; i++)
-			(void)printf("%s\n", text_clean(&cli->keep, f.runs[i]));
-		for (size_t i = 0; i < f.n_files; i++)
-			(void)printf("%s\n", text_clean(&cli->keep, f.files[i].name));
+		print_names(&f);
 	} else {
 		ask_page(cli);
 		if (f.n_runs > 0)

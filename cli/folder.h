@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* folder: what is in a folder that is not a run: the runs in it, and checkpoint files in the layout
- * of Composer's CheckpointSaver. */
+/* folder: what is in a folder that is not a run: runs, single checkpoints, and checkpoint files in
+ * the layout of Composer's CheckpointSaver. */
 #ifndef PAWL_CLI_FOLDER_H
 #define PAWL_CLI_FOLDER_H
 
@@ -8,17 +8,17 @@
 
 struct folder_opts {
 	bool recursive, names;
-	bool only_runs;   /* no checkpoint files */
-	bool with_single; /* checkpoints of no run are listed as runs are */
-	uint64_t last;    /* only the newest files; 0 = all */
+	bool only_runs; /* no checkpoint files */
+	uint64_t last;  /* only the newest files; 0 = all */
 };
 
-/* Prints the content of the local folder. Returns false and prints nothing if `path` is something
- * else or contains neither. */
-bool folder_ls(struct cli *cli, const char *path, const struct folder_opts *opts);
+/* Prints the content of a folder; a URL is taken to be one. Returns false and prints nothing if
+ * `path` is something else or contains none. *ret_status: not 0 if it, or a folder in it, cannot be
+ * listed. */
+bool folder_ls(struct cli *cli, const char *path, const struct folder_opts *opts, int *ret_status);
 
-/* The runs, single checkpoints and checkpoint files at any depth below a local folder that is
- * none of these itself, in natural order, each as a path. Returns their number; 0 if `path` is
+/* The runs, single checkpoints and checkpoint files at any depth below such a folder, in natural
+ * order, each as a path; also folders that cannot be listed. Returns their number; 0 if `path` is
  * something else. */
 size_t folder_find(struct cli *cli, const char *path, const char ***ret);
 /* The newest checkpoint file of such a folder: the one that its "latest" link names, else the

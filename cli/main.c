@@ -158,8 +158,8 @@ open_streams(struct cli *cli)
 	term_open(&cli->err, stderr, cli->utf8, cli->common.color);
 }
 
-static int
-unknown_command(struct cli *cli, const char *name)
+int
+cli_unknown_command(struct cli *cli, const char *name)
 {
 	const char *names[sizeof(commands) / sizeof(commands[0])], *known = "", *near;
 	size_t n = 0;
@@ -226,7 +226,7 @@ run_cli(struct cli *cli, int argc, char **argv)
 		const char *name = argv[at++];
 
 		cli->command = cli_find_command(name);
-		return cli->command != NULL ? run_command(cli, argc - at, argv + at) : unknown_command(cli, name);
+		return cli->command != NULL ? run_command(cli, argc - at, argv + at) : cli_unknown_command(cli, name);
 	}
 	if (cli->common.version) {
 		cli->command = &cmd_version;

@@ -15,15 +15,50 @@
 #include <unistd.h>
 
 #include "ask.h"
+#include "copy.h"
 #include "human.h"
 #include "info.h"
 #include "jsonout.h"
+#include "target.h"
 #include "trials.h"
+#include "base/fileio.h"
+
+#define SEARCH_FILE "experiment.json"
+
+static bool
+is_search(struct cli *cli, const char *path)
+{
+	return access(keep_printf(&cli->keep, "%s/" SEARCH_FILE, path), F_OK) == 0;
+}
+
+/* Brings the files that describe the search at a URL into a new folder; NULL: there is none. */
+static const char *
+fetch_search(struct cli *cli, const char *url)
+{
+	static const char *const names[] = {SEARCH_FILE, "journal"};
+	char *folder = keep_printf(&cli->keep, "%s/pawl-search-XXXXXX", fd_spool_folder());
+	int rc = mkdtemp(folder) != NULL ? 0 : -1;
+
+	for (size_t i = 0; i < 2 && rc == 0; i++)
+		rc = pawl_saver_fetch(target_join(cli, url, names[i]),
+		                      keep_printf(&cli->keep, "%s/%s", folder, names[i]), NULL);
+	if (rc == 0)
+		return folder;
+	copy_remove(folder);
+	return NULL;
+}
 
 bool
 search_is(struct cli *cli, const char *path)
 {
-	return access(keep_printf(&cli->keep, "%s/experiment.json", path), F_OK) == 0;
+	const char *folder;
+
+	if (!target_is_url(path))
+		return is_search(cli, path);
+	folder = fetch_search(cli, path);
+	if (folder != NULL)
+		copy_remove(folder);
+	return folder != NULL;
 }
 
 static int
@@ -43,38 +78,58 @@ count_of(const struct tune_experiment *e)
 	return counts.trials;
 }
 
-int
-search_ls(struct cli *cli, const struct tune_args *args)
+static void
+print_search(struct cli *cli, const struct tune_experiment *e, const char *folder)
 {
-	(void)args;
-	return search_ls_folder(cli, cli->operands[1]);
-}
-
-int
-search_ls_folder(struct cli *cli, const char *folder)
-{
-	PAWL_CLEAN(search_close) struct tune_experiment *e = NULL;
-	struct pawl_error err = {0};
 	struct jsonout j;
 
-	if (open_folder(folder, &e, &err) < 0)
-		return cli_fail(cli, &err);
 	if (!cli->common.json) {
 		ask_page(cli);
 		trials_print(cli, e, &cli->out, 0);
 		cli_note(cli, "%s", trials_summary(&cli->keep, e));
-		return 0;
+		return;
 	}
 	jsonout_init(&j, stdout);
 	jsonout_begin_object(&j, NULL);
 	jsonout_text(&j, "command", cli->command->name);
-	jsonout_text(&j, "folder", tune_experiment_folder(e));
+	jsonout_text(&j, "folder", folder);
 	jsonout_begin_array(&j, "trials");
 	for (uint32_t i = 0; i < count_of(e); i++)
-		trials_json(cli, &j, NULL, e, i);
+		trials_json(cli, &j, NULL, e, folder, i);
 	jsonout_end(&j);
 	jsonout_end(&j);
+}
+
+int
+search_ls(struct cli *cli, const struct tune_args *args)
+{
+	PAWL_CLEAN(search_close) struct tune_experiment *e = NULL;
+	struct pawl_error err = {0};
+
+	(void)args;
+	if (open_folder(cli->operands[1], &e, &err) < 0)
+		return cli_fail(cli, &err);
+	print_search(cli, e, tune_experiment_folder(e));
 	return 0;
+}
+
+bool
+search_ls_folder(struct cli *cli, const char *path, int *ret_status)
+{
+	const char *fetched = target_is_url(path) ? fetch_search(cli, path) : NULL;
+	PAWL_CLEAN(search_close) struct tune_experiment *e = NULL;
+	struct pawl_error err = {0};
+
+	if (fetched == NULL && (target_is_url(path) || !is_search(cli, path)))
+		return false;
+	*ret_status = 0;
+	if (open_folder(fetched != NULL ? fetched : path, &e, &err) < 0)
+		*ret_status = cli_fail(cli, &err);
+	else
+		print_search(cli, e, fetched != NULL ? path : tune_experiment_folder(e));
+	if (fetched != NULL)
+		copy_remove(fetched);
+	return true;
 }
 
 /* Finds a trial by number, name or id. */
@@ -141,7 +196,7 @@ one_json(struct cli *cli, const struct tune_experiment *e, uint32_t trial, const
 	jsonout_begin_object(&j, NULL);
 	jsonout_text(&j, "command", "tune");
 	jsonout_text(&j, "folder", tune_experiment_folder(e));
-	trials_json(cli, &j, "trial", e, trial);
+	trials_json(cli, &j, "trial", e, tune_experiment_folder(e), trial);
 	if (best_checkpoint != NULL)
 		jsonout_text(&j, "best_checkpoint", best_checkpoint);
 	jsonout_end(&j);

@@ -15,10 +15,10 @@ struct tune_args {
 	const char *metric, *mode, *scope;
 };
 
-/* Is the local folder that of a search? */
+/* Is the folder or URL that of a search? */
 bool search_is(struct cli *cli, const char *path);
-/* Prints the trials of the search. Returns the exit status. */
-int search_ls_folder(struct cli *cli, const char *folder);
+/* Prints the trials of the search in a folder or at a URL. False: there is none. */
+bool search_ls_folder(struct cli *cli, const char *path, int *ret_status);
 void search_close(struct tune_experiment **e);
 /* Each returns the exit status; operand 1 is the folder. */
 int search_ls(struct cli *cli, const struct tune_args *args);

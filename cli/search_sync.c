@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "target.h"
 #include "tune.h"
 
 #define SYNC_REST_MS 1000 /* pause between two syncs */
@@ -33,17 +34,6 @@ struct search_sync {
 	struct pawl_meter meter; /* of the thread's syncs */
 	struct pawl_error stays; /* why the last sync left old checkpoints at the place */
 };
-
-/* The place with the search's name appended to its path; the options of a URL stay at its end. */
-static const char *
-place_of(struct cli *cli, const char *upload_dir, const char *name)
-{
-	size_t len = strstr(upload_dir, "://") != NULL ? strcspn(upload_dir, "?") : strlen(upload_dir), kept = len;
-
-	while (kept > 1 && upload_dir[kept - 1] == '/')
-		kept--;
-	return keep_printf(&cli->keep, "%.*s/%s%s", (int)kept, upload_dir, name, upload_dir + len);
-}
 
 static const char *
 text_of(const struct value *object, const char *key)
@@ -67,7 +57,7 @@ make(struct cli *cli, const struct value *document, struct search_sync **ret, st
 	s->own_way = strcmp(command, "auto") == 0;
 	s->period_s = value_number(value_get(sync, "period_s"));
 	s->folder = keep_printf(&cli->keep, "%s/%s", text_of(document, "local_dir"), text_of(document, "name"));
-	s->place = place_of(cli, to, text_of(document, "name"));
+	s->place = target_join(cli, to, text_of(document, "name"));
 	opts.command = s->own_way ? NULL : keep_printf(&cli->keep, "%s", command);
 	TRY(pawl_syncer_open(s->folder, s->place, &opts, &s->syncer, err));
 	(void)pthread_mutex_init(&s->lock, NULL);

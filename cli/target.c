@@ -14,7 +14,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define TARGET_LOOKS 100u /* attempts, if the checkpoints of the run are deleted each time */
+#define FOLLOW_LOOKS 100u /* attempts, if what a link leads to is deleted each time */
 
 static bool
 is_folder(const char *path)
@@ -51,7 +51,7 @@ follow(struct cli *cli, const char *path)
 	char *real = NULL;
 	const char *ret;
 
-	for (unsigned looks = 0; looks < TARGET_LOOKS && real == NULL; looks++) {
+	for (unsigned looks = 0; looks < FOLLOW_LOOKS && real == NULL; looks++) {
 		real = realpath(path, NULL);
 		if (real == NULL && errno != ENOENT)
 			break;
@@ -88,28 +88,29 @@ name_of(const char *path)
 	return slash != NULL ? slash + 1 : path;
 }
 
-/* " (runs below it: a, b, ...)", or "". */
+/* "; below it: a, b, ...", runs and checkpoints, or why a folder cannot be listed, or "". */
 static const char *
-runs_below(struct cli *cli, const char *path)
+places_below(struct cli *cli, const char *path)
 {
-	const char *list = "";
-	struct dirent *entry;
+	const char *list = "", *denied = NULL;
+	struct pawl_places *places = NULL;
 	size_t n = 0;
-	DIR *dir;
 
-	dir = opendir(path);
-	if (dir == NULL)
+	if (pawl_places_open(path, 0, &places, NULL) < 0)
 		return "";
-	while (n < 4 && (entry = readdir(dir)) != NULL) {
-		if (entry->d_name[0] == '.' ||
-		    !exists_in(cli, keep_printf(&cli->keep, "%s/%s", path, entry->d_name), "run.json"))
+	for (size_t i = 0; n < 4 && i < pawl_places_count(places); i++) {
+		const struct pawl_place *place = pawl_places_get(places, i);
+
+		if (place->problem != NULL)
+			denied = keep_printf(&cli->keep, "; %s", place->problem);
+		if (place->kind == PAWL_KIND_OTHER)
 			continue;
 		list = n == 3 ? keep_printf(&cli->keep, "%s, ...", list)
-		              : keep_printf(&cli->keep, "%s%s%s", list, n > 0 ? ", " : "", entry->d_name);
+		              : keep_printf(&cli->keep, "%s%s%s", list, n > 0 ? ", " : "; below it: ", place->path);
 		n++;
 	}
-	(void)closedir(dir);
-	return n > 0 ? keep_printf(&cli->keep, "; runs below it: %s", list) : "";
+	pawl_places_free(places);
+	return n == 0 && denied != NULL ? denied : list;
 }
 
 static bool
@@ -171,9 +172,11 @@ parse_folder(struct cli *cli, const char *path, struct target *t, struct pawl_er
 	}
 	if (stat(keep_printf(&cli->keep, "%s/run.json", path), &st) < 0 && errno != ENOENT)
 		return path_error(err, path, strerror(errno));
+	if (exists_in(cli, folder, "run.json"))
+		return err_set(err, PAWL_ENOTFOUND, "%s: a part of the run %s; name the run", path, folder);
 	return err_set(err, PAWL_ENOTFOUND,
 	               "%s: no run and no checkpoint here (expected run.json, manifest.json or .metadata)%s", path,
-	               runs_below(cli, path));
+	               places_below(cli, path));
 }
 
 /* A link to a checkpoint of a run; the checkpoint need not exist any more. */
@@ -191,28 +194,45 @@ parse_link(struct cli *cli, const char *path, struct target *t)
 	return true;
 }
 
+/* In capitals, too: then the error lists the kinds that exist. */
 bool
 target_is_url(const char *text)
 {
 	const char *mark = strstr(text, "://");
 
 	return mark != NULL && mark > text && strncmp(text, "file://", 7) != 0 &&
-	       strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789+.-") == (size_t)(mark - text);
+	       strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+.-") ==
+	               (size_t)(mark - text);
 }
 
-/* Recognises "s3:/bucket/run", which pathlib.Path makes of a URL. Returns its scheme, or NULL. */
-static const char *
-scheme_without_slash(const char *text)
+const char *
+target_join(struct cli *cli, const char *root, const char *name)
+{
+	const size_t whole = strlen(root), len = target_is_url(root) ? strcspn(root, "?") : whole;
+	size_t kept = len;
+
+	while (kept > 1 && root[kept - 1] == '/')
+		kept--;
+	return *name == '\0' ? root : keep_printf(&cli->keep, "%.*s/%s%s", (int)kept, root, name, root + len);
+}
+
+int
+target_check_slashes(const char *text, struct pawl_error *err)
 {
 	const char *scheme;
 
 	for (size_t i = 0; (scheme = pawl_url_scheme(i)) != NULL; i++) {
-		size_t n = strlen(scheme);
+		const size_t n = strlen(scheme);
+		const char *rest = text + n + 1;
+		struct stat st;
 
-		if (strncmp(text, scheme, n) == 0 && strncmp(text + n, ":/", 2) == 0 && text[n + 2] != '/')
-			return scheme;
+		if (strncmp(text, scheme, n) != 0 || text[n] != ':' || strncmp(rest, "//", 2) == 0 ||
+		    strcmp(scheme, "mem") == 0 || lstat(text, &st) == 0)
+			continue;
+		return err_set(err, PAWL_EUSAGE, "%s: a URL has two slashes: %s:%s%s", text, scheme,
+		               strcmp(scheme, "file") == 0 || *rest != '/' ? "//" : "/", rest);
 	}
-	return NULL;
+	return 0;
 }
 
 /* Splits RUN@SELECTOR; false if the text is no such address. */
@@ -229,7 +249,7 @@ split_address(struct cli *cli, const char *text, struct target *t)
 	return true;
 }
 
-/* URL, URL@SELECTOR, URL/checkpoints/NAME, or a foreign file, recognised by its suffix. The store
+/* URL, URL@SELECTOR, a foreign file, recognised by its suffix, or URL/checkpoints/NAME. The store
  * is asked what the URL names only without a selector. */
 static int
 parse_url(struct cli *cli, const char *url, struct target *t, struct pawl_error *err)
@@ -250,13 +270,13 @@ parse_url(struct cli *cli, const char *url, struct target *t, struct pawl_error 
 		return 0;
 	t->root = url;
 	t->selector = NULL;
+	if (target_is_foreign(cli, url, false)) {
+		t->single = t->file = true;
+		return 0;
+	}
 	if (strcmp(name_of(folder), "checkpoints") == 0) {
 		t->root = parent_of(cli, folder);
 		t->selector = last;
-		return 0;
-	}
-	if (target_is_foreign(cli, url, false)) {
-		t->single = t->file = true;
 		return 0;
 	}
 	kind = pawl_kind_of(url, err);
@@ -269,71 +289,127 @@ parse_url(struct cli *cli, const char *url, struct target *t, struct pawl_error 
 	return 0;
 }
 
-int
-target_parse(struct cli *cli, const char *text, struct target *ret, struct pawl_error *err)
+/* An existing path that is spelt much like a missing one; NULL: there is none. */
+static const char *
+near_path(struct cli *cli, const char *path)
 {
-	struct target t = {.text = text};
-	const char *path = strncmp(text, "file://", 7) == 0 ? text + 7 : text, *folder, *selector;
+	const char *slash = strrchr(path, '/'), *last = slash != NULL ? slash + 1 : path, *near, *names[256];
+	const char *parent = slash != NULL ? keep_strndup(&cli->keep, path, (size_t)(slash - path)) : ".";
+	struct dirent *entry;
+	size_t n = 0;
+	DIR *dir = opendir(*parent != '\0' ? parent : "/");
+
+	if (dir == NULL) {
+		near = slash != NULL && slash > path ? near_path(cli, parent) : NULL;
+		return near != NULL && exists_in(cli, near, last) ? keep_printf(&cli->keep, "%s/%s", near, last) : near;
+	}
+	while (n < 256 && (entry = readdir(dir)) != NULL)
+		if (entry->d_name[0] != '.')
+			names[n++] = keep_printf(&cli->keep, "%s", entry->d_name);
+	(void)closedir(dir);
+	near = options_nearest(last, names, n);
+	return near == NULL || slash == NULL ? near : keep_printf(&cli->keep, "%s/%s", parent, near);
+}
+
+/* "; did you mean runs/demo?" for a path that does not exist, or "". */
+static const char *
+better_path(struct cli *cli, const char *path)
+{
+	const char *slash = strrchr(path, '/'), *colon = strchr(path, ':');
+	const char *mark = colon != NULL && (slash == NULL || colon > slash) ? colon : slash, *near;
+	const char *run = mark != NULL ? keep_strndup(&cli->keep, path, (size_t)(mark - path)) : "";
+
+	if (*run != '\0' && mark[1] != '\0' && exists_in(cli, run, "run.json"))
+		return keep_printf(&cli->keep, "; did you mean %s@%s?", run, mark + 1);
+	if (colon != NULL && (strchr(path, '/') == NULL || colon < strchr(path, '/')))
+		return "; a folder of another machine is ssh://USER@HOST/PATH";
+	near = near_path(cli, path);
+	return near != NULL ? keep_printf(&cli->keep, "; did you mean %s?", near) : "";
+}
+
+/* RUN@SELECTOR, where RUN is a path. */
+static int
+parse_address(struct cli *cli, const char *path, struct target *t, struct pawl_error *err)
+{
+	const char *folder = t->root, *selector = t->selector;
 	struct stat st;
-	int rc;
 
-	if (text[0] == '@' && stat(text, &st) != 0) { /* of the default run */
-		const char *run = getenv("PAWL_RUN");
-
-		run = run != NULL && *run != '\0' ? run : ".";
-		return target_parse(cli, keep_printf(&cli->keep, "%s%s", run, text), ret, err);
-	}
-	if (target_is_url(text)) {
-		rc = parse_url(cli, text, &t, err);
-		if (rc == 0)
-			*ret = t;
-		return rc;
-	}
-	if (is_link(path) && parse_link(cli, path, &t)) {
-		*ret = t;
-		return 0;
-	}
-	if (is_folder(path)) {
-		rc = parse_folder(cli, path, &t, err);
-		if (rc == 0)
-			*ret = t;
-		return rc;
-	}
-	if (stat(path, &st) == 0) {
-		if (strcmp(name_of(path), "manifest.json") != 0) {
-			t.root = path; /* the library determines whether it is a checkpoint */
-			t.single = t.file = true;
-			*ret = t;
-			return 0;
-		}
-		folder = name_of(path) == path ? "." : keep_strndup(&cli->keep, path, (size_t)(name_of(path) - path));
-		return target_parse(cli, folder, ret, err);
-	}
-	if (pawl_code_from_errno(errno) == PAWL_EAUTH)
-		return path_error(err, path, "");
-	const char *scheme = scheme_without_slash(text);
-	if (scheme != NULL)
-		return err_set(err, PAWL_EUSAGE, "%s: a URL has two slashes: %s:%s%s", text, scheme,
-		               strcmp(scheme, "file") == 0 ? "//" : "/", strchr(text, '/'));
-	if (!split_address(cli, path, &t))
-		return err_set(err, PAWL_ENOTFOUND, "%s: no such file or folder", path);
-	folder = t.root;
-	selector = t.selector;
 	if (*selector == '\0')
 		return err_set(
 			err, PAWL_EUSAGE,
 			"%s: nothing after '@' (expected latest, best, good, a step, id:N or a checkpoint's name)",
 			path);
 	if (stat(folder, &st) < 0)
-		return path_error(err, folder, "no such folder");
+		return path_error(err, folder, keep_printf(&cli->keep, "no such folder%s", better_path(cli, folder)));
 	if (!S_ISDIR(st.st_mode))
 		return err_set(err, PAWL_EUSAGE, "%s is a file, so '@%s' selects nothing in it", folder, selector);
-	t.selector = NULL;
-	TRY(parse_folder(cli, folder, &t, err));
-	if (t.single || t.selector != NULL)
+	t->selector = NULL;
+	TRY(parse_folder(cli, folder, t, err));
+	if (t->single || t->selector != NULL)
 		return err_set(err, PAWL_EUSAGE, "%s: %s is one checkpoint, so '@%s' selects nothing in it", path,
 		               folder, selector);
-	t.selector = selector;
+	t->selector = selector;
+	return 0;
+}
+
+static int
+parse_path(struct cli *cli, const char *path, struct target *t, struct pawl_error *err)
+{
+	struct stat st;
+
+	if (is_link(path) && parse_link(cli, path, t))
+		return 0;
+	if (is_folder(path))
+		return parse_folder(cli, path, t, err);
+	if (stat(path, &st) == 0) {
+		const char *name = name_of(path);
+
+		if (strcmp(name, "manifest.json") == 0)
+			return parse_path(cli,
+			                  name == path ? "." : keep_strndup(&cli->keep, path, (size_t)(name - path)), t,
+			                  err);
+		t->root = path; /* the library determines whether it is a checkpoint */
+		t->single = t->file = true;
+		return 0;
+	}
+	if (pawl_code_from_errno(errno) == PAWL_EAUTH)
+		return path_error(err, path, "");
+	TRY(target_check_slashes(t->text, err));
+	if (split_address(cli, path, t))
+		return parse_address(cli, path, t, err);
+	return err_set(err, PAWL_ENOTFOUND, "%s: no such file or folder%s", path, better_path(cli, path));
+}
+
+/* "@400": in the default run. */
+static int
+parse_default(struct cli *cli, const char *text, struct target *t, struct pawl_error *err)
+{
+	const char *run = getenv("PAWL_RUN");
+	int rc;
+
+	if (strchr(text, '/') != NULL)
+		return err_set(err, PAWL_EUSAGE, "%s: '@' comes after the run: RUN@SELECTOR", text);
+	if (run != NULL && *run != '\0')
+		return target_parse(cli, keep_printf(&cli->keep, "%s%s", run, text), t, err);
+	rc = target_parse(cli, keep_printf(&cli->keep, ".%s", text), t, err);
+	if (rc == PAWL_ENOTFOUND)
+		return err_set(err, rc, "%s: the current folder is not a run; write RUN%s, or set PAWL_RUN", text,
+		               text);
+	return rc;
+}
+
+int
+target_parse(struct cli *cli, const char *text, struct target *ret, struct pawl_error *err)
+{
+	struct target t = {.text = text};
+	struct stat st;
+
+	if (text[0] == '@' && stat(text, &st) != 0)
+		return parse_default(cli, text, ret, err);
+	if (target_is_url(text))
+		TRY(parse_url(cli, text, &t, err));
+	else
+		TRY(parse_path(cli, strncmp(text, "file://", 7) == 0 ? text + 7 : text, &t, err));
 	*ret = t;
 	return 0;
 }
@@ -349,196 +425,4 @@ target_parse_run(struct cli *cli, const char *text, struct target *ret, struct p
 		               cli->command->name);
 	*ret = t;
 	return 0;
-}
-
-int
-target_note_wait(void *arg, int64_t waited_ms, const char *why, struct pawl_error *err)
-{
-	(void)err;
-	if (waited_ms == 0)
-		cli_warn(arg, "waiting for the lease: %s", why);
-	return 0;
-}
-
-int
-target_open(struct cli *cli, const struct target *target, bool writable, const struct score *score, struct pawl **ret,
-            struct pawl_error *err)
-{
-	struct pawl_open_opts opts = PAWL_OPEN_OPTS_INIT;
-	int rc;
-
-	if (target->file && writable)
-		return err_set(err, PAWL_EUSAGE,
-		               "%s was written by another program; '%s' changes only runs and "
-		               "checkpoints of pawl",
-		               target->root, cli->command->name);
-	opts.root = target->root;
-	opts.read_only = !writable;
-	opts.single = target->single;
-	opts.maintenance = 1;
-	opts.ranks.node_folder = target->single ? NULL : cli->common.node_folder;
-	opts.io.write_bytes_per_second = opts.io.read_bytes_per_second = target->bandwidth;
-	opts.lease.on_wait = target_note_wait;
-	opts.lease.on_wait_arg = cli;
-	if (score != NULL) {
-		TRY(target_score(cli, score, &opts.retention, err));
-	}
-	rc = pawl_open(&opts, ret, err);
-	if (rc == PAWL_ENOTFOUND && target->file)
-		return err_set(
-			err, PAWL_EUSAGE,
-			"%s is a file; expected a run, a checkpoint's folder, RUN@SELECTOR, or a file of safetensors, "
-			"torch.save or numpy",
-			target->root);
-	if (rc == 0 && score != NULL && score->by.n > 0)
-		rc = target_check_metrics(cli, *ret, score, err);
-	return rc;
-}
-
-/* The damaged checkpoint that a selector names, copied; false if there is none. */
-static bool
-find_bad(struct cli *cli, struct pawl *run, const struct target *target, const char **ret_name, const char **ret_why)
-{
-	PAWL_CLEAN(pawl_list_free_clean) struct pawl_list *list = NULL;
-	const char *selector = target->selector != NULL ? target->selector : "";
-	uint64_t id = 0;
-	char *end;
-
-	if (pawl_list_open(run, 1, &list, NULL) < 0)
-		return false;
-	if (strncmp(selector, "id:", 3) == 0) {
-		id = strtoull(selector + 3, &end, 10);
-		id = *end == '\0' ? id : 0;
-	}
-	for (size_t i = 0; i < pawl_list_count(list); i++) {
-		const struct pawl_info *info = pawl_list_get(list, i);
-
-		if ((info->marks & PAWL_MARK_BAD) == 0 ||
-		    !(target->single || strcmp(info->name, selector) == 0 || (id > 0 && info->id == id)))
-			continue;
-		*ret_name = keep_printf(&cli->keep, "%s", info->name);
-		*ret_why = keep_printf(&cli->keep, "%s", info->problem);
-		return true;
-	}
-	return false;
-}
-
-const char *
-target_bad_name(struct cli *cli, struct pawl *run, const struct target *target)
-{
-	const char *name = NULL, *why;
-
-	return find_bad(cli, run, target, &name, &why) ? name : NULL;
-}
-
-int
-target_find(struct cli *cli, struct pawl *run, const struct target *target, uint64_t *ret_id, struct pawl_error *err)
-{
-	const char *name, *why;
-	int rc;
-
-	rc = pawl_find(run, target->selector != NULL ? target->selector : "latest", ret_id, err);
-	if (rc == PAWL_ENOTFOUND && find_bad(cli, run, target, &name, &why))
-		return err_set(err, PAWL_ECORRUPT, "%s: %s", name, why);
-	return rc;
-}
-
-const struct pawl_info *
-target_copy_info(struct cli *cli, const struct pawl_info *from)
-{
-	struct pawl_metric *metrics = keep_alloc(&cli->keep, from->n_metrics + 1, sizeof(*metrics));
-	struct pawl_info *info = keep_alloc(&cli->keep, 1, sizeof(*info));
-
-	*info = *from;
-	info->name = keep_printf(&cli->keep, "%s", from->name);
-	info->path = keep_printf(&cli->keep, "%s", from->path);
-	info->run_id = keep_printf(&cli->keep, "%s", from->run_id);
-	info->problem = keep_printf(&cli->keep, "%s", from->problem);
-	for (size_t m = 0; m < from->n_metrics; m++) {
-		metrics[m] = from->metrics[m];
-		metrics[m].name = keep_printf(&cli->keep, "%s", from->metrics[m].name);
-	}
-	info->metrics = metrics;
-	return info;
-}
-
-int
-target_info(struct cli *cli, struct pawl *run, uint64_t id, const struct pawl_info **ret, struct pawl_error *err)
-{
-	PAWL_CLEAN(pawl_list_free_clean) struct pawl_list *list = NULL;
-
-	TRY(pawl_list_open(run, 0, &list, err));
-	for (size_t i = pawl_list_count(list); i-- > 0;) {
-		const struct pawl_info *info = pawl_list_get(list, i);
-
-		if (info->id != id || (info->marks & PAWL_MARK_BAD) != 0)
-			continue;
-		*ret = target_copy_info(cli, info);
-		return 0;
-	}
-	return err_set(err, PAWL_ENOTFOUND, "%s: checkpoint %llu was deleted in the meantime", pawl_root(run),
-	               (unsigned long long)id);
-}
-
-/* Finds the checkpoint by its selector and holds it. *ret_seen: it was found, so that
- * PAWL_ENOTFOUND means that it was deleted since. */
-static int
-hold_once(struct cli *cli, struct pawl *run, const struct target *target, const struct pawl_info **ret,
-          struct pawl_hold **ret_hold, bool *ret_seen, struct pawl_error *err)
-{
-	uint64_t id;
-	int rc = target_find(cli, run, target, &id, err);
-
-	*ret_hold = NULL;
-	*ret_seen = rc == 0;
-	if (rc == 0)
-		rc = target_info(cli, run, id, ret, err);
-	if (rc == 0 && (*ret)->here)
-		rc = pawl_hold_open(run, id, ret_hold, err);
-	return rc == PAWL_ENOTFOUND || !*ret_seen ? rc : 0; /* a run that cannot be written to is read without a hold */
-}
-
-int
-target_hold(struct cli *cli, struct pawl *run, const struct target *target, const struct pawl_info **ret,
-            struct pawl_hold **ret_hold, struct pawl_error *err)
-{
-	struct target now = *target, before;
-	bool seen;
-
-	for (unsigned looks = 1;; looks++) {
-		int rc = hold_once(cli, run, &now, ret, ret_hold, &seen, err);
-
-		if (rc != PAWL_ENOTFOUND || looks == TARGET_LOOKS)
-			return rc;
-		before = now;
-		if (now.link && target_parse(cli, now.text, &now, NULL) == 0)
-			seen = seen || strcmp(now.selector, before.selector) != 0;
-		if (!seen)
-			return rc;
-		TRY(pawl_reload(run, err));
-	}
-}
-
-void
-target_close_hold(struct pawl_hold **hold)
-{
-	pawl_hold_close(*hold);
-	*hold = NULL;
-}
-
-void
-target_release(struct taken *taken)
-{
-	target_close_hold(&taken->hold);
-	cli_close(&taken->run);
-}
-
-int
-target_take(struct cli *cli, const char *text, const struct score *score, struct taken *ret, struct pawl_error *err)
-{
-	int rc = target_parse(cli, text, &ret->target, err);
-
-	if (rc == 0)
-		rc = target_open(cli, &ret->target, false, score, &ret->run, err);
-	return rc == 0 ? target_hold(cli, ret->run, &ret->target, &ret->info, &ret->hold, err) : rc;
 }

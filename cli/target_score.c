@@ -4,6 +4,8 @@
 
 #include "target.h"
 
+#define SHOWN_MAX 10 /* metrics that an error lists */
+
 int
 target_score(struct cli *cli, const struct score *score, struct pawl_retention *policy, struct pawl_error *err)
 {
@@ -22,11 +24,12 @@ target_score(struct cli *cli, const struct score *score, struct pawl_retention *
 	return 0;
 }
 
-/* "accuracy, loss": each metric once. */
+/* "accuracy, loss, ... and 3 more": each metric once. */
 static const char *
 metrics_of(struct cli *cli, const struct pawl_list *list)
 {
-	const char *names = "";
+	const char *names = "", *shown = "";
+	size_t n = 0;
 
 	for (size_t i = 0; i < pawl_list_count(list); i++) {
 		const struct pawl_info *info = pawl_list_get(list, i);
@@ -35,11 +38,13 @@ metrics_of(struct cli *cli, const struct pawl_list *list)
 			const char *name = text_clean(&cli->keep, info->metrics[m].name);
 			const char *whole = keep_printf(&cli->keep, ", %s,", names);
 
-			if (strstr(whole, keep_printf(&cli->keep, ", %s,", name)) == NULL)
-				names = keep_printf(&cli->keep, "%s%s%s", names, *names != '\0' ? ", " : "", name);
+			if (strstr(whole, keep_printf(&cli->keep, ", %s,", name)) != NULL)
+				continue;
+			names = keep_printf(&cli->keep, "%s%s%s", names, *names != '\0' ? ", " : "", name);
+			shown = n++ < SHOWN_MAX ? names : shown;
 		}
 	}
-	return names;
+	return n > SHOWN_MAX ? keep_printf(&cli->keep, "%s, ... and %zu more", shown, n - SHOWN_MAX) : names;
 }
 
 int

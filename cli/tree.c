@@ -13,6 +13,7 @@
 
 #include "grid.h"
 #include "human.h"
+#include "order.h"
 
 #define TREE_TEXT_MAX 60  /* columns of a text value */
 #define TREE_INLINE_MAX 8 /* values of a list shown on one line */
@@ -233,17 +234,42 @@ deeper(const struct tree *tree, const char *indent, bool last)
 	return keep_printf(&tree->cli->keep, "%s%s  ", indent, last ? " " : bar);
 }
 
-/* One row for the children that are not shown, starting with `node`. */
+struct child {
+	const struct pawl_node *node;
+	const char *name;
+};
+
+/* The children in the order in which they are printed: those of a list by position. */
+static const struct child *
+children_of(struct tree *tree, const struct pawl_node *parent)
+{
+	struct keep *keep = &tree->cli->keep;
+	const size_t n = pawl_node_count(parent);
+	struct child *saved = keep_alloc(keep, n + 1, sizeof(*saved)), *ret = keep_alloc(keep, n + 1, sizeof(*ret));
+	struct order_item *items = keep_alloc(keep, n + 1, sizeof(*items));
+	size_t i = 0;
+
+	for (const struct pawl_node *node = pawl_node_first(parent); node != NULL; node = pawl_node_next(node), i++) {
+		saved[i] = (struct child){node, child_name(tree, node, i)};
+		items[i].name = saved[i].name;
+	}
+	order_numbers(items, n);
+	for (i = 0; i < n; i++)
+		ret[i] = saved[items[i].index];
+	return ret;
+}
+
+/* One row for the children that are not shown. */
 static void
-print_rest(struct tree *tree, const struct pawl_node *node, const char *indent, size_t count)
+print_rest(struct tree *tree, const struct child *rest, const char *indent, size_t count)
 {
 	struct keep *keep = &tree->cli->keep;
 	struct cell *cells = grid_row(tree->grid);
 	const char *n = human_count(keep, count, "", "");
 	struct sums sums = {0};
 
-	for (; node != NULL; node = pawl_node_next(node))
-		add_up(tree, node, &sums);
+	for (size_t i = 0; i < count; i++)
+		add_up(tree, rest[i].node, &sums);
 	cells[0] = (struct cell){keep_printf(keep, "%s%s %s more", indent, joint(tree, true), n), STYLE_DIM, NULL};
 	if (sums.nbytes > 0)
 		cells[2] = (struct cell){human_bytes(keep, (double)sums.nbytes), STYLE_DIM, NULL};
@@ -255,24 +281,25 @@ print_children(struct tree *tree, const struct pawl_node *parent, const char *in
 	const struct tree_opts *opts = tree->opts;
 	struct keep *keep = &tree->cli->keep;
 	size_t count = pawl_node_count(parent), shown = count;
-	const struct pawl_node *node = pawl_node_first(parent);
+	const struct child *children = children_of(tree, parent);
 
 	if (!opts->all && count > TREE_CHILDREN)
 		shown = TREE_CHILDREN - 4;
-	for (size_t i = 0; i < shown && node != NULL; i++, node = pawl_node_next(node)) {
+	for (size_t i = 0; i < shown; i++) {
+		const struct pawl_node *node = children[i].node;
 		struct cell *cells = grid_row(tree->grid), *name = keep_alloc(keep, 1, sizeof(*name));
 		bool last = i + 1 == count;
 
 		cells[0].text = keep_printf(keep, "%s%s", indent, joint(tree, last));
 		cells[0].style = STYLE_DIM;
 		cells[0].more = name;
-		name->text = child_name(tree, node, i);
+		name->text = children[i].name;
 		name->style = is_container(node) ? STYLE_BOLD : STYLE_PLAIN;
 		if (describe(tree, node, cells) && (opts->depth == 0 || level < opts->depth))
 			print_children(tree, node, deeper(tree, indent, last), level + 1);
 	}
-	if (node != NULL)
-		print_rest(tree, node, indent, count - shown);
+	if (shown < count)
+		print_rest(tree, children + shown, indent, count - shown);
 }
 
 void
@@ -306,9 +333,14 @@ tree_print_tensors(struct cli *cli, const struct pawl_state *state)
 		{"size", true, RIGID, 0},
 	};
 	struct grid *grid = grid_new(&cli->keep, columns, 4);
+	const size_t n = pawl_state_tensor_count(state);
+	struct order_item *items = keep_alloc(&cli->keep, n + 1, sizeof(*items));
 
-	for (size_t i = 0; i < pawl_state_tensor_count(state); i++) {
-		const struct pawl_tensor_info *info = pawl_state_tensor(state, i);
+	for (size_t i = 0; i < n; i++)
+		items[i].name = pawl_state_tensor(state, i)->name;
+	order_numbers(items, n);
+	for (size_t i = 0; i < n; i++) {
+		const struct pawl_tensor_info *info = pawl_state_tensor(state, items[i].index);
 		struct cell *cells = grid_row(grid);
 
 		cells[0].text = text_clean(&cli->keep, info->name);

@@ -13,6 +13,7 @@
 
 #include "grid.h"
 #include "human.h"
+#include "target.h"
 
 #define LIVE_EVERY_S 0.2
 #define LIVE_ROWS_MAX 30
@@ -40,11 +41,11 @@ number_of(struct keep *keep, double value)
 
 /* The path of a trial's checkpoint; NULL: it has none. */
 static const char *
-trials_checkpoint(struct keep *keep, const struct tune_experiment *e, const struct tune_trial *trial)
+trials_checkpoint(struct cli *cli, const char *folder, const struct tune_trial *trial)
 {
 	if (trial->checkpoint == NULL)
 		return NULL;
-	return keep_printf(keep, "%s/%s/%s", tune_experiment_folder(e), trial->name, trial->checkpoint);
+	return target_join(cli, folder, keep_printf(&cli->keep, "%s/%s", trial->name, trial->checkpoint));
 }
 
 static void
@@ -227,7 +228,8 @@ checkpoints_json(struct jsonout *j, const struct tune_experiment *e, uint32_t tr
 }
 
 void
-trials_json(struct cli *cli, struct jsonout *j, const char *key, const struct tune_experiment *e, uint32_t trial)
+trials_json(struct cli *cli, struct jsonout *j, const char *key, const struct tune_experiment *e, const char *folder,
+            uint32_t trial)
 {
 	struct tune_trial t;
 
@@ -246,7 +248,7 @@ trials_json(struct cli *cli, struct jsonout *j, const char *key, const struct tu
 	number(j, "best", t.best);
 	raw(j, "config", t.config_json);
 	raw(j, "result", t.result_json);
-	jsonout_text(j, "checkpoint", trials_checkpoint(&cli->keep, e, &t));
+	jsonout_text(j, "checkpoint", trials_checkpoint(cli, folder, &t));
 	checkpoints_json(j, e, trial);
 	jsonout_uint(j, "attempts", t.attempts);
 	jsonout_uint(j, "failures", t.failures);

@@ -8,8 +8,9 @@
 #include "tune.h"
 
 /* One object: number, name, id, state, iteration, time_s, metric, best, config, result, checkpoint,
- * attempts, .. */
-void trials_json(struct cli *cli, struct jsonout *j, const char *key, const struct tune_experiment *e, uint32_t trial);
+ * attempts, .. folder: the path or URL of the search. */
+void trials_json(struct cli *cli, struct jsonout *j, const char *key, const struct tune_experiment *e,
+                 const char *folder, uint32_t trial);
 /* Prints a table of the n best, best first, or of all by number (n = 0). */
 void trials_print(struct cli *cli, const struct tune_experiment *e, const struct term *term, size_t n);
 /* "8 of 16 trials: 4 running, .."; valid as long as keep. */

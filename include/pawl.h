@@ -585,6 +585,23 @@ enum pawl_kind {
 /* What a path or URL holds: enum pawl_kind, or a negative code. */
 PAWL_API int pawl_kind_of(const char *root, struct pawl_error *err);
 
+struct pawl_place {
+	const char *path;    /* below the root: "demo", "saved/ep1-ba2-rank0.pt" */
+	int kind;            /* enum pawl_kind; PAWL_KIND_OTHER: a file or a link */
+	int is_link;         /* links are not followed */
+	uint64_t bytes;      /* of a file */
+	double unix_seconds; /* of a file: its last change; 0 = unknown */
+	const char *problem; /* why this folder could not be listed; NULL = it was */
+};
+struct pawl_places;
+/* Lists the runs, single checkpoints and other files below a path or URL: of the folder itself and
+ * of its folder `checkpoints`, or with recursive at any depth. What is in a run or a checkpoint is
+ * not listed, nor are hidden names. In natural order. PAWL_ENOTFOUND: no such folder. */
+PAWL_API int pawl_places_open(const char *root, int recursive, struct pawl_places **ret, struct pawl_error *err);
+PAWL_API size_t pawl_places_count(const struct pawl_places *places);
+PAWL_API const struct pawl_place *pawl_places_get(const struct pawl_places *places, size_t i);
+PAWL_API void pawl_places_free(struct pawl_places *places);
+
 /* Staging memory that several runs of a process share. limit_bytes 0 = no limit. Thread-safe. A run
  * without one makes its own. The arena must outlive the runs that use it. */
 PAWL_API int pawl_arena_new(size_t limit_bytes, struct pawl_arena **ret, struct pawl_error *err);

@@ -85,6 +85,10 @@ struct pawl_reshard_opts {
 	                            PAWL_EMISMATCH */
 	const char *compression; /* of the new packs, as in struct pawl_packs */
 	int compression_level;   /* 0 = the default of the codec */
+	const char *const *rename; /* other names and dtypes, as in struct pawl_restore_opts */
+	size_t n_rename;
+	const char *const *cast;
+	size_t n_cast;
 };
 #define PAWL_RESHARD_OPTS_INIT {.size = sizeof(struct pawl_reshard_opts)}
 /* Writes a checkpoint (id 0: the latest) to a new folder, target, as another number of ranks would

@@ -29,14 +29,19 @@ struct restore_cast {
 	struct pawl_tensor to;
 };
 
+/* Names and dtypes that the caller wants, as in struct pawl_restore_opts. Borrowed. */
+struct restore_rules {
+	const char *const *rename, *const *cast;
+	size_t n_rename, n_cast;
+};
+
 struct pawl_restore {
 	struct pawl *run;
 	struct bump options;  /* memory of the copied options */
 	const char *selector; /* NULL = the latest */
-	const char **include;
+	const char *const *include;
 	size_t n_include;
-	const char **rename, **cast; /* rules */
-	size_t n_rename, n_cast;
+	struct restore_rules rules;
 	bool non_strict, can_fall_back;
 	bool has_vanished;        /* the last candidate was deleted or replaced since the catalog was read */
 	unsigned n_looks;         /* selections after a checkpoint was deleted while it was read */
@@ -69,13 +74,16 @@ struct pawl_restore {
 	double read_seconds;
 };
 
-/* Checks the rules for names and dtypes. */
-int restore_check_rules(const struct pawl_restore *r, struct pawl_error *err);
+int restore_check_rules(const struct restore_rules *rules, struct pawl_error *err);
+/* Gives the state of a manifest other paths, and its tensors other dtypes. The manifest's own table
+ * keeps the saved ones. A rule that matches no path becomes a row; without rows it is
+ * PAWL_EMISMATCH. */
+int restore_apply_rules(const struct restore_rules *rules, struct manifest *m, struct restore_rows *rows,
+                        struct pawl_error *err);
 /* Copies a list of n texts into the memory of the options. */
-int restore_copy_texts(struct pawl_restore *r, const char *what, const char *const *texts, size_t n, const char ***ret,
-                       size_t *ret_n, struct pawl_error *err);
-/* Reduces a saved state to this rank's values, with the names and dtypes that the caller wants. A
- * rule that matches no path is PAWL_EMISMATCH, or with non_strict a row. */
+int restore_copy_texts(struct pawl_restore *r, const char *what, const char *const *texts, size_t n,
+                       const char *const **ret, size_t *ret_n, struct pawl_error *err);
+/* Reduces a saved state to this rank's values, with the names and dtypes that the caller wants. */
 int restore_resolve(const struct pawl_restore *r, struct manifest *m, struct restore_rows *rows,
                     struct pawl_error *err);
 /* Replaces a destination of another dtype by memory for the saved bytes. Its arrays are copied. */

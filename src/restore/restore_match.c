@@ -18,6 +18,7 @@
 #include "state/walk.h"
 
 #define NO_TENSOR SIZE_MAX
+#define SHOWN_ROWS 10 /* in an error; the report has all */
 
 void
 restore_cut_bindings(struct pawl_restore *r, size_t n)
@@ -351,14 +352,14 @@ see_live(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
 	return is_tensor ? bind_leaf(m, leaf->path, saved->node, leaf->node, err) : 0;
 }
 
-/* One error for all rows; rows that do not fit are counted. */
+/* One error for all rows: the first, and the number of the others. */
 static int
 mismatch(const struct pawl_restore *r, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf text = {0};
 	const size_t room = sizeof err->message - 160; /* for the words around */
 	size_t shown = 0;
-	while (shown < r->report.n) {
+	while (shown < r->report.n && shown < SHOWN_ROWS) {
 		const char *row = r->report.rows[shown];
 		if (text.len + strlen(row) + 2 > room)
 			break;

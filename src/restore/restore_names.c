@@ -18,17 +18,19 @@
 #define CAST_ELEMENTS 65536u
 
 int
-restore_copy_texts(struct pawl_restore *r, const char *what, const char *const *texts, size_t n, const char ***ret,
-                   size_t *ret_n, struct pawl_error *err)
+restore_copy_texts(struct pawl_restore *r, const char *what, const char *const *texts, size_t n,
+                   const char *const **ret, size_t *ret_n, struct pawl_error *err)
 {
-	*ret = bump_array(&r->options, (uint64_t)n + 1, sizeof **ret);
-	if (!*ret)
+	const char **copies = bump_array(&r->options, (uint64_t)n + 1, sizeof(*copies));
+
+	if (!copies)
 		return err_nomem(err, "restore");
+	*ret = copies;
 	for (size_t i = 0; i < n; i++) {
 		if (!texts[i])
 			return err_set(err, PAWL_EUSAGE, "restore: %s %zu of %zu is NULL", what, i + 1, n);
-		(*ret)[i] = bump_strndup(&r->options, texts[i], strlen(texts[i]));
-		if (!(*ret)[i])
+		copies[i] = bump_strndup(&r->options, texts[i], strlen(texts[i]));
+		if (!copies[i])
 			return err_nomem(err, "restore");
 		(*ret_n)++;
 	}
@@ -36,7 +38,7 @@ restore_copy_texts(struct pawl_restore *r, const char *what, const char *const *
 }
 
 int
-restore_check_rules(const struct pawl_restore *r, struct pawl_error *err)
+restore_check_rules(const struct restore_rules *r, struct pawl_error *err)
 {
 	for (size_t i = 0; i < r->n_rename; i++)
 		TRY(rename_check(r->rename[i], err));
@@ -60,7 +62,7 @@ restore_check_rules(const struct pawl_restore *r, struct pawl_error *err)
 enum rule_use { UNUSED = 0, IS_ABOVE, USED }; /* IS_ABOVE: it names a dict or a list */
 
 struct renaming {
-	const struct pawl_restore *r;
+	const struct restore_rules *rules;
 	enum rule_use *uses; /* of each rule */
 };
 
@@ -68,7 +70,7 @@ static void
 new_path(void *arg, const char *path, struct buf *ret)
 {
 	struct renaming *n = arg;
-	const struct pawl_restore *r = n->r;
+	const struct restore_rules *r = n->rules;
 	const size_t rule = rename_apply(r->rename, r->n_rename, path, ret);
 
 	if (rule < r->n_rename)
@@ -83,19 +85,19 @@ new_path(void *arg, const char *path, struct buf *ret)
 
 /* Reports a rule that matches no path: as a row, or as an error. */
 static int
-report_unused(const struct pawl_restore *r, const char *what, const char *rule, size_t len, const char *hint,
-              struct restore_rows *rows, struct pawl_error *err)
+report_unused(const char *what, const char *rule, size_t len, const char *hint, struct restore_rows *rows,
+              struct pawl_error *err)
 {
 	const int shown = (int)(len < 200 ? len : 200);
 
-	if (r->non_strict)
+	if (rows)
 		return restore_add_row(rows, mem_printf("%s: no saved path matches '%.*s'%s", what, shown, rule, hint),
 		                       err);
 	return err_set(err, PAWL_EMISMATCH, "%s: no saved path matches '%.*s'%s", what, shown, rule, hint);
 }
 
 static int
-apply_renames(const struct pawl_restore *r, struct manifest *m, struct restore_rows *rows, struct pawl_error *err)
+apply_renames(const struct restore_rules *r, struct manifest *m, struct restore_rows *rows, struct pawl_error *err)
 {
 	PAWL_FREE enum rule_use *uses = mem_zalloc(r->n_rename + 1, sizeof(*uses));
 	struct renaming n = {r, uses};
@@ -107,14 +109,14 @@ apply_renames(const struct pawl_restore *r, struct manifest *m, struct restore_r
 		const char *hint = n.uses[i] == IS_ABOVE ? "; for what is below it write '/*' after both paths" : "";
 
 		if (n.uses[i] != USED)
-			TRY(report_unused(r, "rename", r->rename[i], strcspn(r->rename[i], "="), hint, rows, err));
+			TRY(report_unused("rename", r->rename[i], strcspn(r->rename[i], "="), hint, rows, err));
 	}
 	return 0;
 }
 
 /* The dtype that the rules give this path, or 0; marks the rule. */
 static int
-dtype_at(const struct pawl_restore *r, const char *path, bool *used)
+dtype_at(const struct restore_rules *r, const char *path, bool *used)
 {
 	char glob[1024];
 
@@ -135,7 +137,7 @@ dtype_at(const struct pawl_restore *r, const char *path, bool *used)
 }
 
 struct casting {
-	const struct pawl_restore *r;
+	const struct restore_rules *rules;
 	struct manifest *manifest;
 	bool *used; /* of each rule */
 };
@@ -151,7 +153,7 @@ see_leaf(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
 		return 0;
 
 	struct pawl_tensor_info *info = &c->manifest->state->tensors[leaf->node->tensor].info;
-	const int saved = c->manifest->tensors[leaf->node->tensor].dtype, to = dtype_at(c->r, leaf->path, c->used);
+	const int saved = c->manifest->tensors[leaf->node->tensor].dtype, to = dtype_at(c->rules, leaf->path, c->used);
 
 	if (to == 0 || !cast_is_float(saved) || info->dtype != saved)
 		return 0;
@@ -161,7 +163,7 @@ see_leaf(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
 }
 
 static int
-apply_casts(const struct pawl_restore *r, struct manifest *m, struct restore_rows *rows, struct pawl_error *err)
+apply_casts(const struct restore_rules *r, struct manifest *m, struct restore_rows *rows, struct pawl_error *err)
 {
 	PAWL_FREE bool *used = mem_zalloc(r->n_cast + 1, sizeof(*used));
 	struct casting c = {r, m, used};
@@ -173,9 +175,18 @@ apply_casts(const struct pawl_restore *r, struct manifest *m, struct restore_row
 		const size_t len = (size_t)(strrchr(r->cast[i], '=') - r->cast[i]);
 
 		if (!used[i] && !(len == 1 && r->cast[i][0] == '*')) /* "*" may also find nothing */
-			TRY(report_unused(r, "cast", r->cast[i], len, "", rows, err));
+			TRY(report_unused("cast", r->cast[i], len, "", rows, err));
 	}
 	return 0;
+}
+
+int
+restore_apply_rules(const struct restore_rules *rules, struct manifest *m, struct restore_rows *rows,
+                    struct pawl_error *err)
+{
+	if (rules->n_rename > 0)
+		TRY(apply_renames(rules, m, rows, err));
+	return rules->n_cast > 0 ? apply_casts(rules, m, rows, err) : 0;
 }
 
 int
@@ -187,9 +198,7 @@ restore_resolve(const struct pawl_restore *r, struct manifest *m, struct restore
 		state_resolve_ranks(m->state, r->run->group.rank % m->world_size);
 	else
 		state_resolve_ranks(m->state, SIZE_MAX);
-	if (r->n_rename > 0)
-		TRY(apply_renames(r, m, rows, err));
-	return r->n_cast > 0 ? apply_casts(r, m, rows, err) : 0;
+	return restore_apply_rules(&r->rules, m, r->non_strict ? rows : NULL, err);
 }
 
 /* ---- conversions */

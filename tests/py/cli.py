@@ -137,10 +137,10 @@ class Terminal:
         pid, fd = pty.fork()
         if pid == 0:
             with contextlib.suppress(OSError):
+                fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
                 os.execvpe(PAWL, [PAWL, *map(str, args)], environment(TERM="xterm-256color") | env)
             os._exit(127)
         self.pid, self.fd = pid, fd
-        fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
 
     def read(self, until: Callable[[str], bool] | None = None) -> str:
         """Reads to the end, or until the output satisfies a condition."""

@@ -124,6 +124,14 @@ def test_a_metric_that_no_checkpoint_has_is_an_error_that_lists_those_there_are(
     assert not done.stdout
 
 
+def test_a_long_list_of_metrics_is_cut_with_a_count(tmp_path: pathlib.Path) -> None:
+    with pawl.CheckpointManager(tmp_path / "run") as manager:
+        for step in (1, 2):
+            manager.save(step, {"w": np.arange(4.0)}, metrics={f"m{i:02}": 1 for i in range(13)}, wait=True)
+    said = run("ls", tmp_path / "run", "--by", "loss", status=2).stderr
+    assert "there are: m00, " in said and ", m09, ... and 3 more\n" in said and "m10" not in said
+
+
 # ---- folders
 
 

@@ -6,12 +6,14 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 
 import pytest
 import torch
 
+import pawl
 from cli import (
     COMMANDS,
     ESCAPES,
@@ -169,6 +171,18 @@ def test_names_in_natural_order_and_renamed_by_patterns(tmp_path: pathlib.Path) 
     assert [row["path"] for row in rows] == ["layer1.w", "layer2.w", "layer10.w"]
     run("convert", tmp_path / "1.pt", tmp_path / "new.pt", "--rename", "layer*.w=part.*.w")
     assert sorted(torch.load(tmp_path / "new.pt")) == ["part.1.w", "part.10.w", "part.2.w"]
+
+
+def test_show_puts_numbers_in_order_and_leaves_the_rest_as_saved(tmp_path: pathlib.Path) -> None:
+    names = ["wte", "h.10.b", "h.10.a", "h.9.b", "h.9.a", "h.09.b", "7", "head", "h.1.b", "01", "h", "12x", "h.9.a2"]
+    expected = ["wte", "h.1.b", "h.9.b", "h.9.a", "h.9.a2", "h.09.b", "h.10.b", "h.10.a", "01", "7", "12x"]
+    expected += ["head", "h"]
+    pawl.save({"m": {name: torch.ones(1) for name in names}, "ids": {10: 1, 2: 1}}, tmp_path / "one")
+    shown = [line.split()[0] for line in run("show", tmp_path / "one", "--tensors").stdout.splitlines()[1:]]
+    tree = [re.sub(r"^\W+", "", line).split() for line in run("show", tmp_path / "one").stdout.splitlines()]
+    assert shown == [f"m/{name}" for name in expected]
+    assert [line[0] for line in tree if line[1:2] == ["F32"]] == expected
+    assert [line[0] for line in tree if line[1:] == ["1"]] == ["2", "10"]
 
 
 def test_export_is_convert_under_another_name(many: pathlib.Path, tmp_path: pathlib.Path) -> None:

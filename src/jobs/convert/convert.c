@@ -68,9 +68,10 @@ take_options(struct convert_job *c, const char *dst, struct pawl_error *err)
 	c->is_whole = o->to && strcmp(o->to, "pawl") == 0;
 	if (c->is_whole && (o->n_include || o->n_exclude || o->n_rename || o->dtype || o->dots || o->max_shard_bytes ||
 	                    o->strip_prefix || o->model))
-		return err_set(err, PAWL_EUSAGE,
-		               "a checkpoint of pawl is written completely; to select, rename, cast or shard "
-		               "tensors, write a .safetensors");
+		return err_set(
+			err, PAWL_EUSAGE,
+			"a checkpoint of pawl is written completely; 'pawl restore' renames and casts; to select "
+			"or shard tensors, write a .safetensors");
 	if (c->is_whole)
 		return 0;
 	c->target = convert_target_of(dst, o->to ? o->to : default_format(dst, o));

@@ -9,7 +9,8 @@
  * Complete tensors are shared as in a save (rank_share.h), so sharded ones come out cut between
  * rows. Every rank's first pack holds the tree as that rank would have given it, for repair.
  * Memory: one slab, the read buffers, and the tables of tensors (P16). Every byte is checked before
- * it is written (P1). The folder appears complete or not at all.
+ * it is written (P1). The folder appears complete or not at all. Rules may give tensors other names
+ * and dtypes (reshard_rules.h).
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,6 +22,7 @@
 #include "base/vec.h"
 #include "catalog/catalog.h"
 #include "catalog/hold_root.h"
+#include "jobs/convert/reshard_rules.h"
 #include "jobs/convert/reshard_tree.h"
 #include "layout/plan.h"
 #include "layout/rank_share.h"
@@ -31,6 +33,7 @@
 #include "store/outfile.h"
 
 #define SLAB_BYTES ((uint64_t)32 << 20)
+#define CAST_SLAB_BYTES (SLAB_BYTES / 4) /* the saved elements of a slab may take four times as much */
 #define RING_BYTES (32u << 20)
 #define BLOCK_BYTES ((uint64_t)1 << 20) /* the slab is a multiple */
 
@@ -119,7 +122,7 @@ make_table(struct reshard_job *x, struct pawl_error *err)
 	if (!x->table.tensors)
 		return err_nomem(err, "reshard");
 	for (size_t i = 0; i < m->n_tensors; i++) {
-		const struct manifest_tensor *t = &m->tensors[i];
+		const struct pawl_tensor_info *t = &m->state->tensors[i].info;
 		struct state_tensor *s = &x->table.tensors[i];
 
 		s->info = (struct pawl_tensor_info){
@@ -153,6 +156,7 @@ static int
 fill_slab(struct reshard_job *x, const struct plan_pack *pack, const struct state_tensor *share, size_t first,
           uint64_t begin, uint64_t end, char *slab, struct pawl_error *err)
 {
+	PAWL_CLEAN(reshard_rules_clear) struct reshard_rules_casts casts = {0};
 	PAWL_CLEAN(reshard_free_clean) struct reshard_plan *plan = NULL;
 	const struct manifest *m = x->from;
 	uint64_t header = pack->header.len;
@@ -182,6 +186,9 @@ fill_slab(struct reshard_job *x, const struct plan_pack *pack, const struct stat
 		                                            .contiguous = true,
 		                                            .begin = base + (from - at),
 		                                            .end = base + (to - at)};
+		if (x->table.tensors[slot->tensor].info.dtype != t->dtype)
+			TRY(reshard_rules_add(&casts, x->table.tensors[slot->tensor].info.dtype, &x->bindings[n - 1],
+			                      err));
 	}
 	if (n == 0)
 		return 0;
@@ -193,7 +200,8 @@ fill_slab(struct reshard_job *x, const struct plan_pack *pack, const struct stat
 	                        .bindings = x->bindings,
 	                        .held = x->hold || hold_root_is_safe(x->run)};
 
-	return fetch_run(x->fetch, &job, err);
+	TRY(fetch_run(x->fetch, &job, err));
+	return reshard_rules_run(&casts, err);
 }
 
 static int
@@ -368,6 +376,8 @@ describe(struct reshard_job *x, struct pawl_error *err)
 		if (x->owner[i] == RESHARD_TREE_OF_NOBODY)
 			continue;
 		*t = from->tensors[i];
+		t->dtype = x->table.tensors[i].info.dtype;
+		t->nbytes = x->table.tensors[i].info.nbytes;
 		for (const struct piece *p = x->pieces[i]; p; p = p->next)
 			n++;
 		t->pieces = bump_array(&x->memory, (uint64_t)n + 1, sizeof(*t->pieces));
@@ -412,7 +422,7 @@ take_options(struct reshard_job *x, const struct pawl_reshard_opts *opts, struct
 		return err_set(err, PAWL_EUSAGE, "reshard: world_size: expected 1 to %u, found %u",
 		               RENDEZVOUS_MAX_WORLD, x->world);
 	x->file.block_bytes = BLOCK_BYTES;
-	x->file.slab_bytes = SLAB_BYTES;
+	x->file.slab_bytes = x->opts.n_cast > 0 ? CAST_SLAB_BYTES : SLAB_BYTES;
 	x->file.buffered = true;
 	x->file.level = x->opts.compression_level;
 	x->file.threads = x->run->opts.io.threads;
@@ -511,7 +521,10 @@ write_anew(struct reshard_job *x, uint64_t id, const char *target, struct pawl_e
 {
 	PAWL_CLEAN(buf_clear) struct buf summary = {0};
 
+	const struct restore_rules rules = {x->opts.rename, x->opts.cast, x->opts.n_rename, x->opts.n_cast};
+
 	TRY(open_source(x, id, err));
+	TRY(reshard_rules_apply(&rules, x->from, err));
 	TRY(look_at_tree(x, err));
 	TRY(make_table(x, err));
 	TRY(open_target(x, target, err));

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * copy_run: copies a complete run, or some of its checkpoints, from any place to any other, on
- * request (pawl cp, pawl sync). Also tells what kind of data a place holds. Copies in the
- * background of a training are made by mirror.c.
+ * request (pawl cp, pawl sync). Copies in the background of a training are made by mirror.c.
  *
  *   look at the target -> run.json -> lease -> each missing checkpoint, newest first
  *   -> marks -> pointers (P12)
@@ -21,6 +20,7 @@
 #include "base/text.h"
 #include "catalog/catalog.h"
 #include "catalog/pins.h"
+#include "catalog/places.h"
 #include "copy/copy.h"
 #include "keep/pointers.h"
 #include "run/run.h"
@@ -70,67 +70,6 @@ static void
 items_clear(struct items *items)
 {
 	bump_clear(&items->memory);
-}
-
-/* -------------------------------------------------------------- kind of data */
-
-static int
-count_entry(void *arg, const struct store_entry *entry)
-{
-	size_t *n = arg;
-
-	/* files of a process that looked here, or was killed while it did */
-	*n += strcmp(entry->name, ".lease") != 0 && strncmp(entry->name, ".probe.", 7) != 0 &&
-	      strncmp(entry->name, ".doctor.", 8) != 0;
-	return 0;
-}
-
-static int
-has(struct store *store, const char *key, bool *ret, struct pawl_error *err)
-{
-	struct store_entry entry;
-	int rc = store_stat(store, key, &entry, err);
-
-	*ret = rc == 0;
-	return rc == PAWL_ENOTFOUND ? 0 : rc;
-}
-
-static int
-kind_of(const char *root, struct pawl_error *err)
-{
-	PAWL_CLEAN(store_close_clean) struct store *store = NULL;
-	bool run_file, manifest, checkpoints;
-	size_t n = 0;
-
-	if (!root)
-		return err_set(err, PAWL_EUSAGE, "kind: expected a root, found NULL");
-	int rc = store_open(root, false, true, &store, err);
-	if (rc == PAWL_ENOTFOUND)
-		return PAWL_KIND_NOTHING;
-	TRY(rc);
-	TRY(has(store, RUN_KEY, &run_file, err));
-	TRY(has(store, MANIFEST_NAME, &manifest, err));
-	TRY(has(store, CATALOG_FOLDER, &checkpoints, err));
-	/* A run.json next to a manifest and without checkpoints got there by mistake. */
-	if (run_file && (checkpoints || !manifest))
-		return PAWL_KIND_RUN;
-	if (manifest)
-		return PAWL_KIND_CHECKPOINT;
-	if (checkpoints)
-		return PAWL_KIND_RUN;
-	rc = store_list(store, "", count_entry, &n, err);
-	if (rc == PAWL_ENOTFOUND)
-		return PAWL_KIND_NOTHING;
-	TRY(rc);
-	return n ? PAWL_KIND_OTHER : PAWL_KIND_NOTHING;
-}
-
-int
-pawl_kind_of(const char *root, struct pawl_error *err)
-{
-	struct pawl_error own = {0};
-
-	return err_give(err, kind_of(root, &own), &own);
 }
 
 /* ------------------------------------------------------------------- report */
@@ -301,7 +240,7 @@ static int
 open_target(struct copy_run *t, const char *target, struct pawl **ret, struct pawl_error *err)
 {
 	struct pawl_open_opts opts = PAWL_OPEN_OPTS_INIT;
-	int kind = kind_of(target, err);
+	int kind = places_kind_of(target, err);
 
 	TRY(kind);
 	if (kind == PAWL_KIND_CHECKPOINT)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of copy_run.c: what is at a place, and a run that is brought to another one, again and again. */
+/* Tests of copy_run.c: a run that is brought to another one, again and again. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -73,22 +73,6 @@ count_at(const char *root)
 	pawl_list_free(list);
 	pawl_close(run, NULL);
 	return n;
-}
-
-static void
-test_what_lies_at_a_place(void **state)
-{
-	struct small_run *r = *state;
-
-	begin(r);
-	assert_int_equal(pawl_kind_of(r->opts.root, NULL), PAWL_KIND_RUN);
-	assert_int_equal(pawl_kind_of(beside(r, "source/checkpoints/checkpoint_000001"), NULL), PAWL_KIND_CHECKPOINT);
-	assert_int_equal(pawl_kind_of(beside(r, "none"), NULL), PAWL_KIND_NOTHING);
-	assert_int_equal(mkdir(beside(r, "empty"), 0700), 0);
-	assert_int_equal(pawl_kind_of(beside(r, "empty"), NULL), PAWL_KIND_NOTHING);
-	assert_int_equal(pawl_kind_of(r->root, NULL), PAWL_KIND_OTHER);
-	FAILS(PAWL_EUSAGE, "unknown kind of store", pawl_kind_of("gopher://x", err));
-	FAILS(PAWL_EUSAGE, "found NULL", pawl_kind_of(NULL, err));
 }
 
 static void
@@ -230,7 +214,6 @@ main(void)
 {
 #define CASE(fn) cmocka_unit_test_setup_teardown(fn, small_setup, small_teardown)
 	const struct CMUnitTest tests[] = {
-		CASE(test_what_lies_at_a_place),
 		CASE(test_a_run_is_brought_over_and_kept_up_to_date),
 		CASE(test_wrong_calls_are_refused),
 		CASE(test_a_cancelled_transfer_is_gone_on_with),

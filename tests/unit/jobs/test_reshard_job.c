@@ -24,7 +24,8 @@ struct fixture {
 	char root[256];   /* of the run */
 	char folder[256]; /* new checkpoints go here */
 	struct pawl *run;
-	const char *compression; /* of what is written */
+	const char *compression;   /* of what is written */
+	const char *rename, *cast; /* rules for what is written, or NULL */
 };
 
 static int
@@ -106,6 +107,10 @@ reshard(struct fixture *f, struct pawl *run, uint32_t world, bool drop, char pat
 	opts.world_size = world;
 	opts.drop_rank_values = drop;
 	opts.compression = f->compression;
+	opts.rename = &f->rename;
+	opts.n_rename = f->rename != NULL;
+	opts.cast = &f->cast;
+	opts.n_cast = f->cast != NULL;
 	snprintf(path, 300, "%s/for-%u", f->folder, world);
 	return pawl_reshard(run, 2, path, &opts, meter, err);
 }
@@ -126,9 +131,9 @@ open_single(const char *path, const struct pawl_rank *who)
 	return run;
 }
 
-/* Every rank of so many finds its own in it. */
+/* Every rank of so many finds its own in it; by the rules, if there are any. */
 static void
-check_restores(const char *path, int world, int saved_world)
+check_restores_by(const char *path, int world, int saved_world, const char *rename, const char *cast)
 {
 	struct pawl_error err = {0};
 
@@ -141,6 +146,10 @@ check_restores(const char *path, int world, int saved_world)
 
 		opts.rank_values = PAWL_RANK_VALUES_DROP;
 		opts.non_strict = saved_world != SAVED_WORLD;
+		opts.rename = &rename;
+		opts.n_rename = rename != NULL;
+		opts.cast = &cast;
+		opts.n_cast = cast != NULL;
 		rank_state_init(&s, rank, world);
 		assert_int_equal(rank_state_build(&s, rank, world, &live, &err), 0);
 		if (pawl_restore(run, &opts, live, &restored, &err) < 0)
@@ -153,6 +162,12 @@ check_restores(const char *path, int world, int saved_world)
 		rank_state_clear(&s);
 		pawl_close(run, NULL);
 	}
+}
+
+static void
+check_restores(const char *path, int world, int saved_world)
+{
+	check_restores_by(path, world, saved_world, NULL, NULL);
 }
 
 static void
@@ -225,6 +240,46 @@ test_R160_for_as_many_ranks_everything_stays(void **state)
 	check_verifies(path);
 	assert_int_equal(count_differences(f, path), 0);
 	check_restores(path, 2, SAVED_WORLD);
+}
+
+static void
+test_names_and_dtypes_change_for_any_number_of_ranks(void **state)
+{
+	static const uint32_t worlds[] = {1, 3, SAVED_WORLD};
+	struct fixture *f = *state;
+	struct pawl_error err = {0};
+	char path[300];
+
+	f->rename = "*=new/*";
+	f->cast = "*=fp64";
+	for (size_t i = 0; i < sizeof(worlds) / sizeof(worlds[0]); i++) {
+		struct pawl_meter meter = {0};
+
+		if (reshard(f, f->run, worlds[i], true, path, &meter, &err) < 0)
+			fail_msg("%s", err.message);
+		check_verifies(path);
+		check_restores_by(path, 2, (int)worlds[i], "new/*=*", "*=fp32");
+		assert_int_equal(meter.done_bytes, meter.total_bytes);
+		assert_true(meter.total_bytes > 8 << 20); /* twice the saved ones */
+	}
+}
+
+static void
+test_wrong_rules_leave_nothing(void **state)
+{
+	struct fixture *f = *state;
+	struct pawl_error err = {0};
+	char path[300];
+
+	f->rename = "*=one";
+	assert_int_equal(reshard(f, f->run, 1, true, path, NULL, &err), PAWL_EEXISTS);
+	f->rename = "none";
+	assert_int_equal(reshard(f, f->run, 1, true, path, NULL, &err), PAWL_EUSAGE);
+	f->rename = NULL;
+	f->cast = "*=int8";
+	assert_int_equal(reshard(f, f->run, 1, true, path, NULL, &err), PAWL_EUSAGE);
+	assert_non_null(strstr(err.message, "cast '*=int8': expected GLOB=DTYPE"));
+	assert_int_equal(count_entries(f->folder), 0);
 }
 
 static void
@@ -390,6 +445,8 @@ main(void)
 		cmocka_unit_test_setup_teardown(test_R151_R160_written_anew_for_any_number_of_ranks_it_is_the_same,
 	                                        setup, teardown),
 		cmocka_unit_test_setup_teardown(test_R160_for_as_many_ranks_everything_stays, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_names_and_dtypes_change_for_any_number_of_ranks, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_wrong_rules_leave_nothing, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_E11_new_packs_are_compressed_on_request, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_R160_values_per_rank_are_not_lost_unasked, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_packs_of_all_ranks_are_of_like_size, setup, teardown),

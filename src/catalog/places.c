@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * places: see places.h. A folder with run.json is a run, one with manifest.json a checkpoint. Each
+ * folder costs one listing, on any store. A folder of which only the kind matters is not read
+ * beyond LOOK_ENTRIES names; then the names that matter are asked for.
+ */
+#include "catalog/places.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "base/vec.h"
+#include "run/run_file.h"
+#include "state/manifest.h"
+#include "store/store.h"
+
+#define MAX_DEPTH 32u
+#define MAX_PLACES ((size_t)1 << 20)
+#define LOOK_ENTRIES 1000u
+
+static int
+count_entry(void *arg, const struct store_entry *entry)
+{
+	size_t *n = arg;
+
+	/* files of a process that looked here, or was killed while it did */
+	*n += strcmp(entry->name, ".lease") != 0 && strncmp(entry->name, ".probe.", 7) != 0 &&
+	      strncmp(entry->name, ".doctor.", 8) != 0;
+	return 0;
+}
+
+static int
+has(struct store *store, const char *folder, const char *name, bool *ret, struct pawl_error *err)
+{
+	PAWL_FREE char *key = mem_printf("%s%s%s", folder, folder[0] ? "/" : "", name);
+	struct store_entry entry;
+
+	if (!key)
+		return err_nomem(err, "places");
+	int rc = store_stat(store, key, &entry, err);
+	*ret = rc == 0;
+	return rc == PAWL_ENOTFOUND ? 0 : rc;
+}
+
+/* A run.json next to a manifest and without checkpoints got there by mistake. */
+static int
+kind_by(bool run_file, bool manifest, bool checkpoints)
+{
+	if (run_file && (checkpoints || !manifest))
+		return PAWL_KIND_RUN;
+	return manifest ? PAWL_KIND_CHECKPOINT : PAWL_KIND_OTHER;
+}
+
+/* The kind by single questions, without a listing. */
+static int
+ask_kind(struct store *store, const char *folder, bool *ret_checkpoints, struct pawl_error *err)
+{
+	bool run_file, manifest;
+
+	TRY(has(store, folder, RUN_KEY, &run_file, err));
+	TRY(has(store, folder, MANIFEST_NAME, &manifest, err));
+	TRY(has(store, folder, CATALOG_FOLDER, ret_checkpoints, err));
+	return kind_by(run_file, manifest, *ret_checkpoints);
+}
+
+struct contents {
+	bool files, folders;
+};
+
+static int
+see_content(void *arg, const struct store_entry *entry)
+{
+	struct contents *c = arg;
+
+	c->files |= !entry->is_folder && entry->name[0] != '.';
+	c->folders |= entry->is_folder && entry->name[0] != '.';
+	return 0;
+}
+
+/* What has `checkpoints`, but neither run.json nor manifest.json: a run that lost its run.json has
+ * folders there, Composer's saver only files. */
+static int
+kind_by_checkpoints(struct store *store, struct pawl_error *err)
+{
+	struct contents c = {0};
+	int rc = store_list(store, CATALOG_FOLDER, see_content, &c, err);
+
+	if (rc < 0 && rc != PAWL_ENOTFOUND)
+		return rc;
+	return c.files && !c.folders ? PAWL_KIND_OTHER : PAWL_KIND_RUN;
+}
+
+int
+places_kind_of(const char *root, struct pawl_error *err)
+{
+	PAWL_CLEAN(store_close_clean) struct store *store = NULL;
+	bool checkpoints;
+	size_t n = 0;
+
+	if (!root)
+		return err_set(err, PAWL_EUSAGE, "kind: expected a root, found NULL");
+	int rc = store_open(root, false, true, &store, err);
+	if (rc == PAWL_ENOTFOUND)
+		return PAWL_KIND_NOTHING;
+	TRY(rc);
+	int kind = ask_kind(store, "", &checkpoints, err);
+	if (kind != PAWL_KIND_OTHER)
+		return kind;
+	if (checkpoints)
+		return kind_by_checkpoints(store, err);
+	rc = store_list(store, "", count_entry, &n, err);
+	if (rc == PAWL_ENOTFOUND)
+		return PAWL_KIND_NOTHING;
+	TRY(rc);
+	return n ? PAWL_KIND_OTHER : PAWL_KIND_NOTHING;
+}
+
+int
+pawl_kind_of(const char *root, struct pawl_error *err)
+{
+	struct pawl_error own = {0};
+
+	return err_give(err, places_kind_of(root, &own), &own);
+}
+
+/* ---- below a folder ---- */
+
+struct pawl_places {
+	struct bump memory;
+	VEC(struct pawl_place) rows;
+};
+
+struct scan {
+	struct pawl_places *places;
+	struct store *store;
+	bool recursive;
+};
+
+struct child {
+	const char *name;
+	bool is_folder, is_link;
+	uint64_t bytes;
+	int64_t mtime_ns;
+};
+
+struct listing {
+	struct bump memory;
+	VEC(struct child) children;
+	size_t n, most; /* names seen; the listing ends after `most` */
+	bool run_file, manifest, checkpoints, full;
+};
+
+static void
+listing_clear(struct listing *l)
+{
+	vec_free(&l->children);
+	bump_clear(&l->memory);
+}
+
+static int
+see_entry(void *arg, const struct store_entry *entry)
+{
+	struct listing *l = arg;
+
+	l->run_file |= strcmp(entry->name, RUN_KEY) == 0;
+	l->manifest |= strcmp(entry->name, MANIFEST_NAME) == 0;
+	l->checkpoints |= strcmp(entry->name, CATALOG_FOLDER) == 0;
+	l->full = ++l->n > l->most;
+	if (l->full)
+		return PAWL_ELIMIT;
+	if (entry->name[0] == '.' || !text_is_component(entry->name))
+		return 0;
+	struct child *c = vec_add(&l->children);
+	if (!c)
+		return PAWL_ENOMEM;
+	*c = (struct child){.name = bump_strndup(&l->memory, entry->name, strlen(entry->name)),
+	                    .is_folder = entry->is_folder,
+	                    .is_link = entry->is_link,
+	                    .bytes = entry->nbytes,
+	                    .mtime_ns = entry->mtime_ns};
+	return c->name ? 0 : PAWL_ENOMEM;
+}
+
+static int
+add_place(struct scan *s, const struct pawl_place *place, const char *path, struct pawl_error *err)
+{
+	struct pawl_places *p = s->places;
+
+	if (p->rows.n == MAX_PLACES)
+		return err_set(err, PAWL_ELIMIT, "%s: more than %zu files and runs; list a folder in it",
+		               s->store->root, MAX_PLACES);
+	struct pawl_place *row = vec_add(&p->rows);
+	if (!row)
+		return err_nomem(err, "places");
+	*row = *place;
+	row->path = bump_strndup(&p->memory, path, strlen(path));
+	if (place->problem)
+		row->problem = bump_strndup(&p->memory, place->problem, strlen(place->problem));
+	return row->path ? 0 : err_nomem(err, "places");
+}
+
+/* A folder below the root that cannot be listed becomes a row; one that is gone does not. */
+static int
+add_problem(struct scan *s, const char *folder, int rc, const struct pawl_error *why, struct pawl_error *err)
+{
+	if (rc == PAWL_ENOTFOUND && folder[0])
+		return 0;
+	if (rc != PAWL_EAUTH || !folder[0])
+		return err_give(err, rc, why);
+	return add_place(s, &(struct pawl_place){.kind = PAWL_KIND_OTHER, .problem = why->message}, folder, err);
+}
+
+/* inside: files in the folder are listed, too; otherwise only its kind is determined. */
+static int
+scan_folder(struct scan *s, const char *folder, unsigned depth, bool inside, struct pawl_error *err)
+{
+	PAWL_CLEAN(listing_clear) struct listing l = {.most = inside ? MAX_PLACES : LOOK_ENTRIES};
+	struct pawl_error why = {0};
+	int rc = store_list(s->store, folder, see_entry, &l, &why);
+
+	if (l.full && inside)
+		return err_set(err, PAWL_ELIMIT, "%s/%s has more than %zu entries", s->store->root, folder, MAX_PLACES);
+	if (rc == PAWL_ENOMEM)
+		return err_nomem(err, "places");
+	if (l.full)
+		rc = 0;
+	if (rc < 0)
+		return add_problem(s, folder, rc, &why, err);
+	int kind = l.full ? ask_kind(s->store, folder, &l.checkpoints, err)
+	                  : kind_by(l.run_file, l.manifest, l.checkpoints);
+	TRY(kind);
+	if (kind != PAWL_KIND_OTHER)
+		return add_place(s, &(struct pawl_place){.kind = kind}, folder, err);
+	for (size_t i = 0; inside && i < l.children.n; i++) {
+		const struct child *c = &l.children.items[i];
+		PAWL_FREE char *path = mem_printf("%s%s%s", folder, folder[0] ? "/" : "", c->name);
+		bool deeper = s->recursive || (depth == 0 && strcmp(c->name, CATALOG_FOLDER) == 0);
+
+		if (!path)
+			return err_nomem(err, "places");
+		if (c->is_folder && depth < MAX_DEPTH)
+			TRY(scan_folder(s, path, depth + 1, deeper, err));
+		else if (!c->is_folder)
+			TRY(add_place(s,
+			              &(struct pawl_place){.kind = PAWL_KIND_OTHER,
+			                                   .is_link = c->is_link,
+			                                   .bytes = c->bytes,
+			                                   .unix_seconds = 1e-9 * (double)c->mtime_ns},
+			              path, err));
+	}
+	return 0;
+}
+
+static int
+compare_places(const void *a, const void *b)
+{
+	return text_compare_path(((const struct pawl_place *)a)->path, ((const struct pawl_place *)b)->path);
+}
+
+static int
+places_open(struct pawl_places *places, const char *root, int recursive, struct pawl_error *err)
+{
+	PAWL_CLEAN(store_close_clean) struct store *store = NULL;
+
+	if (!root)
+		return err_set(err, PAWL_EUSAGE, "places: expected a folder, found NULL");
+	TRY(store_open(root, false, true, &store, err));
+	struct scan s = {.places = places, .store = store, .recursive = recursive != 0};
+
+	TRY(scan_folder(&s, "", 0, true, err));
+	if (places->rows.n > 0)
+		qsort(places->rows.items, places->rows.n, sizeof(*places->rows.items), compare_places);
+	return 0;
+}
+
+int
+pawl_places_open(const char *root, int recursive, struct pawl_places **ret, struct pawl_error *err)
+{
+	struct pawl_places *places = mem_zalloc(1, sizeof(*places));
+	struct pawl_error own = {0};
+
+	if (!places)
+		return err_nomem(err, "places");
+	int rc = places_open(places, root, recursive, &own);
+	if (rc < 0)
+		pawl_places_free(places);
+	else
+		*ret = places;
+	return err_give(err, rc, &own);
+}
+
+size_t
+pawl_places_count(const struct pawl_places *places)
+{
+	return places->rows.n;
+}
+
+const struct pawl_place *
+pawl_places_get(const struct pawl_places *places, size_t i)
+{
+	return i < places->rows.n ? &places->rows.items[i] : NULL;
+}
+
+void
+pawl_places_free(struct pawl_places *places)
+{
+	if (!places)
+		return;
+	vec_free(&places->rows);
+	bump_clear(&places->memory);
+	mem_free(places);
+}

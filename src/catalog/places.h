@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* places: what a path or URL holds, and what is below it. */
+#ifndef PAWL_PLACES_H
+#define PAWL_PLACES_H
+
+#include "pawl.h"
+
+/* As pawl_kind_of. */
+int places_kind_of(const char *root, struct pawl_error *err);
+
+#endif

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs, single checkpoints, Composer's folders and searches as arguments of ls, show, verify and du, in a folder and in a
+bucket; and addresses that are almost right."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import pathlib
+from collections.abc import Iterator
+
+import pytest
+import torch
+from object_env import keys_for
+from s3_fake import Answer, Fake, Object, error
+
+from cli import PACK, PAWL, checkpoint, flip, make, run, run_json
+
+BUCKET = "s3://bucket/all"
+
+
+class Place:
+    """A folder, or a prefix in a bucket."""
+
+    def __init__(self, root: pathlib.Path, fake: Fake | None) -> None:
+        self.fake = fake
+        self.local = root
+        self.name = BUCKET if fake else str(root)
+
+    def at(self, name: str) -> str:
+        return f"{self.name}/{name}"
+
+    def put(self, name: str, body: bytes, when: float) -> None:
+        if self.fake:
+            self.fake.objects[f"all/{name}"] = Object(body, f'"{name}"', {}, when)
+            return
+        path = self.local / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(body)
+        os.utime(path, (when, when))
+
+
+@pytest.fixture(name="fake")
+def fake_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
+    with contextlib.closing(Fake()) as fake:
+        for name, value in keys_for(fake.endpoint).items():
+            monkeypatch.setenv(name, value)
+        yield fake
+
+
+@pytest.fixture(name="place", params=["folder", "bucket"])
+def place_of(request: pytest.FixtureRequest, tmp_path: pathlib.Path, fake: Fake) -> Place:
+    return Place(tmp_path / "all", fake if request.param == "bucket" else None)
+
+
+@pytest.fixture(name="demo")
+def demo_run(tmp_path: pathlib.Path) -> pathlib.Path:
+    return make("run", tmp_path / "demo", 3)
+
+
+def composer_files(place: Place, folder: str) -> list[str]:
+    """Its files, the last of which was written first."""
+    names = [f"ep{batch // 10}-ba{batch}-rank0.pt" for batch in (2, 9, 10)]
+    for age, name in enumerate(names):
+        body = io.BytesIO()
+        torch.save({"w": torch.ones(3)}, body)
+        place.put(f"{folder}/{name}", body.getvalue(), 1_000_000 - 10 * age)
+    return names
+
+
+def test_ls_and_verify_of_a_folder_understand_runs_and_single_checkpoints(place: Place, demo: pathlib.Path) -> None:
+    run("cp", demo, place.at("run10"))
+    run("cp", demo, place.at("run2"))
+    run("cp", f"{demo}@id:2", place.at("kept"))
+    run("cp", f"{demo}@id:1", place.at("deep/one"))
+    assert run("ls", "--names", place.name).stdout.split() == ["kept", "run2", "run10"]
+    rows = run_json("ls", "-r", place.name)["runs"]
+    assert [(pathlib.Path(row["run"]).name, row["checkpoints"], row["latest"]["step"]) for row in rows] == [
+        ("one", 1, 100),
+        ("kept", 1, 200),
+        ("run2", 3, 300),
+        ("run10", 3, 300),
+    ]
+    assert all(row["bytes"] > 0 for row in rows)
+    assert [row["run"] for row in run_json("du", place.name)["runs"]] == [row["run"] for row in rows]
+    found = run_json("verify", place.name)["places"]
+    assert [(pathlib.Path(one["root"]).name, len(one["checkpoints"])) for one in found] == [
+        ("one", 1),
+        ("kept", 1),
+        ("run2", 3),
+        ("run10", 3),
+    ]
+    assert "s3://bucket/all/none: no run and no checkpoint here" in run("ls", BUCKET + "/none", status=3).stderr
+
+
+def test_ls_of_one_checkpoint_shows_it_alone(place: Place, demo: pathlib.Path) -> None:
+    run("cp", demo, place.at("run"))
+    for name in ("run@200", "run@id:2", "run/checkpoints/checkpoint_000002"):
+        assert run("ls", "--names", place.at(name)).stdout.split() == ["checkpoint_000002"]
+    assert run("ls", "--names", place.at("run@latest")).stdout.split() == ["checkpoint_000003"]
+    assert run("ls", "--names", place.at("run@best"), "--by", "loss").stdout.split() == ["checkpoint_000001"]
+    assert "there are 100, 200, 300" in run("ls", place.at("run@400"), status=3).stderr
+
+
+@pytest.mark.parametrize("folder", ["saved", "run/checkpoints"])
+def test_composers_files_are_listed_shown_and_verified(place: Place, folder: str) -> None:
+    names = composer_files(place, folder)
+    above = place.at(folder.split("/")[0])
+    parts = "checkpoints/" if "/" in folder else ""
+    assert run("ls", "--names", above).stdout.split() == [parts + name for name in names]
+    files = run_json("ls", place.at(folder))["files"]
+    assert [(f["name"], f["epoch"], f["batch"]) for f in files] == [
+        (name, int(name[2]), batch) for name, batch in zip(names, (2, 9, 10), strict=True)
+    ]
+    assert all(f["bytes"] > 0 and abs(f["unix_seconds"] - 1_000_000) <= 20 for f in files)
+    assert run("ls", "--names", "-r", place.name).stdout.split() == [f"{folder}/{name}" for name in names]
+    for target in (above, place.at(folder)):
+        assert run("show", target).stdout.startswith(names[0])  # written last
+    found = run_json("verify", above)["places"]
+    assert [pathlib.Path(one["root"]).name for one in found] == names
+
+
+def test_a_search_is_listed_shown_and_verified(place: Place, tmp_path: pathlib.Path) -> None:
+    sweep = {"name": "s", "local_dir": str(tmp_path), "run": ["pawl", "report", "loss={lr}"], "mode": "min"}
+    sweep |= {"metric": "loss", "space": {"lr": {"$grid": [0.1, 0.2]}}}
+    (tmp_path / "sweep.json").write_text(json.dumps(sweep))
+    run("tune", tmp_path / "sweep.json", PATH=f"{pathlib.Path(PAWL).parent}:{os.environ['PATH']}")
+    for path in (tmp_path / "s").rglob("*"):
+        if path.is_file():
+            place.put(f"s/{path.relative_to(tmp_path / 's')}", path.read_bytes(), 1_000_000)
+    trials = run("tune", "ls", tmp_path / "s").stdout
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    for command in ("ls", "show"):
+        assert run(command, place.at("s"), TMPDIR=str(scratch)).stdout == trials
+        shown = run_json(command, place.at("s"))
+        assert shown["folder"].endswith("/all/s") and len(shown["trials"]) == 2
+    assert "no trial has a checkpoint with checksums" in run("verify", place.at("s"), TMPDIR=str(scratch)).stderr
+    assert list(scratch.iterdir()) == []
+
+
+def test_a_folder_that_may_not_be_listed_is_a_row_and_a_failure(fake: Fake, demo: pathlib.Path) -> None:
+    run("cp", demo, f"{BUCKET}/run")
+    run("cp", demo, f"{BUCKET}/locked")
+
+    def deny(method: str, target: str) -> Answer | None:
+        return error(403, "AccessDenied") if "prefix=all%2Flocked" in target else None
+
+    fake.always = deny
+    rows = run_json("ls", BUCKET, status=1)["runs"]
+    assert [("problem" in row, row["checkpoints"]) for row in rows] == [(True, 0), (False, 3)]
+    assert "AccessDenied" in rows[0]["problem"]
+    table = run("ls", BUCKET, status=1).stdout
+    assert "problem" in table.splitlines()[0] and "AccessDenied" in table.splitlines()[1]
+    run("verify", BUCKET, status=1)
+    fake.always = lambda method, target: error(403, "AccessDenied")
+    assert "AccessDenied" in run("ls", BUCKET, status=1).stderr
+
+
+def test_a_run_without_run_json_is_still_verified_as_a_run(demo: pathlib.Path) -> None:
+    (demo / "run.json").unlink()
+    assert run("ls", "--names", demo).stdout.split() == [f"checkpoint_00000{i}" for i in (1, 2, 3)]
+    assert len(run_json("verify", demo)["checkpoints"]) == 3
+    flip(checkpoint(demo, 1) / PACK, 4100)
+    assert "corrupt" in run("verify", demo, status=4).stdout
+
+
+@pytest.mark.parametrize(
+    ("wrong", "status", "answer"),
+    [
+        ("demoo", 3, "demoo: no such file or folder; did you mean demo?"),
+        ("demoo/checkpoints", 3, "demoo/checkpoints: no such file or folder; did you mean demo/checkpoints?"),
+        ("demoo/x", 3, "demoo/x: no such file or folder; did you mean demo?"),
+        ("demoo@100", 3, "demoo: no such folder; did you mean demo?"),
+        ("demo:100", 3, "demo:100: no such file or folder; did you mean demo@100?"),
+        ("demo/400", 3, "demo/400: no such file or folder; did you mean demo@400?"),
+        ("host:/runs/x", 3, "a folder of another machine is ssh://USER@HOST/PATH"),
+        ("@100", 3, "@100: the current folder is not a run; write RUN@100, or set PAWL_RUN"),
+        ("@latest/x", 2, "@latest/x: '@' comes after the run: RUN@SELECTOR"),
+        ("s3:bucket/run", 2, "s3:bucket/run: a URL has two slashes: s3://bucket/run"),
+        ("file:/x", 2, "file:/x: a URL has two slashes: file:///x"),
+        ("demo/checkpoints", 3, "demo/checkpoints: a part of the run"),
+        (".", 3, "no run and no checkpoint here (expected run.json, manifest.json or .metadata); below it: demo"),
+    ],
+)
+def test_an_address_that_is_almost_right_gets_the_right_one(
+    demo: pathlib.Path, monkeypatch: pytest.MonkeyPatch, wrong: str, status: int, answer: str
+) -> None:
+    monkeypatch.chdir(demo.parent)
+    assert answer in run("show", wrong, status=status).stderr
+    assert [path.name for path in demo.parent.iterdir()] == ["demo"]
+
+
+def test_an_at_sign_alone_means_the_current_folder_or_the_default_run(
+    demo: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("show", "@100", PAWL_RUN=str(demo)).stdout.startswith("checkpoint_000001")
+    monkeypatch.chdir(demo)
+    assert run("show", "@100").stdout.startswith("checkpoint_000001")
+
+
+def test_ls_of_a_run_in_a_bucket_lists_its_checkpoints_once(fake: Fake, demo: pathlib.Path) -> None:
+    run("cp", demo, f"{BUCKET}/run")
+    before = len(fake.requests)
+    run("ls", f"{BUCKET}/run")
+    asked = fake.requests[before:]
+    assert len([line for line in asked if "checkpoints%2F" in line and "max-keys=1&" not in line]) == 1
+    assert not [line for line in asked if "experiment.json" in line]
