@@ -161,6 +161,16 @@ def test_the_example_of_the_page_on_training_keeps_the_two_best_and_the_newest(t
     assert listed(tmp_path / "runs/demo", "id") == [2, 5, 10]
 
 
+def test_the_second_example_of_the_page_on_training_sees_why_it_failed(tmp_path: pathlib.Path) -> None:
+    first, second = examples((ROOT / "docs/reference/train.md").read_text(), "python")
+    fails = TRAIN_STAND_INS + first.partition("result = ")[0].replace('"s3://bucket/runs"', '"runs"')
+    fails = fails.replace("max_failures=", "max_failures=0 * ").replace(
+        "return accuracies.pop(0)", "raise KeyError('no such file')"
+    )
+    caught = f"try:\n{textwrap.indent(second, '    ')}except train.TrainingFailedError:\n    pass\n"
+    assert "no such file" in train_script(tmp_path, fails + caught)
+
+
 def test_terminal_examples(trained: pathlib.Path) -> None:
     lines = [shlex.split(line, comments=True) for line in blocks("At a terminal", "sh")[0].splitlines()]
     assert [line[:1] for line in lines] == [["pawl"]] * 8
@@ -243,6 +253,21 @@ def test_example_of_the_page_on_c_resumes(tmp_path: pathlib.Path) -> None:
     assert [row["step"] for row in json.loads(done.stdout)["checkpoints"]] == [200, 300, 400]
 
 
+def test_the_pieces_in_c_of_the_page_on_many_ranks_run_in_one_process(tmp_path: pathlib.Path) -> None:
+    pieces = examples((ROOT / "docs/reference/c.md").read_text(), "c")[1]
+    (who,) = examples((ROOT / "docs/explanation/multi-rank.md").read_text(), "c")
+    main = (
+        "int main(void)\n{\n\tstruct pawl_error err = {0};\n\tdouble cells[5 * 4] = {0};\n\tstruct pawl *run = NULL;\n"
+        "\tstruct pawl_state *state = NULL;\n\tstruct pawl_save_opts save = PAWL_SAVE_OPTS_INIT;\n"
+        "\tint rc = open_run(0, 1, &run, &err) < 0 || pawl_state_new(&state, &err) < 0 ||\n"
+        "\t\tdescribe(state, cells, 3, 2, 3, 2, 0, 0, &err) < 0 || pawl_save(run, &save, state, NULL, &err) < 0 ||\n"
+        f"\t\tpawl_wait(run, -1, &err) < 0;\n\tpawl_state_free(state);\n\tpawl_close(run, NULL);\n\t{{\n{who}\t}}\n\treturn rc;\n}}\n"
+    )
+    seen = compile_and_run(f"#include <pawl.h>\n#include <stdio.h>\n{pieces}{main}", tmp_path)
+    assert seen.startswith("rank 0 of 1, started by ")
+    assert listed(tmp_path / "runs/heat", "id") == [1]
+
+
 PAGE_STAND_INS = """
 import warnings
 import torch, pawl
@@ -305,16 +330,6 @@ def test_the_program_of_the_page_on_resuming_leaves_at_a_signal_and_continues(tm
         done = subprocess.run([sys.executable, program], cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == status, done.stderr
         assert listed(tmp_path / "runs/resume", "step")[-1] == step
-
-
-def test_the_program_of_the_page_on_jax_continues(tmp_path: pathlib.Path) -> None:
-    (example,) = examples((ROOT / "docs/tutorials/jax.md").read_text(), "python")
-    here = f"import os\nos.chdir({str(tmp_path)!r})\n"
-    assert example.count("100):") == 1
-    run_program(here + example.replace("100):", "40):"))
-    continued = run_program(here + example)
-    assert listed(tmp_path / "runs/jax", "step") == [97, 98, 99]
-    assert run_program(here + example) == continued == run_program(f"{here}os.mkdir('new')\nos.chdir('new')\n{example}")
 
 
 def test_links_between_the_documents_lead_somewhere() -> None:
