@@ -32,7 +32,7 @@
 #define SAVES 3 /* in a case; after it there are two more, of the job started again */
 #define STEPS (SAVES + 3)
 #define TIMEOUT_MS 400
-#define GAP 4           /* every GAP-th point makes a complete pass: about 1,200 cases */
+#define GAP 4 /* every GAP-th point makes a complete pass: about 1,200 cases */
 #define AT_ONCE 12
 #define ROWS 840u /* divided by any number of ranks */
 #define COLS 4u
