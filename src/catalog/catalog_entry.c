@@ -77,6 +77,14 @@ is_about_one(int code)
 	}
 }
 
+static bool
+is_folder(struct store *store, const char *key)
+{
+	struct store_entry entry;
+
+	return store_stat(store, key, &entry, NULL) == 0 && entry.is_folder;
+}
+
 static int
 read_manifest(const struct catalog *c, struct store *store, const char *name, bool summary, struct buf *scratch,
               struct manifest **ret, struct pawl_error *err)
@@ -88,7 +96,11 @@ read_manifest(const struct catalog *c, struct store *store, const char *name, bo
 	if (c->foreign)
 		return foreign_manifest(c->foreign, c->store, buf_str(&key), ret, err);
 	scratch->len = 0;
-	TRY(store_get(store, buf_str(&key), MANIFEST_MAX_BYTES, scratch, err));
+	int rc = store_get(store, buf_str(&key), MANIFEST_MAX_BYTES, scratch, err);
+
+	if (rc == PAWL_ENOTFOUND && is_folder(store, buf_str(&key)))
+		return err_set(err, PAWL_ECORRUPT, "%s: " MANIFEST_NAME " is a folder, expected a file", name);
+	TRY(rc);
 	if (manifest_is_withdrawn(scratch->ptr, scratch->len))
 		return err_set(err, PAWL_ENOTFOUND, "%s: the save was aborted", name);
 	return manifest_decode(name, scratch->ptr, scratch->len, summary, ret, err);

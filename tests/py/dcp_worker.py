@@ -30,7 +30,7 @@ from waiting import HANG_SECONDS
 import pawl
 import pawl.torch
 
-OPTIONS: dict[str, Any] = {"timeouts": pawl.Timeouts(commit=60)}
+OPTIONS: dict[str, Any] = {"timeouts": pawl.Timeouts(commit=HANG_SECONDS)}
 
 
 def whole(name: str, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> torch.Tensor:

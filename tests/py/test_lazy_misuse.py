@@ -9,8 +9,11 @@ exactly that copy. How the threads of a program and those of the library meet is
 from __future__ import annotations
 
 import contextlib
+import os
 import pathlib
 import random
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -23,6 +26,7 @@ from torch import nn
 from waiting import HANG_SECONDS
 
 import pawl
+from cli import BUILD
 
 pytestmark = pytest.mark.long
 
@@ -213,6 +217,31 @@ def test_no_lazy_save_commits_a_mixture(tmp_path: pathlib.Path, group: int) -> N
         names += errors
     assert n_committed > 0
     assert all("tensor '" in name and "nothing was saved" in name for name in names), names
+
+
+BLIND = """
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("pawl._pawl", sys.argv[1])
+sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+import test_lazy_misuse as test
+for seed in range(test.PROGRAMS):
+    wrong, _, _ = test.run(test.Program(seed), "mem:")
+    if wrong:
+        print(f"program {seed}: {wrong}")
+        break
+"""
+
+
+def test_negative_control_without_the_comparison_the_oracle_finds_a_mixture() -> None:
+    """The same programs with an extension that compares nothing after the copy, up to the first mixture. About a
+    quarter of the programs commit one."""
+    [blind] = (BUILD / "tests").glob("_blind*.so")
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", BLIND, str(blind)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("program "), "no mixture was committed"
 
 
 def test_the_oracle_finds_a_state_that_changed_after_the_call(tmp_path: pathlib.Path) -> None:

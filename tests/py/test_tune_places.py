@@ -70,6 +70,82 @@ def test_R111_R128_a_lost_experiment_is_found_where_it_was_synced_to(tmp_path: p
         run(descend, tmp_path / "new", name="third", config=space, sync_config=sync, resume="REMOTE")
 
 
+@pytest.mark.parametrize("way", ["auto", "command"])
+def test_R111_P15_a_fetch_that_was_cut_off_is_no_experiment(tmp_path: pathlib.Path, fake: Fake, way: str) -> None:
+    """The next start fetches what is missing; without it nothing is begun over what was there."""
+    there = tmp_path / "there"
+    sync = tune.SyncConfig(upload_dir="s3://my-checkpoints-bucket/searches" if way == "auto" else there)
+    space = {"x": tune.grid_search([1, 2]), "steps": 3}
+    before = run(descend, tmp_path / "here", config=space, sync_config=sync)
+    fetch, cut = sync, tmp_path / "cut"
+    if way == "auto":
+        fake.always = lambda method, target: (
+            s3_fake.error(403, "AccessDenied") if method == "GET" and target.endswith("/result.json") else None
+        )
+    else:
+        cut.touch()
+        program = "import os, shutil, sys; a, b, cut = sys.argv[1:]; os.makedirs(b, exist_ok=True)"
+        program += "; shutil.copy(a + '/experiment.json', b) if os.path.exists(cut) else None"
+        program += "; os.path.exists(cut) and sys.exit(1); shutil.copytree(a, b, dirs_exist_ok=True)"
+        words = f'{sys.executable} -c "{program}" {{source}} {{target}} {cut}'
+        fetch = tune.SyncConfig(upload_dir=there, syncer=words)
+    new = tmp_path / "new" / "exp"
+    with pytest.raises(pawl.PawlError):
+        run(descend, tmp_path / "new", config=space, sync_config=fetch, resume="AUTO")
+    assert not new.exists() and not places.is_experiment(str(new))
+    fake.always = lambda method, target: None
+    cut.unlink(missing_ok=True)
+    found = run(descend, tmp_path / "new", config=space, sync_config=fetch, resume="AUTO")
+    assert [one.attempts for one in found.trials] == [1, 1]  # not run again
+    assert checkpoints(new) == checkpoints(tmp_path / "here" / "exp")
+    assert [one.trial_id for one in found.trials] == [one.trial_id for one in before.trials]
+    assert not list((tmp_path / "new").glob(".*"))
+
+
+def test_R107_the_journal_at_the_place_names_only_checkpoints_that_are_there(
+    tmp_path: pathlib.Path, fake: Fake
+) -> None:
+    """While the first checkpoint is sent the search writes its second one."""
+    exp = tmp_path / "exp"
+    (exp / "t" / "checkpoint_000001").mkdir(parents=True)
+    (exp / "t" / "checkpoint_000001" / "state").write_text("1")
+    (exp / "experiment.json").write_text("{}")
+    (exp / "journal").write_text("checkpoint_000001\n")
+
+    def write_another(method: str, target: str) -> None:
+        if method == "PUT" and "/checkpoint_000001/" in target and not (exp / "t" / "checkpoint_000002").exists():
+            (exp / "t" / "checkpoint_000002").mkdir()
+            (exp / "t" / "checkpoint_000002" / "state").write_text("2")
+            (exp / "journal").write_text("checkpoint_000001\ncheckpoint_000002\n")
+
+    fake.always = write_another
+    with contextlib.closing(pawl.Syncer(exp, tune.SyncConfig(upload_dir="s3://my-checkpoints-bucket"))) as syncer:
+        for expected in (["checkpoint_000001"], ["checkpoint_000001", "checkpoint_000002"]):
+            syncer.up()
+            state = fake.state()
+            assert state["exp/journal"].decode().split() == expected
+            assert all(f"exp/t/{name}/state" in state for name in expected)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["exp"]  # no view is left
+
+
+def test_P10_two_searches_of_one_name_are_not_mixed(tmp_path: pathlib.Path) -> None:
+    sync = tune.SyncConfig(upload_dir=tmp_path / "there")
+    for place in ("one", "two"):
+        run(descend, tmp_path / place, config={"x": 1, "steps": 2})
+    for where in ("up", "down"):
+        with contextlib.closing(pawl.Syncer(tmp_path / "one" / "exp", sync)) as syncer:
+            syncer.up()
+        with contextlib.closing(pawl.Syncer(tmp_path / "two" / "exp", sync)) as syncer:
+            before = (tmp_path / "there" / "exp" / "journal").read_bytes(), _journal(tmp_path / "two" / "exp")
+            with pytest.raises(pawl.ExistsError, match=r"experiment\.json is of another search"):
+                getattr(syncer, where)()
+            assert before == ((tmp_path / "there" / "exp" / "journal").read_bytes(), _journal(tmp_path / "two" / "exp"))
+
+
+def _journal(folder: pathlib.Path) -> bytes:
+    return (folder / "journal").read_bytes()
+
+
 def test_R107_R134_a_checkpoint_is_brought_away_while_its_trial_still_runs(tmp_path: pathlib.Path) -> None:
     def waits(config: dict[str, Any]) -> None:
         with tune.checkpoint_dir(step=1) as folder:

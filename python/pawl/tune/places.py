@@ -35,18 +35,40 @@ def _syncs(sync: SyncConfig) -> bool:
 
 
 def _fetch(folder: str, sync: SyncConfig, must: bool) -> None:
-    """Brings the experiment here from where it was synced to, if it is there."""
-    syncer = Syncer(folder, sync)
+    """Brings the experiment here from where it was synced to, if it is there. One that is here gets what it lacks."""
+    place = _place_of(folder, sync)
+    fetched = folder if is_experiment(folder) else _partial(folder)
+    syncer = Syncer(fetched, sync, remote=place)
     try:
         syncer.down()
+        if must and not is_experiment(fetched):
+            raise NotFoundError(f"{place} has no experiment")
     except PawlError as error:
         own = sync.syncer == "auto"
-        if must or (own and not isinstance(error, NotFoundError)):
+        if must or is_experiment(fetched) or (own and not isinstance(error, NotFoundError)):
             raise
         if not own:  # a command cannot say that there is nothing yet
-            _log.warning("%s: nothing was fetched from %s: %s", folder, syncer.remote, error)
+            _log.warning("%s: nothing was fetched from %s: %s", folder, place, error)
     finally:
         syncer.close()
+    if is_experiment(fetched):
+        _take_over(fetched, folder)
+    else:
+        shutil.rmtree(fetched, ignore_errors=True)
+
+
+def _partial(folder: str) -> str:
+    """Where an experiment is fetched to: one that was cut off is no experiment yet."""
+    above, name = os.path.split(folder)
+    return os.path.join(above, f".{name}.fetched")
+
+
+def _take_over(fetched: str, folder: str) -> None:
+    if fetched == folder:
+        return
+    if os.path.isdir(folder) and os.listdir(folder):
+        raise ExistsError(f"{folder} is in the way of the experiment that was fetched, and is not an experiment")
+    os.rename(fetched, folder)
 
 
 def is_elsewhere(place: str) -> bool:
@@ -90,9 +112,8 @@ def to_continue(place: str, local_dir: str) -> tuple[str, SyncConfig]:
     if not is_experiment(folder):
         if os.path.isdir(folder) and os.listdir(folder):
             raise ExistsError(f"{folder} is in the way of the experiment {place}, and is not an experiment")
-        partial = os.path.join(local_dir, f".{name}.fetched")  # a fetch that is cut off is no experiment yet
-        _bring(place, partial)
-        os.rename(partial, folder)
+        _bring(place, _partial(folder))
+        _take_over(_partial(folder), folder)
     return folder, sync
 
 

@@ -325,18 +325,29 @@ make_parents(const struct sync_place *target, struct pawl_error *err)
 	return 0;
 }
 
-/* Uploads by a command, from a view of the folder: a program does not know which files are
- * temporary. */
+/* A command does not know which files are temporary. The journal of a search names checkpoints: it
+ * must be sent with those that existed when it was written. */
+static bool
+needs_view(const struct pawl_syncer *s)
+{
+	PAWL_FREE char *journal = mem_printf("%s/" SYNC_JOURNAL, s->local.text);
+	return s->command != NULL ||
+	       (journal != NULL && access(journal, F_OK) == 0 && access(s->local.text, W_OK) == 0);
+}
+
 static int
-go_up_by_command(struct pawl_syncer *s, enum what what, const struct sync_limit *limit,
-                 struct pawl_syncer_report *report, struct pawl_error *err)
+go_up_from_view(struct pawl_syncer *s, enum what what, const struct sync_limit *limit,
+                struct pawl_syncer_report *report, struct pawl_error *err)
 {
 	PAWL_CLEAN(sync_view_clear) struct sync_view view = {.fd = -1};
-	TRY(make_parents(&s->remote, err));
+	if (s->command != NULL)
+		TRY(make_parents(&s->remote, err));
 	TRY(sync_view_make(s->local.text, limit, &view, err));
 	const struct sync_place source = {SYNC_LOCAL, view.path, view.path};
-	TRY(run_command(s, &source, &s->remote, limit, err));
-	return what != MOVE_ONLY ? verify_there(s, &view.names, limit, report, err) : 0;
+	TRY(move(s, &source, &s->remote, false, limit, err));
+	if (what != MOVE_ONLY)
+		TRY(verify_there(s, &view.names, limit, report, err));
+	return move(s, &source, &s->remote, true, limit, err);
 }
 
 static int
@@ -344,8 +355,8 @@ go_up(struct pawl_syncer *s, enum what what, const struct sync_limit *limit, str
       struct pawl_error *err)
 {
 	PAWL_CLEAN(sync_names_clear) struct sync_names before = {0};
-	if (s->command != NULL && what != VERIFY_ONLY)
-		return go_up_by_command(s, what, limit, report, err);
+	if (what != VERIFY_ONLY && needs_view(s))
+		return go_up_from_view(s, what, limit, report, err);
 	if (s->view.path != NULL)
 		return verify_there(s, &s->view.names, limit, report, err);
 	TRY(list_here(s, limit, &before, err));

@@ -166,7 +166,9 @@ sync_rsync(const struct sync_place *source, const struct sync_place *target, boo
 	         "--include=" CATALOG_FOLDER "/*/**", "--exclude=*", NULL},
 		{"-m", "--no-links", "--ignore-existing", "--include=*/",
 	         "--include=" CATALOG_FOLDER "/*/" MANIFEST_NAME, "--exclude=*", NULL},
-		{"-m", "--no-links", "--exclude=" CATALOG_FOLDER "/*/**", "--exclude=" MANIFEST_NAME, NULL},
+		{"-m", "--no-links", "--exclude=" CATALOG_FOLDER "/*/**", "--exclude=" MANIFEST_NAME,
+	         "--exclude=" SYNC_SEARCH, NULL},
+		{"-m", "--no-links", "--exclude=" CATALOG_FOLDER "/*/**", "--exclude=" SYNC_SEARCH, NULL},
 		{"-m", "--no-links", "--exclude=" CATALOG_FOLDER "/*/**", NULL},
 	};
 	static const char *const pointers[] = {

@@ -26,7 +26,7 @@
 #include "store/store.h"
 
 #define MAX_POINTER_BYTES 1024u
-#define MAX_RUN_BYTES 65536u
+#define MAX_ID_BYTES ((size_t)16 << 20) /* experiment.json holds the search's space */
 
 /* ------------------------------------------------------------------ listing */
 
@@ -34,6 +34,7 @@ struct walk {
 	struct store *store;
 	const struct sync_limit *limit;
 	struct sync_names *names;
+	struct buf searches; /* the files that make a folder a search */
 	bool flat;
 	size_t n;
 	int depth;
@@ -111,9 +112,10 @@ add_entry(void *arg, const struct store_entry *entry)
 		return name != NULL ? 0 : PAWL_ENOMEM;
 	}
 	bool pointer = entry->is_link || (w->flat && is_pointer(entry->name));
-	/* A journal records the checkpoints of a search. */
-	bool last = strcmp(entry->name, MANIFEST_NAME) == 0 || strcmp(entry->name, "journal") == 0;
+	bool last = strcmp(entry->name, MANIFEST_NAME) == 0 || strcmp(entry->name, SYNC_JOURNAL) == 0;
 	struct buf *to = pointer ? &w->names->pointers : last ? &w->names->manifests : &w->names->packs;
+	if (strcmp(entry->name, SYNC_SEARCH) == 0)
+		to = &w->searches;
 	buf_printf(to, "%s%s%s", step->folder, slash, entry->name);
 	buf_putc(to, '\0');
 	return to->failed;
@@ -152,7 +154,10 @@ sync_list(struct store *store, const struct sync_limit *limit, struct sync_names
 	struct store_caps caps;
 	store_get_caps(store, &caps);
 	struct walk w = {.store = store, .limit = limit, .names = ret, .flat = caps.flat};
-	return walk_folder(&w, "", err);
+	int rc = walk_folder(&w, "", err);
+	buf_put(&ret->manifests, w.searches.ptr, w.searches.len);
+	buf_clear(&w.searches);
+	return rc < 0 ? rc : buf_check(&ret->manifests, "sync", err);
 }
 
 void
@@ -338,9 +343,14 @@ copy_all(struct copy *c, const struct buf *names, bool pointers, struct pawl_err
 	return 0;
 }
 
-/* The run id in run.json; "" = it is missing, or unreadable. */
+/* The files that tell runs and searches apart, and the field that does. */
+static const struct {
+	const char *name, *field, *what;
+} identities[] = {{RUN_KEY, "run", "run"}, {SYNC_SEARCH, "token", "search"}};
+
+/* "" = it is missing, or unreadable. */
 static int
-run_id_of(struct store *store, const char *key, char ret[40], struct pawl_error *err)
+id_of(struct store *store, const char *key, const char *field, char ret[40], struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf text = {0};
 	PAWL_CLEAN(bump_clear) struct bump memory = {0};
@@ -348,33 +358,38 @@ run_id_of(struct store *store, const char *key, char ret[40], struct pawl_error 
 	struct json *root;
 	const char *id;
 	ret[0] = '\0';
-	int rc = store_get(store, key, MAX_RUN_BYTES, &text, &why);
+	int rc = store_get(store, key, MAX_ID_BYTES, &text, &why);
 	if (rc == PAWL_ENOTFOUND)
 		return 0;
 	if (rc < 0)
 		return err_give(err, rc, &why);
 	if (json_parse(key, text.ptr, text.len, NULL, &memory, &root, NULL) == 0 &&
-	    json_get_str(key, root, "run", &id, NULL) == 0)
+	    json_get_str(key, root, field, &id, NULL) == 0)
 		snprintf(ret, 40, "%s", id);
 	return 0;
 }
 
-/* Two runs must not be mixed in one folder (P8, P10). */
 static int
-check_runs(struct copy *c, const struct buf *names, struct pawl_error *err)
+check_identity(struct copy *c, const char *name, size_t kind, struct pawl_error *err)
 {
-	static const char key[] = RUN_KEY;
 	char ours[40], theirs[40];
+	TRY(id_of(c->from, name, identities[kind].field, ours, err));
+	TRY(id_of(c->to, name, identities[kind].field, theirs, err));
+	if (ours[0] != '\0' && theirs[0] != '\0' && strcmp(ours, theirs) != 0)
+		return err_set(err, PAWL_EEXISTS, "%s/%s is of another %s (%s, here it is %s); choose another place",
+		               c->to->root, name, identities[kind].what, theirs, ours);
+	return 0;
+}
+
+/* Two runs, or two searches of one name, must not be mixed in one folder (P8, P10). */
+static int
+check_identities(struct copy *c, const struct buf *names, struct pawl_error *err)
+{
 	for (size_t at = 0; at < names->len; at += strlen(names->ptr + at) + 1) {
 		const char *name = names->ptr + at, *slash = strrchr(name, '/');
-		if (strcmp(slash != NULL ? slash + 1 : name, key) != 0)
-			continue;
-		TRY(run_id_of(c->from, name, ours, err));
-		TRY(run_id_of(c->to, name, theirs, err));
-		if (ours[0] != '\0' && theirs[0] != '\0' && strcmp(ours, theirs) != 0)
-			return err_set(err, PAWL_EEXISTS,
-			               "%s/%s is of another run (%s, here it is %s); choose another place", c->to->root,
-			               name, theirs, ours);
+		for (size_t i = 0; i < sizeof identities / sizeof identities[0]; i++)
+			if (strcmp(slash != NULL ? slash + 1 : name, identities[i].name) == 0)
+				TRY(check_identity(c, name, i, err));
 	}
 	return 0;
 }
@@ -386,7 +401,8 @@ copy_tree(struct copy *c, bool pointers_only, struct pawl_error *err)
 	TRY(sync_list(c->from, c->limit, &names, err));
 	if (pointers_only)
 		return copy_all(c, &names.pointers, true, err);
-	TRY(check_runs(c, &names.packs, err));
+	TRY(check_identities(c, &names.packs, err));
+	TRY(check_identities(c, &names.manifests, err));
 	if (c->local_source)
 		TRY(sync_links_find(&c->linked, c->from->root, &names.packs, err));
 	int rc = copy_all(c, &names.packs, false, err);

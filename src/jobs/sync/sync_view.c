@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * sync_view: a frozen copy of a folder, for commands and functions that copy it without knowing
- * pawl (R113, R119). The training continues meanwhile: it saves, and removes old checkpoints. The
- * view has what is complete, and does not change.
+ * pawl (R113, R119), and of a search's folder for all. The training continues meanwhile: it saves,
+ * and removes old checkpoints. The view has what is complete, and does not change.
  *
  * - Files of checkpoints are hard links. No bytes are copied, and a checkpoint that is removed
  *   meanwhile stays in the view.
@@ -36,7 +36,6 @@
 #include "store/store.h"
 
 #define SUFFIX ".sync.tmp"
-#define JOURNAL "journal"              /* of a search: names its checkpoints */
 #define TRIES 5                        /* while the journal changes under the view */
 #define LINK_BYTES ((int64_t)64 << 20) /* larger files are linked wherever they are */
 #define COPY_BYTES ((size_t)1 << 20)
@@ -207,7 +206,7 @@ make_entries(struct making *m, int from_fd, int to_fd, const char *path, bool in
 	for (int links = 0; links < 2; links++)
 		for (size_t at = 0; at < names.len; at += strlen(names.ptr + at) + 1) {
 			const char *name = names.ptr + at;
-			if (!in && (sync_stays_here(path, name) || strcmp(name, JOURNAL) == 0))
+			if (!in && (sync_stays_here(path, name) || strcmp(name, SYNC_JOURNAL) == 0))
 				continue;
 			int rc = make_entry(m, from_fd, to_fd, path, name, in, links, err);
 			if (rc < 0 || (rc == GONE && in))
@@ -229,12 +228,12 @@ is_same_file(int a_fd, int b_fd, const char *name)
 static int
 make_contents(struct making *m, int from_fd, int to_fd, const char *path, bool in, struct pawl_error *err)
 {
-	int journal = in ? GONE : copy_file(m, from_fd, to_fd, JOURNAL, err);
+	int journal = in ? GONE : copy_file(m, from_fd, to_fd, SYNC_JOURNAL, err);
 	if (journal < 0)
 		return journal;
 	TRY(sync_limit_check(m->limit, path, err));
 	int rc = make_entries(m, from_fd, to_fd, path, in, err);
-	m->changed = m->changed || (journal == 0 && !is_same_file(from_fd, to_fd, JOURNAL));
+	m->changed = m->changed || (journal == 0 && !is_same_file(from_fd, to_fd, SYNC_JOURNAL));
 	return rc;
 }
 

@@ -144,6 +144,22 @@ test_P2_only_real_folders_with_safe_names_and_verifying_manifests_count(void **s
 	ASSERT_IDS("1 2 checkpoint_000013!", r->run);
 }
 
+/* A program or a person has put it there: no writer of ours makes such a checkpoint, and none is still being made. */
+static void
+test_P2_a_folder_in_place_of_a_manifest_is_damage(void **state)
+{
+	struct small_run *r = start(state, 1);
+
+	small_remove(r, FIRST "/manifest.json");
+	small_mkdir(r, FIRST "/manifest.json");
+	struct pawl *run = look(r);
+	ASSERT_IDS("checkpoint_000001!", run);
+	FAILS(PAWL_ECORRUPT, "manifest.json is a folder", pawl_find(run, "id:1", &(uint64_t){0}, err));
+	FAILS(PAWL_ECORRUPT, "manifest.json is a folder",
+	      pawl_restore_open(run, NULL, &(struct pawl_restore *){0}, err));
+	pawl_close(run, NULL);
+}
+
 static void
 test_P2_bad_manifests_are_remembered_with_their_problem(void **state)
 {
@@ -894,6 +910,7 @@ main(void)
 		IN_FOLDER(test_R139_E7_everything_is_read_back_from_the_manifests),
 		IN_FOLDER(test_P9_order_is_that_of_ids_not_of_names_or_times),
 		IN_FOLDER(test_P2_only_real_folders_with_safe_names_and_verifying_manifests_count),
+		IN_FOLDER(test_P2_a_folder_in_place_of_a_manifest_is_damage),
 		IN_FOLDER(test_P2_bad_manifests_are_remembered_with_their_problem),
 		IN_FOLDER(test_every_flipped_bit_of_a_manifest_is_noticed),
 		IN_FOLDER(test_P8_checkpoints_of_another_run_are_listed_and_never_deleted),

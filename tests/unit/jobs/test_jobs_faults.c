@@ -46,20 +46,31 @@ export_shards(struct bed *b, struct pawl_error *err)
 	return pawl_convert(b->run, 2, small_path(&b->files, "shards").text, &opts, NULL, NULL, err);
 }
 
-/* Where a checkpoint is written again: next to the run. */
+/* Where a checkpoint is written again: next to the run, in a folder of its own. Without any memory the library cannot
+ * remove what it has begun there. */
 static void
 reshard_target(struct bed *b, char path[160])
 {
-	snprintf(path, 160, "%s-anew", b->files.root);
+	snprintf(path, 160, "%s-anew/target", b->files.root);
 }
 
 static void
-remove_target(struct bed *b)
+remove_targets(struct bed *b)
 {
 	char path[160];
 
-	reshard_target(b, path);
+	snprintf(path, sizeof(path), "%s-anew", b->files.root);
 	nftw(path, small_remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+static void
+renew_targets(struct bed *b)
+{
+	char path[160];
+
+	remove_targets(b);
+	snprintf(path, sizeof(path), "%s-anew", b->files.root);
+	assert_int_equal(mkdir(path, 0700), 0);
 }
 
 static int
@@ -105,9 +116,9 @@ test_exporting(void **state)
 static void
 test_resharding(void **state)
 {
-	SWEEP(*state, "reshard", remove_target, reshard, 0);
-	SWEEP(*state, "reshard, compressed", remove_target, reshard_compressed, 0);
-	remove_target(*state);
+	SWEEP(*state, "reshard", renew_targets, reshard, 0);
+	SWEEP(*state, "reshard, compressed", renew_targets, reshard_compressed, 0);
+	remove_targets(*state);
 }
 
 int
