@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import random
+import select
 import signal
 import socket
 import subprocess
@@ -156,8 +157,10 @@ _forker.main(False)
         right.close()
         if killed == "never":
             assert ours.recv(512).startswith(b"pid ")
-        while left.recv(4096):  # until nobody holds the trial's channel
+        while left.recv(4096):  # until no process holds the trial's channel
             pass
+        if killed == "never":  # the runner goes before it reads that the trial is over
+            assert select.select([ours], [], [], HANG_SECONDS)[0]
         ours.close()
         assert forker.wait(HANG_SECONDS) == (-signal.SIGKILL if killed == "before" else 0)
     assert (folder / "began").exists() == (killed == "never")

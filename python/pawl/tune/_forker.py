@@ -109,7 +109,10 @@ class _Forker:
         return any(events & select.POLLHUP for _, events in look.poll(0))
 
     def _hear(self) -> bool:
-        data, fds, _, _ = socket.recv_fds(self._control, _MOST_BYTES, 3)
+        try:
+            data, fds, _, _ = socket.recv_fds(self._control, _MOST_BYTES, 3)
+        except ConnectionResetError:  # the runner is gone and has not read everything
+            return False
         if not data or self._is_alone():
             return False
         what, _, rest = data.decode().partition(" ")
