@@ -41,6 +41,9 @@ void *fake_shadow(uint64_t pointer);      /* where a test reads and writes devic
 void fake_set_memory(size_t n_free);      /* of each device */
 void fake_set_registrable(size_t nbytes); /* then cuMemHostRegister is refused */
 size_t fake_registered(void);             /* bytes */
+void fake_set_queue(size_t n);            /* what a stream of the library holds; then a call waits for room. 0 = no end */
+void fake_wait_full(void);                /* until a call waits so */
+size_t fake_longest(void);                /* what a stream of the library held at most */
 void fake_set_batch(int result);          /* what cuMemcpyBatchAsync returns; 0 = it works */
 long fake_batches(void), fake_copies_2d(void);
 void fake_hide_addresses(bool hide); /* cuGetProcAddress finds nothing, as in old drivers */
