@@ -330,7 +330,8 @@ fake_reset(uint64_t seed, bool is_initialised)
 	fake.was_full = false;
 	fake.random = seed;
 	fake.is_initialised = is_initialised;
-	fake.hide_addresses = fake.capture_is_broken = false;
+	fake.pid = getpid();
+	fake.hide_addresses = fake.hide_first = fake.capture_is_broken = false;
 	fake.captured = NULL;
 	fake.sticky = fake.fail_result = fake.batch_result = 0;
 	fake.calls = fake.fail_nth = fake.waits = fake.ignore_nth = fake.batches = fake.copies_2d = 0;
@@ -481,6 +482,7 @@ SETTER(fake_set_memory, size_t, n_free)
 SETTER(fake_set_registrable, size_t, registrable)
 SETTER(fake_set_queue, size_t, queue)
 SETTER(fake_set_batch, int, batch_result)
+SETTER(fake_hide_first, bool, hide_first)
 SETTER(fake_hide_addresses, bool, hide_addresses)
 
 #define GETTER(name, type, value) \

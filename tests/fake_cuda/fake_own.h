@@ -88,7 +88,8 @@ struct fake {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	uint64_t random, next_number;
-	bool is_initialised, hide_addresses;
+	pid_t pid; /* that initialised the driver; its children cannot use it */
+	bool is_initialised, hide_addresses, hide_first;
 	int sticky;
 	long calls, fail_nth, waits, ignore_nth, batches, copies_2d;
 	int fail_result, batch_result;

@@ -641,6 +641,89 @@ test_memory_that_cannot_be_registered_works(void **state)
 	device_check(&d);
 }
 
+/* The host memory that a save takes is the ring, whatever the state's size. */
+static void
+test_ring_and_direct_bound_the_host_memory(void **state)
+{
+	struct small_run *r = *state;
+	const size_t ring = 8 << 20;
+
+	r->opts.staging.ring_bytes = ring;
+	for (int mode = PAWL_MODE_SNAPSHOT; mode <= PAWL_MODE_DIRECT; mode++) {
+		struct device_run d;
+
+		device_make(&d, r, 17, 5 * LAZY_ROWS); /* 25 MB */
+		small_open(r);
+		device_launch(&d, 1, false);
+		OK(device_save(&d, false, mode, err));
+		OK(pawl_wait(r->run, -1, err));
+		const size_t taken = pawl_arena_bytes(r->run->saves.arena);
+
+		assert_true((mode == PAWL_MODE_SNAPSHOT) == (taken > 2 * ring));
+		assert_true(fake_registered() <= taken);
+		assert_true(device_saved_is(&d, 1));
+		device_check(&d);
+	}
+}
+
+/* Of a part of a device (MIG) the number is its own; device 0 is perhaps not this process's. */
+static void
+test_device_0_is_not_used_unless_a_pointer_says_so(void **state)
+{
+	struct small_run *r = *state;
+	struct device_run d;
+
+	device_make(&d, r, 18, LAZY_ROWS);
+	fake_hide_first(true);
+	small_open(r);
+	device_launch(&d, 1, false);
+	OK(device_save(&d, true, PAWL_MODE_SNAPSHOT, err));
+	OK(pawl_fence(r->run, -1, err));
+	device_launch(&d, 2, false);
+	OK(pawl_wait(r->run, -1, err));
+	device_wait_registered(LAZY_ROWS * 1024);
+	assert_true(device_saved_is(&d, 1));
+	device_check(&d);
+}
+
+/* After the fence of a lazy save, and after any other save, the caller may end its streams. */
+static void
+test_a_stream_may_end_after_the_fence(void **state)
+{
+	struct small_run *r = *state;
+	struct device_run d;
+
+	for (int lazy = 0; lazy < 2; lazy++) {
+		begin(&d, r, 19);
+		fake_hold(0, lazy); /* any other save waits for the copies */
+		OK(device_save(&d, lazy, lazy ? PAWL_MODE_SNAPSHOT : PAWL_MODE_RING, err));
+		OK(pawl_fence(r->run, -1, err));
+		for (int o = 0; o < FAKE_DEVICES; o++)
+			fake_stream_end(d.streams[o]);
+		fake_hold(0, false);
+		assert_int_equal(end_save(&d), OF_STEP_1);
+	}
+}
+
+/* The control. */
+static void
+test_the_fake_driver_sees_a_stream_that_ends_too_early(void **state)
+{
+	struct small_run *r = *state;
+	struct device_run d;
+
+	begin(&d, r, 21);
+	OK(device_save(&d, true, PAWL_MODE_SNAPSHOT, err));
+	for (int o = 0; o < FAKE_DEVICES; o++)
+		fake_stream_end(d.streams[o]);
+	(void)pawl_fence(r->run, -1, NULL);
+	(void)pawl_close(r->run, NULL);
+	r->run = NULL;
+	assert_non_null(strstr(fake_misuse(), "the stream does not exist any more"));
+	fake_reset(0, true);
+	device_end(&d);
+}
+
 int
 main(void)
 {
@@ -678,6 +761,13 @@ main(void)
 		cmocka_unit_test_setup_teardown(test_a_capture_elsewhere_is_not_disturbed, small_setup, small_teardown),
 		cmocka_unit_test_setup_teardown(test_a_forked_child_is_refused, small_setup, small_teardown),
 		cmocka_unit_test_setup_teardown(test_a_fence_during_a_capture_waits, small_setup, small_teardown),
+		cmocka_unit_test_setup_teardown(test_ring_and_direct_bound_the_host_memory, small_setup,
+	                                        small_teardown),
+		cmocka_unit_test_setup_teardown(test_device_0_is_not_used_unless_a_pointer_says_so, small_setup,
+	                                        small_teardown),
+		cmocka_unit_test_setup_teardown(test_a_stream_may_end_after_the_fence, small_setup, small_teardown),
+		cmocka_unit_test_setup_teardown(test_the_fake_driver_sees_a_stream_that_ends_too_early, small_setup,
+	                                        small_teardown),
 		cmocka_unit_test_setup_teardown(test_memory_that_cannot_be_registered_works, small_setup,
 	                                        small_teardown),
 	};
