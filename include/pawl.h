@@ -211,7 +211,8 @@ struct pawl_tensor {
 	int device_id;                /* number of the device in this process; -1 = the driver is asked */
 	uint64_t stream;              /* the driver's handle of the stream that computes the tensor; 0 is
 	                                 the default stream. PAWL_NO_STREAM: a save or a restore waits
-	                                 for all work of the device, which is slow */
+	                                 for all work of the device, which is slow. After a lazy save it
+	                                 must exist until pawl_fence has returned */
 };
 #define PAWL_TENSOR_INIT {.size = sizeof(struct pawl_tensor), .device_id = -1, .stream = PAWL_NO_STREAM}
 

@@ -133,6 +133,20 @@ device_find(struct device *d, uint64_t pointer, struct device_place *ret, struct
 }
 
 int
+device_version(struct device *d, int *ret_major, int *ret_minor, struct pawl_error *err)
+{
+	const struct device_context any = {.device = d, .ordinal = -1};
+	const bool is_hip = d->driver.kind == DRIVER_HIP;
+	int version;
+
+	TRY(refuse_fork(d, err));
+	TRY(DEVICE_CALL(&any, err, version, &version));
+	*ret_major = version / (is_hip ? 10000000 : 1000);
+	*ret_minor = is_hip ? version / 100000 % 100 : version / 10 % 100;
+	return 0;
+}
+
+int
 device_node(struct device *d, int ordinal)
 {
 	char id[32] = "", path[96], text[16] = "";

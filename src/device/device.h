@@ -33,6 +33,8 @@ struct device_place {
 };
 int device_find(struct device *d, uint64_t pointer, struct device_place *ret, struct pawl_error *err);
 
+/* The version of CUDA or HIP that the driver implements. */
+int device_version(struct device *d, int *ret_major, int *ret_minor, struct pawl_error *err);
 /* The number of the memory node next to the device, or -1 if unknown. For a preference, never a
  * binding. */
 int device_node(struct device *d, int ordinal);

@@ -27,7 +27,8 @@ struct device_queue {
 	pthread_mutex_t lock; /* guards what follows */
 	void **events;
 	uint64_t n_events;
-	uint64_t added, ended; /* units; those up to `ended` are known to have ended */
+	uint64_t added, ended;       /* units; those up to `ended` are known to have ended */
+	VEC(uint64_t) blocks, spare; /* all; those that can be taken */
 };
 
 PAWL_DEFINE_CLEAN(struct device_queue, device_queue_free);
@@ -80,6 +81,8 @@ close_stream(struct device_queue *q)
 			(void)driver_of(q)->event_destroy(q->events[i]);
 	if (q->staging)
 		(void)driver_of(q)->mem_free(q->staging);
+	for (size_t i = 0; i < q->blocks.n; i++)
+		(void)driver_of(q)->mem_free(q->blocks.items[i]);
 	if (q->stream)
 		(void)driver_of(q)->stream_destroy(q->stream);
 }
@@ -94,6 +97,8 @@ device_queue_free(struct device_queue *q)
 		device_context_close(&q->context);
 	}
 	pthread_mutex_destroy(&q->lock);
+	vec_free(&q->blocks);
+	vec_free(&q->spare);
 	mem_free(q->events);
 	mem_free(q);
 }
@@ -201,6 +206,8 @@ add_one(struct device_queue *q, enum device_direction direction, uint64_t to, ui
 {
 	if (direction == DEVICE_TO_HOST)
 		return DEVICE_CALL(&q->context, err, copy_to_host, (void *)(uintptr_t)to, from, nbytes, q->stream);
+	if (direction == DEVICE_WITHIN)
+		return DEVICE_CALL(&q->context, err, copy_on_device, to, from, nbytes, q->stream);
 	return DEVICE_CALL(&q->context, err, copy_to_device, to, (const void *)(uintptr_t)from, nbytes, q->stream);
 }
 
@@ -234,24 +241,27 @@ add_2d(struct device_queue *q, enum device_direction direction, const struct dev
 	                              .src_pitch = c->from_pitch,
 	                              .dst_pitch = c->to_pitch,
 	                              .src_type = DRIVER_MEMORY_DEVICE,
-	                              .dst_type = DRIVER_MEMORY_DEVICE};
+	                              .src_device = c->from,
+	                              .dst_type = DRIVER_MEMORY_DEVICE,
+	                              .dst_device = c->to};
 
 	if (direction == DEVICE_TO_HOST) {
-		copy.src_device = c->from;
 		copy.dst_type = DRIVER_MEMORY_HOST;
 		copy.dst_host = (void *)(uintptr_t)c->to;
-	} else {
-		copy.dst_device = c->to;
+	} else if (direction == DEVICE_FROM_HOST) {
 		copy.src_type = DRIVER_MEMORY_HOST;
 		copy.src_host = (const void *)(uintptr_t)c->from;
 	}
 	return DEVICE_CALL(&q->context, err, copy_2d, &copy, q->stream);
 }
 
+/* How many bytes of a copy, from `at` on, are in one registered piece of host memory. */
 static uint64_t
-host_of(enum device_direction direction, const struct device_copy *c)
+room_of(const struct device_queue *q, enum device_direction direction, const struct device_copy *c, uint64_t at)
 {
-	return direction == DEVICE_TO_HOST ? c->to : c->from;
+	if (direction == DEVICE_WITHIN)
+		return UINT64_MAX;
+	return device_room(q->context.device, (direction == DEVICE_TO_HOST ? c->to : c->from) + at);
 }
 
 /* Rows that one 2-D copy takes: below the limit, and within one registered piece. */
@@ -259,7 +269,7 @@ static uint64_t
 rows_of(struct device_queue *q, enum device_direction direction, const struct device_copy *c)
 {
 	const uint64_t pitch = direction == DEVICE_TO_HOST ? c->to_pitch : c->from_pitch;
-	const uint64_t room = device_room(q->context.device, host_of(direction, c));
+	const uint64_t room = room_of(q, direction, c, 0);
 	uint64_t rows = room < c->nbytes ? 0 : 1 + (room - c->nbytes) / pitch;
 
 	if (rows * c->nbytes > DEVICE_COPY_BYTES)
@@ -273,7 +283,7 @@ add_row(struct device_queue *q, enum device_direction direction, const struct de
         struct pawl_error *err)
 {
 	for (uint64_t at = 0, n; at < c->nbytes; at += n) {
-		const uint64_t room = device_room(q->context.device, host_of(direction, c) + at);
+		const uint64_t room = room_of(q, direction, c, at);
 
 		n = c->nbytes - at < DEVICE_COPY_BYTES ? c->nbytes - at : DEVICE_COPY_BYTES;
 		n = n < room ? n : room;
@@ -495,4 +505,35 @@ device_queue_copy_staged(struct device_queue *q, uint64_t stream, const struct d
 	for (size_t i = 0; i < n; i++)
 		TRY(copy_within(q, caller_stream(q, stream), &copies[i], err));
 	return wait_for_caller(q, caller_stream(q, stream), err);
+}
+
+/* ------------------------------------------------------------------ blocks */
+
+int
+device_queue_take_block(struct device_queue *q, uint64_t *ret, struct pawl_error *err)
+{
+	DEVICE_SCOPE struct device_scope scope = {0};
+	int rc = 0;
+
+	TRY(device_enter(&q->context, &scope, err));
+	pthread_mutex_lock(&q->lock);
+	if (!vec_reserve(&q->blocks, q->blocks.n + 1) || !vec_reserve(&q->spare, q->blocks.n + 1)) {
+		rc = err_nomem(err, "device");
+	} else if (q->spare.n) {
+		*ret = q->spare.items[--q->spare.n];
+	} else {
+		rc = DEVICE_CALL(&q->context, err, mem_alloc, ret, DEVICE_BLOCK_BYTES);
+		if (rc == 0)
+			q->blocks.items[q->blocks.n++] = *ret;
+	}
+	pthread_mutex_unlock(&q->lock);
+	return rc;
+}
+
+void
+device_queue_give_block(struct device_queue *q, uint64_t block)
+{
+	pthread_mutex_lock(&q->lock);
+	q->spare.items[q->spare.n++] = block; /* there is room for all blocks */
+	pthread_mutex_unlock(&q->lock);
 }

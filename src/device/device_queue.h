@@ -32,7 +32,7 @@ struct device_queue;
 #define DEVICE_NO_STREAM UINT64_MAX
 #define DEVICE_COPY_BYTES ((uint64_t)32 << 20) /* longer copies are cut */
 
-enum device_direction { DEVICE_TO_HOST, DEVICE_FROM_HOST };
+enum device_direction { DEVICE_TO_HOST, DEVICE_FROM_HOST, DEVICE_WITHIN };
 
 int device_queue_new(struct device *d, int ordinal, struct device_queue **ret, struct pawl_error *err);
 /* Waits for the copies; NULL is fine. */
@@ -63,5 +63,12 @@ int device_queue_copy_staged(struct device_queue *q, uint64_t stream, const stru
                              struct pawl_error *err);
 /* Frees the memory of device_queue_stage, after the copies from it. Waits for the device. */
 void device_queue_unstage(struct device_queue *q);
+
+/* A block of DEVICE_BLOCK_BYTES on the device, for small copies within it. Any thread may take and
+ * give. The queue keeps blocks for the next time. */
+#define DEVICE_BLOCK_BYTES ((size_t)32 << 10)
+int device_queue_take_block(struct device_queue *q, uint64_t *ret, struct pawl_error *err);
+/* No copy of the block is under way. */
+void device_queue_give_block(struct device_queue *q, uint64_t block);
 
 #endif

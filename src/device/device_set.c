@@ -5,10 +5,12 @@
 #include "base/err.h"
 #include "base/mem.h"
 
+#define MOST_UNITS ((size_t)128)
+
 void
 device_set_init(struct device_set *s)
 {
-	*s = (struct device_set){0};
+	*s = (struct device_set){.most_units = MOST_UNITS};
 	pthread_mutex_init(&s->lock, NULL);
 }
 

@@ -22,6 +22,7 @@ struct device_line {
 struct device_set {
 	pthread_mutex_t lock;
 	struct device *drivers[PAWL_DEVICE_HIP + 1]; /* by enum pawl_device */
+	size_t most_units; /* that a save adds to a line, about. A driver holds a limited number */
 	VEC(struct device_line *) lines;
 };
 void device_set_init(struct device_set *s);

@@ -65,6 +65,7 @@ struct driver_batch {
  * signature, name in HIP, may be missing). "" = the driver of this kind does not need it. */
 #define DRIVER_CALLS(X)                                                                                                \
 	X(init, (unsigned), "cuInit", "", 2000, "hipInit", false)                                                      \
+	X(version, (int *), "cuDriverGetVersion", "", 2020, "hipDriverGetVersion", false)                              \
 	X(error_name, (int, const char **), "cuGetErrorName", "", 6000, "hipDrvGetErrorName", false)                   \
 	X(device_get, (int *, int), "cuDeviceGet", "", 2000, "hipDeviceGet", false)                                    \
 	X(device_pci, (char *, int, int), "cuDeviceGetPCIBusId", "", 4010, "hipDeviceGetPCIBusId", false)              \

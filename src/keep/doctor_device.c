@@ -18,6 +18,19 @@ describe(struct pawl_rows *rows, struct device *d, int ordinal, const struct dev
 	                   : NULL);
 }
 
+static void
+describe_driver(struct pawl_rows *rows, struct device *d, int kind)
+{
+	struct pawl_error why = {0};
+	int major, minor;
+
+	doctor_state(rows, "driver",
+	             device_version(d, &major, &minor, &why) < 0
+	                     ? bump_printf(&rows->memory, "%s", why.message)
+	                     : bump_printf(&rows->memory, "%s %d.%d", kind == PAWL_DEVICE_HIP ? "HIP" : "CUDA", major,
+	                                   minor));
+}
+
 bool
 doctor_try_devices(struct pawl_rows *rows, int kind)
 {
@@ -31,6 +44,7 @@ doctor_try_devices(struct pawl_rows *rows, int kind)
 		doctor_state(rows, "devices", bump_printf(&rows->memory, "none: %s", why.message));
 		return true;
 	}
+	describe_driver(rows, d, kind);
 	for (int i = 0; i < MAX_DEVICES; i++) {
 		struct device_rates rates;
 		const int measured = device_measure(d, i, &rates, &why);

@@ -7,34 +7,11 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "save/from_device_own.h"
 #include "save/lazy.h"
 #include "save/writer.h"
 
-/* A stream of the caller, and the line that reads what it computes. */
-struct stream {
-	struct device_line *line;
-	uint64_t handle;
-};
-
 #define COPIES PAWL_CLEAN(device_copies_clear) struct device_copies
-
-struct place {
-	size_t line; /* 1 + index; 0 = host memory */
-	bool is_managed, is_added;
-	uint64_t staged; /* the copy within the device, or 0 */
-};
-
-struct from_device {
-	VEC(struct device_line *) lines;
-	VEC(struct stream) streams;
-	struct place *places;  /* per tensor */
-	uint64_t *early;       /* per line: the unit that the copies during the call end with */
-	uint64_t *ends;        /* per unit of the save, per queue: the unit that it ends with */
-	atomic_bool is_adding; /* a thread has begun to add the units */
-	size_t n_added;        /* units of the save; the lock of the progress guards it */
-	atomic_bool is_fenced;
-	bool is_staging; /* uses the memory of the lines */
-};
 
 /* ---- the devices of a save ---- */
 
@@ -230,6 +207,8 @@ from_device_close(struct save_image *m)
 		return;
 	for (size_t i = 0; i < d->lines.n; i++)
 		(void)device_queue_drain(d->lines.items[i]->queue, NULL);
+	for (size_t i = 0; d->samples && i < d->lines.n; i++)
+		device_samples_close(&d->samples[i]);
 	end_staging(m);
 	vec_free(&d->lines);
 	vec_free(&d->streams);
@@ -266,27 +245,40 @@ from_device_begin(struct save_image *m, struct pawl_error *err)
 	for (size_t i = 0; i < m->share.n_tensors; i++) /* the processor reads it when the device has written it */
 		if (d->places[i].is_managed)
 			TRY(device_queue_drain(d->lines.items[d->places[i].line - 1]->queue, err));
-	return 0;
+	if (!m->lazy || atomic_load(&d->is_fenced) || m->mode != PAWL_MODE_SNAPSHOT)
+		return 0;
+	const int rc = from_device_sample(m, err);
+
+	if (rc == PAWL_ENOMEM) { /* no room for samples: then nothing may change before its copy */
+		m->lazy = false;
+		m->later = NULL;
+	}
+	return rc == PAWL_ENOMEM ? 0 : rc;
 }
 
 /* ---- copies ---- */
 
-/* Bytes [at, at + n) of a tensor, to dst. */
-static int
-list_part(const struct save_image *m, size_t tensor, uint64_t at, uint64_t n, char *dst, struct device_copies *out,
-          struct pawl_error *err)
+int
+from_device_list_part(const struct save_image *m, size_t tensor, uint64_t at, uint64_t n, char *dst,
+                      struct device_copies *out, struct pawl_error *err)
 {
 	const struct snapshot_source *source = &m->sources[tensor];
 
 	if (source->strided)
 		return device_copies_add(out, source->strided, (uint64_t)pawl_dtype_bits(source->dtype) / 8, at, n,
 		                         (uint64_t)(uintptr_t)dst, false, err);
+	const uint64_t to = (uint64_t)(uintptr_t)dst, from = (uint64_t)(uintptr_t)source->data + at;
+	struct device_copy *last = out->list.n ? &out->list.items[out->list.n - 1] : NULL;
+
+	if (at && last && last->from + last->nbytes == from && last->to + last->nbytes == to) {
+		last->nbytes += n; /* the unit before ends within this tensor */
+		return 0;
+	}
 	struct device_copy *copy = vec_add(&out->list);
 
 	if (!copy)
 		return err_nomem(err, "save");
-	*copy = (struct device_copy){
-		.to = (uint64_t)(uintptr_t)dst, .from = (uint64_t)(uintptr_t)source->data + at, .nbytes = n, .rows = 1};
+	*copy = (struct device_copy){.to = to, .from = from, .nbytes = n, .rows = 1};
 	return 0;
 }
 
@@ -307,7 +299,8 @@ list_range(const struct save_image *m, const struct plan_pack *p, uint64_t offse
 		if (from < to && from_device_has(m, slot->tensor) &&
 		    m->from_device->places[slot->tensor].line == queue + 1 &&
 		    !m->from_device->places[slot->tensor].is_added)
-			TRY(list_part(m, slot->tensor, from - begin, to - from, dst + (from - offset), out, err));
+			TRY(from_device_list_part(m, slot->tensor, from - begin, to - from, dst + (from - offset), out,
+			                          err));
 	}
 	return 0;
 }
@@ -358,7 +351,7 @@ from_device_add_tensor(struct save_image *m, size_t tensor, char *dst, uint64_t 
 	struct place *place = &d->places[tensor];
 	COPIES copies = {0};
 
-	TRY(list_part(m, tensor, 0, nbytes, dst, &copies, err));
+	TRY(from_device_list_part(m, tensor, 0, nbytes, dst, &copies, err));
 	TRY(device_line_copy(d->lines.items[place->line - 1], DEVICE_TO_HOST, &copies, &d->early[place->line - 1],
 	                     err));
 	place->is_added = true;
@@ -379,7 +372,7 @@ from_device_hold(struct save_image *m, struct pawl_error *err)
 {
 	struct from_device *d = m->from_device;
 
-	if (!d)
+	if (!d || !m->lazy || atomic_load(&d->is_fenced))
 		return 0;
 	const int rc = fence_streams(d, err);
 
@@ -387,6 +380,29 @@ from_device_hold(struct save_image *m, struct pawl_error *err)
 }
 
 /* ---- units of a snapshot ---- */
+
+/* Adds the copies of units [first, end). They end together. */
+static int
+add_units(struct save_image *m, size_t first, size_t end, struct pawl_error *err)
+{
+	struct from_device *d = m->from_device;
+
+	for (size_t q = 0; q < d->lines.n; q++) {
+		uint64_t last = d->early[q];
+		COPIES copies = {0};
+
+		for (size_t i = first; i < end; i++) {
+			const struct save_unit *u = &m->units[i];
+
+			TRY(list_range(m, u->pack->plan, u->offset, u->offset + u->nbytes, q,
+			               u->pack->bytes + u->offset, &copies, err));
+		}
+		TRY(device_line_copy(d->lines.items[q], DEVICE_TO_HOST, &copies, &last, err));
+		for (size_t i = first; i < end; i++)
+			d->ends[i * d->lines.n + q] = last;
+	}
+	return 0;
+}
 
 void
 from_device_add_units(struct save_image *m)
@@ -396,15 +412,16 @@ from_device_add_units(struct save_image *m)
 
 	if (!d || !d->lines.n || m->mode != PAWL_MODE_SNAPSHOT || atomic_exchange(&d->is_adding, true))
 		return;
-	for (size_t i = 0; i < m->n_units; i++) {
-		const struct save_unit *u = &m->units[i];
-		const int rc = add_range(m, u->pack->index, u->offset, u->nbytes, u->pack->bytes + u->offset,
-		                         d->ends + i * d->lines.n, &err);
+	const size_t most = m->writer->devices.most_units, step = (m->n_units + most - 1) / most;
+
+	for (size_t i = 0, end; i < m->n_units; i = end) {
+		end = m->n_units - i < step ? m->n_units : i + step;
+		const int rc = add_units(m, i, end, &err);
 
 		if (rc < 0)
 			save_fail(m->progress, rc, &err);
 		pthread_mutex_lock(&m->progress->lock);
-		d->n_added = rc < 0 ? m->n_units : i + 1;
+		d->n_added = rc < 0 ? m->n_units : end;
 		pthread_cond_broadcast(&m->progress->changed);
 		pthread_mutex_unlock(&m->progress->lock);
 		if (rc < 0)
@@ -488,7 +505,7 @@ from_device_fence(struct save_image *m, int64_t deadline_ms)
 	pthread_mutex_unlock(&m->progress->lock);
 	if (!all_added)
 		return rc;
-	if (save_has_failed(m->progress) || fence_streams(d, NULL) < 0)
+	if (save_has_failed(m->progress) || from_device_sample_again(m, true, NULL) < 0 || fence_streams(d, NULL) < 0)
 		return 0;
 	lazy_ask(m);
 	atomic_store(&d->is_fenced, true);

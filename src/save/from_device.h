@@ -6,6 +6,10 @@
  *
  *   snapshot       one thread adds the copies of all units; each unit is then waited for
  *   ring, direct   each unit is copied to its slot when it has one
+ *
+ * The processor cannot read the sources of a lazy save again (lazy.h). Instead the device reads
+ * samples of them at the call, and again when the caller's streams have done what they held at the
+ * fence. So a write before the fence that hits a sample fails the save.
  */
 #ifndef PAWL_FROM_DEVICE_H
 #define PAWL_FROM_DEVICE_H
@@ -28,11 +32,12 @@ bool from_device_has(const struct save_image *m, size_t i);
 bool from_device_has_managed(const struct save_image *m, size_t i);
 
 /* On the caller's thread, before the first copy: orders the copies after the caller's work, and
- * registers the save's memory with the driver, in the background. */
+ * registers the save's memory with the driver, in the background. Of a lazy save: adds the first
+ * reading of the samples. */
 int from_device_begin(struct save_image *m, struct pawl_error *err);
 /* Of a lazy save: adds the copy of a tensor that may change when the call has returned ... */
 int from_device_add_tensor(struct save_image *m, size_t tensor, char *dst, uint64_t nbytes, struct pawl_error *err);
-/* ... and lets the caller's streams wait for all copies that were added by now. */
+/* ... and lets the caller's streams wait for all that was added by now. */
 int from_device_hold(struct save_image *m, struct pawl_error *err);
 
 /* A copying thread begins. The first one adds the copies of all units of a snapshot. */
@@ -43,10 +48,12 @@ int from_device_fetch(struct save_image *m, size_t pack, uint64_t offset, size_t
 int from_device_wait(struct save_image *m, const struct save_unit *u, struct pawl_error *err);
 /* All units of a snapshot are staged: the copies replace the tensors as sources. */
 void from_device_settle(struct save_image *m);
+/* Waits for the samples. *ret: a tensor that has changed since the call, or SIZE_MAX. */
+int from_device_find_changed(struct save_image *m, size_t *ret, struct pawl_error *err);
 
-/* Lets the caller's streams wait for the copies of a lazy save, once these are added. 1 = done, so
- * that the caller's later work may change the tensors. 0 = the caller must wait until the save is
- * staged. ETIMEDOUT: deadline_ms. */
+/* Lets the caller's streams wait for the copies of a lazy save, once these are added: a driver
+ * takes a limited number at a time. 1 = done, so that the caller's later work may change the
+ * tensors. 0 = the caller must wait until the save is staged. ETIMEDOUT: deadline_ms. */
 int from_device_fence(struct save_image *m, int64_t deadline_ms);
 
 #endif

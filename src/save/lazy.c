@@ -9,6 +9,8 @@
  *   - For writes that are not counted, every tensor is sampled during the call and after the copy.
  *   - After that every block is read again and must have the checksum of its copy. So the complete
  *     copy was in memory at one moment. By samples and counts, this moment was before any change.
+ *   - Of tensors on devices the device reads samples, in the order of the caller's streams
+ *     (from_device.h). Their blocks are not read again.
  * A change fails the save before anything is committed.
  */
 #include "save/lazy.h"
@@ -208,6 +210,8 @@ lazy_verify(struct save_image *m)
 	if (rc == 0 && m->lazy) {
 		size_t found = sample_all(m, m->samples, true);
 
+		if (found == SIZE_MAX)
+			rc = from_device_find_changed(m, &found, &err);
 		if (found != SIZE_MAX)
 			rc = refuse(m, found, false, &err);
 	}

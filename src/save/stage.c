@@ -142,7 +142,7 @@ fill_tensors(struct save_image *m, const struct pawl_state *state, struct pawl_e
 			m->sources[slot->tensor].strided = NULL;
 		}
 	}
-	return from_device_hold(m, err);
+	return 0;
 }
 
 /* Takes room for more packs, where the limits allow it. */
@@ -330,6 +330,7 @@ stage_prepare(struct save_image *m, const struct pawl_state *state, struct pawl_
 	TRY(make_packs(m, err));
 	TRY(from_device_begin(m, err));
 	TRY(fill_tensors(m, state, err));
+	TRY(from_device_hold(m, err));
 	if (m->mode != PAWL_MODE_SNAPSHOT)
 		TRY(compare_ahead(m, err));
 	return lazy_note(m, err);

@@ -2,6 +2,7 @@
 /* fake_calls: the driver's calls, under the names by which libcuda (or HIP) exports them. */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "fake_cuda/fake_hip.h"
 #include "fake_cuda/fake_own.h"
@@ -41,7 +42,7 @@ begin(void)
 		}
 		return fake.fail_result;
 	}
-	return fake.sticky ? fake.sticky : fake.is_initialised ? OK : NOT_INITIALIZED;
+	return fake.sticky ? fake.sticky : fake.is_initialised && getpid() == fake.pid ? OK : NOT_INITIALIZED;
 }
 
 /* Calls that a global capture of another thread forbids. */
@@ -128,8 +129,25 @@ cuInit(unsigned flags)
 	LOCKED;
 	if (++fake.calls == fake.fail_nth)
 		return fake.fail_result;
+	if (fake.is_initialised && getpid() != fake.pid)
+		return NOT_INITIALIZED;
 	fake.is_initialised = true;
+	fake.pid = getpid();
 	return flags ? INVALID_VALUE : OK;
+}
+
+int
+cuDriverGetVersion(int *ret)
+{
+	LOCKED;
+	if (++fake.calls == fake.fail_nth)
+		return fake.fail_result;
+#ifdef FAKE_HIP
+	*ret = 60342134;
+#else
+	*ret = 12080;
+#endif
+	return OK;
 }
 
 int
@@ -160,7 +178,7 @@ int
 cuDeviceGet(int *ret, int ordinal)
 {
 	BEGIN;
-	if (ordinal < 0 || ordinal >= FAKE_DEVICES)
+	if (ordinal < 0 || ordinal >= FAKE_DEVICES || (fake.hide_first && ordinal == 0))
 		return INVALID_DEVICE;
 	*ret = ordinal;
 	return OK;
@@ -644,8 +662,8 @@ cuMemcpyBatchAsync(uint64_t *to, uint64_t *from, size_t *nbytes, size_t n, void 
 	if (*(int *)attributes != 1 || n_attributes != 1 || at[0] != 0 || !n || (uintptr_t)stream <= 2)
 		return INVALID_VALUE;
 	for (size_t i = 0; i < n; i++) {
-		const bool host_is_to = !fake_find_memory(to[i]);
-		int result = copy_1d(stream, to[i], from[i], nbytes[i], host_is_to, true, __func__);
+		const bool host_is_to = !fake_find_memory(to[i]), has_host = host_is_to || !fake_find_memory(from[i]);
+		int result = copy_1d(stream, to[i], from[i], nbytes[i], host_is_to, has_host, __func__);
 
 		if (result != OK) {
 			*ret_failed = i;

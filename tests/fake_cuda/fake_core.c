@@ -145,11 +145,27 @@ fake_find_registration(uint64_t ptr, size_t n, struct registration **ret)
 
 /* --------------------------------------------------------------- the order */
 
+static bool
+is_full(const struct stream *s)
+{
+	return fake.queue && !s->is_callers && s->n_ops >= fake.queue;
+}
+
 struct op *
 fake_add(struct stream *s, struct op op)
 {
 	struct op *new = fake_zalloc(sizeof(*new));
 
+	if (is_full(s)) {
+		fake.was_full = true;
+		pthread_cond_broadcast(&fake.changed);
+	}
+	while (is_full(s))
+		if (!fake_step_locked())
+			pthread_cond_wait(&fake.changed, &fake.lock);
+	s->n_ops++;
+	if (!s->is_callers && s->n_ops > fake.longest)
+		fake.longest = s->n_ops;
 	*new = op;
 	new->number = ++fake.next_number;
 	if (s->last)
@@ -210,6 +226,7 @@ end_first(struct stream *s)
 	struct op *op = s->first;
 
 	s->first = op->next;
+	s->n_ops--;
 	if (!s->first)
 		s->last = NULL;
 	if (op->host)
@@ -309,9 +326,12 @@ fake_reset(uint64_t seed, bool is_initialised)
 	CLEAR(streams);
 	CLEAR(events);
 	CLEAR(registrations);
+	fake.queue = fake.longest = 0;
+	fake.was_full = false;
 	fake.random = seed;
 	fake.is_initialised = is_initialised;
-	fake.hide_addresses = fake.capture_is_broken = false;
+	fake.pid = getpid();
+	fake.hide_addresses = fake.hide_first = fake.capture_is_broken = false;
 	fake.captured = NULL;
 	fake.sticky = fake.fail_result = fake.batch_result = 0;
 	fake.calls = fake.fail_nth = fake.waits = fake.ignore_nth = fake.batches = fake.copies_2d = 0;
@@ -342,6 +362,14 @@ fake_hold(uint64_t stream, bool hold)
 		if (stream ? (uint64_t)(uintptr_t)s == stream : !s->is_callers)
 			s->is_held = hold;
 	pthread_cond_broadcast(&fake.changed);
+}
+
+void
+fake_wait_full(void)
+{
+	LOCKED;
+	while (!fake.was_full)
+		pthread_cond_wait(&fake.changed, &fake.lock);
 }
 
 bool
@@ -452,7 +480,9 @@ fake_shadow(uint64_t pointer)
 	}
 SETTER(fake_set_memory, size_t, n_free)
 SETTER(fake_set_registrable, size_t, registrable)
+SETTER(fake_set_queue, size_t, queue)
 SETTER(fake_set_batch, int, batch_result)
+SETTER(fake_hide_first, bool, hide_first)
 SETTER(fake_hide_addresses, bool, hide_addresses)
 
 #define GETTER(name, type, value) \
@@ -461,6 +491,7 @@ SETTER(fake_hide_addresses, bool, hide_addresses)
 		LOCKED;           \
 		return value;     \
 	}
+GETTER(fake_longest, size_t, fake.longest)
 GETTER(fake_batches, long, fake.batches)
 GETTER(fake_copies_2d, long, fake.copies_2d)
 GETTER(fake_capture_is_broken, bool, fake.capture_is_broken)

@@ -20,7 +20,8 @@
 
 #define FAKE_DEVICES 3
 
-/* Forgets everything. is_initialised: as if the program had called cuInit. */
+/* Forgets everything. is_initialised: as if the program had called cuInit. Forked children cannot use
+ * the driver then. */
 void fake_reset(uint64_t seed, bool is_initialised);
 /* Advances one stream a little; false if no stream can advance. */
 bool fake_step(void);
@@ -41,8 +42,12 @@ void *fake_shadow(uint64_t pointer);      /* where a test reads and writes devic
 void fake_set_memory(size_t n_free);      /* of each device */
 void fake_set_registrable(size_t nbytes); /* then cuMemHostRegister is refused */
 size_t fake_registered(void);             /* bytes */
+void fake_set_queue(size_t n);            /* what a stream of the library holds; then a call waits for room. 0 = no end */
+void fake_wait_full(void);                /* until a call waits so */
+size_t fake_longest(void);                /* what a stream of the library held at most */
 void fake_set_batch(int result);          /* what cuMemcpyBatchAsync returns; 0 = it works */
 long fake_batches(void), fake_copies_2d(void);
+void fake_hide_first(bool hide);     /* device 0 cannot be used: another process has it */
 void fake_hide_addresses(bool hide); /* cuGetProcAddress finds nothing, as in old drivers */
 
 /* The caller's side: streams, and computations on them. */

@@ -5,6 +5,7 @@
 
 #ifdef FAKE_HIP
 #define cuInit hipInit
+#define cuDriverGetVersion hipDriverGetVersion
 #define cuGetErrorName hipDrvGetErrorName
 #define cuDeviceGet hipDeviceGet
 #define cuDeviceGetPCIBusId hipDeviceGetPCIBusId

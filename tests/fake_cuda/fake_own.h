@@ -39,6 +39,7 @@ struct stream {
 	pthread_t thread; /* of a per-thread default stream */
 	bool is_per_thread;
 	struct op *first, *last;
+	size_t n_ops;
 };
 
 struct event {
@@ -87,11 +88,13 @@ struct fake {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	uint64_t random, next_number;
-	bool is_initialised, hide_addresses;
+	pid_t pid; /* that initialised the driver; its children cannot use it */
+	bool is_initialised, hide_addresses, hide_first;
 	int sticky;
 	long calls, fail_nth, waits, ignore_nth, batches, copies_2d;
 	int fail_result, batch_result;
-	size_t n_free, registrable;
+	size_t n_free, registrable, queue, longest;
+	bool was_full;
 	struct context contexts[FAKE_DEVICES];
 	struct stream *streams;
 	struct event *events;

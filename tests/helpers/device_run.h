@@ -61,18 +61,24 @@ device_train(void *arg)
 			device_write(w->d, t, w->step);
 }
 
+/* Work of a step on one device. */
+static inline void
+device_launch_on(struct device_run *d, int ordinal, int step, bool buffers_only)
+{
+	struct device_work *w = malloc(sizeof(*w));
+
+	assert_non_null(w);
+	*w = (struct device_work){d->works, d, step, ordinal, buffers_only};
+	d->works = w;
+	fake_launch(ordinal, d->streams[ordinal], device_train, w);
+}
+
 /* Work of a step, on all streams. */
 static inline void
 device_launch(struct device_run *d, int step, bool buffers_only)
 {
-	for (int o = 0; o < FAKE_DEVICES; o++) {
-		struct device_work *w = malloc(sizeof(*w));
-
-		assert_non_null(w);
-		*w = (struct device_work){d->works, d, step, o, buffers_only};
-		d->works = w;
-		fake_launch(o, d->streams[o], device_train, w);
-	}
+	for (int o = 0; o < FAKE_DEVICES; o++)
+		device_launch_on(d, o, step, buffers_only);
 	if (!buffers_only)
 		device_write(d, D_HOST, step);
 }

@@ -41,6 +41,20 @@ test_each_device_has_a_row_with_measured_rates(void **state)
 }
 
 static void
+test_the_version_of_the_driver_is_shown(void **state)
+{
+	char text[1024];
+
+	fake_reset(1, true);
+	assert_int_equal(rows_of(*state, "driver", text, sizeof(text)), 1);
+	assert_string_equal(text, "CUDA 12.8\n");
+	fake_reset(1, true);
+	fake_fail(2, 999); /* the first is cuInit */
+	assert_int_equal(rows_of(*state, "driver", text, sizeof(text)), 1);
+	assert_non_null(strstr(text, "cuDriverGetVersion: "));
+}
+
+static void
 test_memory_that_cannot_be_registered_is_named(void **state)
 {
 	char text[1024];
@@ -74,6 +88,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_each_device_has_a_row_with_measured_rates, small_setup,
 	                                        small_teardown),
+		cmocka_unit_test_setup_teardown(test_the_version_of_the_driver_is_shown, small_setup, small_teardown),
 		cmocka_unit_test_setup_teardown(test_memory_that_cannot_be_registered_is_named, small_setup,
 	                                        small_teardown),
 		cmocka_unit_test_setup_teardown(test_a_failure_is_shown, small_setup, small_teardown),

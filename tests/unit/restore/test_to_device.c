@@ -8,6 +8,9 @@
 
 #include <cmocka.h>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "helpers/device_run.h"
 
 #define ROWS 600u
@@ -113,7 +116,7 @@ test_damage_falls_back(void **state)
 
 /* A checkpoint of step 1 and one of step 2. A device that fails says nothing about the newer one. */
 static bool
-fail_nth(struct small_run *r, long nth, int result)
+fail_nth(struct small_run *r, long nth, int result, int code)
 {
 	struct device_run d;
 	struct pawl_error why = {0};
@@ -127,8 +130,10 @@ fail_nth(struct small_run *r, long nth, int result)
 	const int rc = restore(&d, NULL, &why);
 	const bool was_reached = device_end_failing(nth, rc, &why);
 
-	if (rc == 0 && !holds(&d, 2))
-		fail_msg("call %ld, result %d: not the newest, without an error", nth, result);
+	if (rc < 0 && rc != code)
+		fail_msg("call %ld, result %d: %s", nth, result, pawl_code_name(rc));
+	if (!holds(&d, 2))
+		fail_msg("call %ld, result %d: the older checkpoint was restored", nth, result);
 	device_drop(&d, nth);
 	return was_reached;
 }
@@ -136,12 +141,15 @@ fail_nth(struct small_run *r, long nth, int result)
 static void
 test_any_call_may_fail(void **state)
 {
-	static const int results[] = {1, 2, 3, 100, 304, 700, 802, 999};
+	static const struct {
+		int result, code;
+	} rows[] = {{1, PAWL_EDEVICE},   {2, PAWL_ENOMEM},    {3, PAWL_EUNSUPPORTED}, {100, PAWL_EDEVICE},
+	            {304, PAWL_EDEVICE}, {700, PAWL_EDEVICE}, {802, PAWL_EDEVICE},    {999, PAWL_EDEVICE}};
 
-	for (size_t i = 0; i < COUNT(results); i++) {
+	for (size_t i = 0; i < COUNT(rows); i++) {
 		long nth = 1;
 
-		while (fail_nth(*state, nth, results[i]))
+		while (fail_nth(*state, nth, rows[i].result, rows[i].code))
 			nth++;
 		assert_true(nth > 20);
 	}
@@ -169,6 +177,88 @@ test_other_memory_is_restored_too(void **state)
 	}
 }
 
+/* Ends as a device that fails does: no older checkpoint is taken. */
+static void
+test_a_restore_during_a_capture_is_refused(void **state)
+{
+	struct small_run *r = *state;
+	struct device_run d;
+
+	r->opts.retention.num_to_keep = 2;
+	begin(&d, r, 7);
+	fake_run();
+	OK(device_save(&d, false, PAWL_MODE_SNAPSHOT, err));
+	OK(pawl_wait(r->run, -1, err));
+	device_launch(&d, 3, false);
+	fake_run();
+	fake_capture(d.streams[1]);
+	FAILS(PAWL_EBUSY, "a graph is being captured", restore(&d, NULL, err));
+	assert_false(fake_capture_is_broken());
+	assert_true(holds(&d, 3));
+	fake_capture(0);
+	OK(restore(&d, NULL, err));
+	fake_run();
+	assert_true(holds(&d, 2));
+	device_check(&d);
+}
+
+static void
+test_a_capture_elsewhere_is_not_disturbed(void **state)
+{
+	struct device_run d;
+
+	begin(&d, *state, 8);
+	fake_capture(d.streams[0]);
+	OK(restore(&d, NULL, err));
+	assert_false(fake_capture_is_broken());
+	fake_capture(0);
+	fake_run();
+	assert_true(holds(&d, 1));
+	device_check(&d);
+}
+
+/* The driver refuses it: a restore in the child opens it anew. */
+static void
+test_a_forked_child_is_refused(void **state)
+{
+	struct small_run *r = *state;
+	struct device_run d;
+	struct pawl_error why = {0};
+	int status;
+
+	begin(&d, r, 9);
+	OK(restore(&d, NULL, err));
+	fake_run();
+	const pid_t child = fork();
+
+	if (child == 0) {
+		const int rc = restore(&d, NULL, &why);
+
+		_exit(rc < 0 && strstr(why.message, "a forked child cannot use") ? 0 : 1);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	device_launch(&d, 3, false);
+	OK(restore(&d, NULL, err));
+	fake_run();
+	assert_true(holds(&d, 1));
+	device_check(&d);
+}
+
+/* Of a part of a device (MIG) the number is its own; device 0 is perhaps not this process's. */
+static void
+test_device_0_is_not_used_unless_a_pointer_says_so(void **state)
+{
+	struct device_run d;
+
+	begin(&d, *state, 10);
+	fake_hide_first(true);
+	OK(restore(&d, NULL, err));
+	fake_run();
+	assert_true(holds(&d, 1));
+	device_check(&d);
+}
+
 int
 main(void)
 {
@@ -178,6 +268,12 @@ main(void)
 		cmocka_unit_test_setup_teardown(test_each_missing_wait_is_found, small_setup, small_teardown),
 		cmocka_unit_test_setup_teardown(test_damage_falls_back, small_setup, small_teardown),
 		cmocka_unit_test_setup_teardown(test_any_call_may_fail, small_setup, small_teardown),
+		cmocka_unit_test_setup_teardown(test_a_restore_during_a_capture_is_refused, small_setup,
+	                                        small_teardown),
+		cmocka_unit_test_setup_teardown(test_a_capture_elsewhere_is_not_disturbed, small_setup, small_teardown),
+		cmocka_unit_test_setup_teardown(test_a_forked_child_is_refused, small_setup, small_teardown),
+		cmocka_unit_test_setup_teardown(test_device_0_is_not_used_unless_a_pointer_says_so, small_setup,
+	                                        small_teardown),
 		cmocka_unit_test_setup_teardown(test_other_memory_is_restored_too, small_setup, small_teardown),
 	};
 

@@ -12,6 +12,8 @@
 #include <unistd.h>
 
 #include "helpers/device_run.h"
+#include "run/run.h"
+#include "save/writer.h"
 
 #define SEEDS 12u
 #define LAZY_ROWS 5000u /* 5 MB: less is never lazy */
@@ -59,9 +61,9 @@ test_no_order_of_the_devices_tears_a_lazy_save(void **state)
 
 /* The memory of the run is registered, step 1 is launched. */
 static void
-begin(struct device_run *d, struct small_run *r)
+begin(struct device_run *d, struct small_run *r, uint64_t seed)
 {
-	device_make(d, r, 3, LAZY_ROWS);
+	device_make(d, r, seed, LAZY_ROWS);
 	small_open(r);
 	device_launch(d, 0, false);
 	OK(device_save(d, false, PAWL_MODE_SNAPSHOT, err));
@@ -98,15 +100,58 @@ test_the_first_save_of_a_prepared_run_does_not_wait(void **state)
 	device_check(&d);
 }
 
-/* The controls. A wait of a lazy save is left out: its copies for the caller's work on each of two devices (1, 2); the
- * caller's stream for the copies during the call (3), and each stream for all copies (4, 5). Is the save torn? */
+/* One row of a tensor, as a kernel that has only begun. */
+static void
+write_row(void *arg)
+{
+	struct device_run *d = arg;
+
+	for (size_t i = 512 * 700; i < 512 * 701; i++)
+		d->tensors[D_WEIGHT].shadow[i] = device_value(2, D_WEIGHT, i);
+}
+
+static void
+do_nothing(void *arg)
+{
+	(void)arg;
+}
+
+enum outcome { OF_STEP_1, REFUSED, TORN };
+
+/* Waits for the save, and closes the run. */
+static enum outcome
+end_save(struct device_run *d)
+{
+	struct pawl_error why = {0};
+	const int rc = pawl_wait(d->r->run, -1, &why);
+
+	if (rc < 0 && (rc != PAWL_EUSAGE || !strstr(why.message, "changed before the lazy save")))
+		fail_msg("%s", why.message);
+	fake_run();
+	const bool is_whole = device_saved_is(d, rc < 0 ? 0 : 1);
+
+	device_check(d);
+	return !is_whole ? TORN : rc < 0 ? REFUSED : OF_STEP_1;
+}
+
+/* The waits of a lazy save on two devices, in order. The samples are read twice. */
+enum {
+	AFTER_CALLER = 1,         /* the copies wait for the caller's work */
+	BEFORE_RETURN = 3,        /* the caller's streams wait for the copies during the call */
+	SAMPLES_AFTER_CALLER = 5, /* the second reading waits for the caller's work before the fence */
+	FENCE = 7                 /* the caller's streams wait for everything */
+};
+#define N_WAITS 8
+
+/* The controls. A wait of a lazy save is left out. Is that found in what was saved? */
 static bool
-is_torn_without(struct small_run *r, long ignored)
+is_found_without(struct small_run *r, uint64_t seed, long ignored)
 {
 	struct device_run d;
-	const bool late = ignored == 1 || ignored == 2; /* the caller's work is late, else the copies are */
+	const bool late =
+		ignored == AFTER_CALLER || ignored == AFTER_CALLER + 1; /* the caller's work, else the copies */
 
-	begin(&d, r);
+	begin(&d, r, seed);
 	if (!late)
 		fake_run();
 	fake_hold(late ? d.streams[ignored] : 0, true);
@@ -115,26 +160,80 @@ is_torn_without(struct small_run *r, long ignored)
 	device_launch(&d, 2, true);
 	OK(pawl_fence(r->run, -1, err));
 	device_launch(&d, 2, false);
-	if (late)
-		OK(pawl_wait(r->run, -1, err));
 	fake_run();
 	fake_hold(late ? d.streams[ignored] : 0, false);
-	OK(pawl_wait(r->run, -1, err));
-	fake_run();
-	const bool is_torn = !device_saved_is(&d, 1);
-
-	device_check(&d);
-	return is_torn;
+	return end_save(&d) != OF_STEP_1;
 }
 
 static void
 test_each_missing_wait_is_found(void **state)
 {
-	assert_false(is_torn_without(*state, 0));
-	assert_int_equal(fake_waits(), 5);
-	for (long ignored = 1; ignored <= 5; ignored++)
-		if (!is_torn_without(*state, ignored))
-			fail_msg("without wait %ld the save was not torn", ignored);
+	static const long needed[] = {AFTER_CALLER, AFTER_CALLER + 1, BEFORE_RETURN, FENCE, FENCE + 1};
+
+	assert_false(is_found_without(*state, 3, 0));
+	assert_int_equal(fake_waits(), N_WAITS);
+	for (size_t i = 0; i < COUNT(needed); i++) {
+		uint64_t seed = 1;
+
+		while (seed <= SEEDS && !is_found_without(*state, seed, needed[i]))
+			seed++;
+		if (seed > SEEDS)
+			fail_msg("without wait %ld no save was torn", needed[i]);
+	}
+}
+
+/* A write before the fence that nothing counts, on one device: of the buffers and all else, or first
+ * of one row. */
+static enum outcome
+write_uncounted(struct small_run *r, uint64_t seed, int ordinal, bool row_first, bool fences, long ignored)
+{
+	struct device_run d;
+
+	begin(&d, r, seed);
+	fake_ignore_wait(ignored);
+	fake_hold(0, true); /* the write is launched before the copies have ended */
+	OK(device_save(&d, true, PAWL_MODE_SNAPSHOT, err));
+	if (row_first)
+		fake_launch(1, d.streams[1], write_row, &d);
+	for (int i = 0; row_first && i < 6000; i++)
+		fake_launch(1, d.streams[1], do_nothing, NULL);
+	device_launch_on(&d, ordinal, 2, false);
+	if (fences)
+		OK(pawl_fence(r->run, -1, err));
+	fake_hold(0, false);
+	return end_save(&d);
+}
+
+static void
+test_a_write_before_the_fence_that_nothing_counts_is_refused(void **state)
+{
+	for (uint64_t seed = 1; seed <= SEEDS / 2; seed++)
+		for (int ordinal = 1; ordinal <= 2; ordinal++) {
+			assert_int_equal(write_uncounted(*state, seed, ordinal, seed % 2, true, 0), REFUSED);
+			assert_int_equal(write_uncounted(*state, seed, ordinal, seed % 2, false, 0), REFUSED);
+		}
+}
+
+/* The controls: each wait that orders a reading of the samples is needed. The second reading must not
+ * be too early for a write that has begun. */
+static void
+test_without_the_order_of_the_samples_a_torn_save_is_committed(void **state)
+{
+	static const struct {
+		int ordinal;
+		bool row_first;
+		long ignored;
+	} rows[] = {{1, false, BEFORE_RETURN}, {2, false, BEFORE_RETURN + 1}, {1, true, SAMPLES_AFTER_CALLER}};
+
+	for (size_t i = 0; i < COUNT(rows); i++) {
+		uint64_t seed = 1;
+
+		while (seed <= 100 &&
+		       write_uncounted(*state, seed, rows[i].ordinal, rows[i].row_first, true, rows[i].ignored) != TORN)
+			seed++;
+		if (seed > 100)
+			fail_msg("without wait %ld every write was found", rows[i].ignored);
+	}
 }
 
 /* The caller's streams are held: a host thread that waited for the device would never return. */
@@ -144,7 +243,7 @@ test_a_lazy_save_and_its_fence_never_wait_on_the_host(void **state)
 	struct small_run *r = *state;
 	struct device_run d;
 
-	begin(&d, r);
+	begin(&d, r, 3);
 	for (int o = 0; o < FAKE_DEVICES; o++)
 		fake_hold(d.streams[o], true);
 	OK(device_save(&d, true, PAWL_MODE_SNAPSHOT, err));
@@ -161,6 +260,73 @@ test_a_lazy_save_and_its_fence_never_wait_on_the_host(void **state)
 	device_check(&d);
 }
 
+/* How many operations a lazy save gives to the driver at once. */
+static size_t
+most_operations(struct small_run *r, size_t most_units)
+{
+	struct device_run d;
+
+	r->opts.io.threads = 32; /* so there are many units */
+	begin(&d, r, 3);
+	r->run->saves.writer->devices.most_units = most_units;
+	for (int o = 0; o < FAKE_DEVICES; o++)
+		fake_hold(d.streams[o], true);
+	OK(device_save(&d, true, PAWL_MODE_SNAPSHOT, err));
+	OK(pawl_fence(r->run, -1, err));
+	device_launch(&d, 2, false);
+	for (int o = 0; o < FAKE_DEVICES; o++)
+		fake_hold(d.streams[o], false);
+	assert_int_equal(end_save(&d), OF_STEP_1);
+	return fake_longest();
+}
+
+static void
+test_units_share_events_and_copies(void **state)
+{
+	const size_t joined = most_operations(*state, 1), apart = most_operations(*state, 1u << 20);
+
+	assert_true(joined + 4 < apart); /* of each unit but the first: a copy and an event */
+}
+
+/* The driver takes what the call adds, but not all copies: the call would hang, since the streams are
+ * held. Then the fence waits for the driver, as long as it may. */
+static void
+test_a_fence_waits_for_a_driver_that_is_full(void **state)
+{
+	struct small_run *r = *state;
+	struct device_run d;
+
+	r->opts.io.threads = 64; /* about 80 units, each a copy and an event */
+	r->opts.packs.block_bytes = 64 << 10;
+	begin(&d, r, 4);
+	fake_set_queue(300); /* the call adds fewer than 200, all copies are more than 400 */
+	for (int o = 0; o < FAKE_DEVICES; o++)
+		fake_hold(d.streams[o], true);
+	OK(device_save(&d, true, PAWL_MODE_SNAPSHOT, err));
+	fake_wait_full();
+	FAILS(PAWL_ETIMEOUT, "", pawl_fence(r->run, 0, err));
+	for (int o = 0; o < FAKE_DEVICES; o++)
+		fake_hold(d.streams[o], false);
+	OK(pawl_fence(r->run, -1, err));
+	device_launch(&d, 2, false);
+	assert_int_equal(end_save(&d), OF_STEP_1);
+}
+
+/* A lazy save that has no room for its samples on the device is none: the tensors may change when
+ * the call returns. */
+static void
+test_a_lazy_save_without_room_for_samples_copies_at_once(void **state)
+{
+	struct small_run *r = *state;
+	struct device_run d;
+
+	begin(&d, r, 5);
+	fake_set_memory(1000);
+	OK(device_save(&d, true, PAWL_MODE_SNAPSHOT, err));
+	device_launch(&d, 2, false);
+	assert_int_equal(end_save(&d), OF_STEP_1);
+}
+
 /* A save that is not lazy, with a copy within the device. Neither the call nor the caller's next work waits for the
  * bus.
  */
@@ -170,7 +336,7 @@ is_torn_staged(struct small_run *r, long ignored)
 	struct device_run d;
 
 	r->opts.staging.device = 1;
-	begin(&d, r);
+	begin(&d, r, 3);
 	for (int o = 0; o < FAKE_DEVICES; o++)
 		fake_hold(d.streams[o], !ignored || o == ignored);
 	fake_ignore_wait(ignored);
@@ -309,10 +475,10 @@ test_any_call_may_fail(void **state)
 {
 	static const int results[] = {2, 700};
 
-	for (size_t i = 0; i < COUNT(results); i++) {
+	for (size_t i = 0; i < 2 * COUNT(results); i++) {
 		long nth = 1;
 
-		while (fail_nth(*state, nth, results[i], false))
+		while (fail_nth(*state, nth, results[i / 2], i % 2))
 			nth++;
 		assert_true(nth > 20);
 	}
@@ -475,6 +641,89 @@ test_memory_that_cannot_be_registered_works(void **state)
 	device_check(&d);
 }
 
+/* The host memory that a save takes is the ring, whatever the state's size. */
+static void
+test_ring_and_direct_bound_the_host_memory(void **state)
+{
+	struct small_run *r = *state;
+	const size_t ring = 8 << 20;
+
+	r->opts.staging.ring_bytes = ring;
+	for (int mode = PAWL_MODE_SNAPSHOT; mode <= PAWL_MODE_DIRECT; mode++) {
+		struct device_run d;
+
+		device_make(&d, r, 17, 5 * LAZY_ROWS); /* 25 MB */
+		small_open(r);
+		device_launch(&d, 1, false);
+		OK(device_save(&d, false, mode, err));
+		OK(pawl_wait(r->run, -1, err));
+		const size_t taken = pawl_arena_bytes(r->run->saves.arena);
+
+		assert_true((mode == PAWL_MODE_SNAPSHOT) == (taken > 2 * ring));
+		assert_true(fake_registered() <= taken);
+		assert_true(device_saved_is(&d, 1));
+		device_check(&d);
+	}
+}
+
+/* Of a part of a device (MIG) the number is its own; device 0 is perhaps not this process's. */
+static void
+test_device_0_is_not_used_unless_a_pointer_says_so(void **state)
+{
+	struct small_run *r = *state;
+	struct device_run d;
+
+	device_make(&d, r, 18, LAZY_ROWS);
+	fake_hide_first(true);
+	small_open(r);
+	device_launch(&d, 1, false);
+	OK(device_save(&d, true, PAWL_MODE_SNAPSHOT, err));
+	OK(pawl_fence(r->run, -1, err));
+	device_launch(&d, 2, false);
+	OK(pawl_wait(r->run, -1, err));
+	device_wait_registered(LAZY_ROWS * 1024);
+	assert_true(device_saved_is(&d, 1));
+	device_check(&d);
+}
+
+/* After the fence of a lazy save, and after any other save, the caller may end its streams. */
+static void
+test_a_stream_may_end_after_the_fence(void **state)
+{
+	struct small_run *r = *state;
+	struct device_run d;
+
+	for (int lazy = 0; lazy < 2; lazy++) {
+		begin(&d, r, 19);
+		fake_hold(0, lazy); /* any other save waits for the copies */
+		OK(device_save(&d, lazy, lazy ? PAWL_MODE_SNAPSHOT : PAWL_MODE_RING, err));
+		OK(pawl_fence(r->run, -1, err));
+		for (int o = 0; o < FAKE_DEVICES; o++)
+			fake_stream_end(d.streams[o]);
+		fake_hold(0, false);
+		assert_int_equal(end_save(&d), OF_STEP_1);
+	}
+}
+
+/* The control. */
+static void
+test_the_fake_driver_sees_a_stream_that_ends_too_early(void **state)
+{
+	struct small_run *r = *state;
+	struct device_run d;
+
+	begin(&d, r, 21);
+	OK(device_save(&d, true, PAWL_MODE_SNAPSHOT, err));
+	for (int o = 0; o < FAKE_DEVICES; o++)
+		fake_stream_end(d.streams[o]);
+	(void)pawl_fence(r->run, -1, NULL);
+	(void)pawl_close(r->run, NULL);
+	r->run = NULL;
+	assert_non_null(strstr(fake_misuse(), "the stream does not exist any more"));
+	fake_reset(0, true);
+	device_end(&d);
+}
+
 int
 main(void)
 {
@@ -485,7 +734,16 @@ main(void)
 		cmocka_unit_test_setup_teardown(test_the_first_save_of_a_prepared_run_does_not_wait, small_setup,
 	                                        small_teardown),
 		cmocka_unit_test_setup_teardown(test_each_missing_wait_is_found, small_setup, small_teardown),
+		cmocka_unit_test_setup_teardown(test_a_write_before_the_fence_that_nothing_counts_is_refused,
+	                                        small_setup, small_teardown),
+		cmocka_unit_test_setup_teardown(test_without_the_order_of_the_samples_a_torn_save_is_committed,
+	                                        small_setup, small_teardown),
 		cmocka_unit_test_setup_teardown(test_a_lazy_save_and_its_fence_never_wait_on_the_host, small_setup,
+	                                        small_teardown),
+		cmocka_unit_test_setup_teardown(test_units_share_events_and_copies, small_setup, small_teardown),
+		cmocka_unit_test_setup_teardown(test_a_fence_waits_for_a_driver_that_is_full, small_setup,
+	                                        small_teardown),
+		cmocka_unit_test_setup_teardown(test_a_lazy_save_without_room_for_samples_copies_at_once, small_setup,
 	                                        small_teardown),
 		cmocka_unit_test_setup_teardown(test_a_staged_save_never_waits_on_the_host, small_setup,
 	                                        small_teardown),
@@ -503,6 +761,13 @@ main(void)
 		cmocka_unit_test_setup_teardown(test_a_capture_elsewhere_is_not_disturbed, small_setup, small_teardown),
 		cmocka_unit_test_setup_teardown(test_a_forked_child_is_refused, small_setup, small_teardown),
 		cmocka_unit_test_setup_teardown(test_a_fence_during_a_capture_waits, small_setup, small_teardown),
+		cmocka_unit_test_setup_teardown(test_ring_and_direct_bound_the_host_memory, small_setup,
+	                                        small_teardown),
+		cmocka_unit_test_setup_teardown(test_device_0_is_not_used_unless_a_pointer_says_so, small_setup,
+	                                        small_teardown),
+		cmocka_unit_test_setup_teardown(test_a_stream_may_end_after_the_fence, small_setup, small_teardown),
+		cmocka_unit_test_setup_teardown(test_the_fake_driver_sees_a_stream_that_ends_too_early, small_setup,
+	                                        small_teardown),
 		cmocka_unit_test_setup_teardown(test_memory_that_cannot_be_registered_works, small_setup,
 	                                        small_teardown),
 	};
