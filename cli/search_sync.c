@@ -113,10 +113,16 @@ sync_now(struct search_sync *s, bool down, struct pawl_error *err)
 	return rc;
 }
 
+static const char *
+mark_of(struct search_sync *s)
+{
+	return keep_printf(&s->cli->keep, "%s/experiment.json", s->folder);
+}
+
 static bool
 lies_here(struct search_sync *s)
 {
-	return access(keep_printf(&s->cli->keep, "%s/experiment.json", s->folder), F_OK) == 0;
+	return access(mark_of(s), F_OK) == 0;
 }
 
 /* Is it a host that only rsync can reach, so that pawl cannot check it? */
@@ -145,6 +151,10 @@ search_sync_fetch(struct search_sync *s, struct pawl_error *err)
 	if (s == NULL || lies_here(s))
 		return 0;
 	rc = sync_now(s, true, &why);
+	if (rc < 0 && lies_here(s)) { /* a command has fetched a part, which is not a search yet */
+		(void)unlink(mark_of(s));
+		return err_set(err, rc, "%s", why.message);
+	}
 	if (rc == PAWL_ENOTFOUND || (rc < 0 && rc != PAWL_ECANCELLED && !s->own_way)) {
 		cli_note(s->cli, "nothing was fetched from %s: %s", s->place, why.message);
 		return 0;

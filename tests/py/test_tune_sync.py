@@ -156,6 +156,20 @@ def test_a_new_search_does_not_write_over_one_that_was_brought_there(tmp_path: p
     assert "fetched from" in sweep.run("--resume")
 
 
+def test_a_fetch_that_was_cut_off_is_no_search(tmp_path: pathlib.Path) -> None:
+    there, cut = tmp_path / "there", tmp_path / "cut"
+    command = f"""sh -c 'mkdir -p "$1" && cp -r "$0". "$1" && test ! -e {cut}' {{source}} {{target}}"""
+    sweep = Sweep(tmp_path, COUNT, sync={"upload_dir": str(there), "syncer": command})
+    sweep.run()
+    shutil.rmtree(sweep.folder)  # another machine
+    cut.touch()
+    sweep.run("--resume", status=1)
+    assert not (sweep.folder / "experiment.json").exists()
+    cut.unlink()
+    assert "fetched from" in sweep.run("--resume")
+    assert len(list(sweep.folder.glob("*/checkpoint_000006/n"))) == 3
+
+
 def test_what_does_not_come_over_is_told_and_costs_no_trial(tmp_path: pathlib.Path) -> None:
     """A place that goes away in the middle."""
     there = tmp_path / "there"
