@@ -66,7 +66,7 @@ def test_the_demo_ends_with_its_headline(tmp_path: pathlib.Path) -> None:
         env=environment,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"killed: [0-9.]+ MB of checkpoint_0000\d\d were on disk, in a folder that is not", done.stdout)
+    assert re.search(r"killed: [0-9.]+ MB of checkpoint_0000\d\d were on disk in a folder that is not", done.stdout)
     assert "\nresumed after step " in done.stdout
     assert "restore takes step 17 instead of 19" in done.stdout
     assert re.search(r"load_file: \d\d tensors", done.stdout)
