@@ -267,19 +267,29 @@ from_device_list_part(const struct save_image *m, size_t tensor, uint64_t at, ui
 	if (source->strided)
 		return device_copies_add(out, source->strided, (uint64_t)pawl_dtype_bits(source->dtype) / 8, at, n,
 		                         (uint64_t)(uintptr_t)dst, false, err);
-	const uint64_t to = (uint64_t)(uintptr_t)dst, from = (uint64_t)(uintptr_t)source->data + at;
-	struct device_copy *last = out->list.n ? &out->list.items[out->list.n - 1] : NULL;
-
-	if (at && last && last->from + last->nbytes == from && last->to + last->nbytes == to) {
-		last->nbytes += n; /* the unit before ends within this tensor */
-		return 0;
-	}
 	struct device_copy *copy = vec_add(&out->list);
 
 	if (!copy)
 		return err_nomem(err, "save");
-	*copy = (struct device_copy){.to = to, .from = from, .nbytes = n, .rows = 1};
+	*copy = (struct device_copy){
+		.to = (uint64_t)(uintptr_t)dst, .from = (uint64_t)(uintptr_t)source->data + at, .nbytes = n, .rows = 1};
 	return 0;
+}
+
+/* Joins the last two copies, if they are two parts of one. */
+static void
+join_last(struct device_copies *c)
+{
+	if (c->list.n < 2)
+		return;
+	const struct device_copy *last = &c->list.items[c->list.n - 1];
+	struct device_copy *before = &c->list.items[c->list.n - 2];
+
+	if (before->rows == 1 && last->rows == 1 && before->from + before->nbytes == last->from &&
+	    before->to + before->nbytes == last->to) {
+		before->nbytes += last->nbytes;
+		c->list.n--;
+	}
 }
 
 /* The copies on one queue for bytes [offset, end) of a pack. */
@@ -296,11 +306,13 @@ list_range(const struct save_image *m, const struct plan_pack *p, uint64_t offse
 
 		if (begin >= end)
 			break;
-		if (from < to && from_device_has(m, slot->tensor) &&
-		    m->from_device->places[slot->tensor].line == queue + 1 &&
-		    !m->from_device->places[slot->tensor].is_added)
-			TRY(from_device_list_part(m, slot->tensor, from - begin, to - from, dst + (from - offset), out,
-			                          err));
+		if (from >= to || !from_device_has(m, slot->tensor) ||
+		    m->from_device->places[slot->tensor].line != queue + 1 ||
+		    m->from_device->places[slot->tensor].is_added)
+			continue;
+		TRY(from_device_list_part(m, slot->tensor, from - begin, to - from, dst + (from - offset), out, err));
+		if (from > begin) /* the unit before ends within this tensor */
+			join_last(out);
 	}
 	return 0;
 }

@@ -260,6 +260,34 @@ test_a_lazy_save_and_its_fence_never_wait_on_the_host(void **state)
 	device_check(&d);
 }
 
+/* Samples that follow each other in one tensor are separate copies: those of a batch have no order. */
+static void
+test_samples_of_one_small_tensor_do_not_overlap(void **state)
+{
+	struct device_run d;
+
+	begin(&d, *state, 6);
+	d.tensors[D_OTHER].shape[0] = 1;
+	d.tensors[D_OTHER].shape[1] = d.tensors[D_OTHER].n = 64; /* two samples long, alone on its device */
+	OK(device_save(&d, true, PAWL_MODE_SNAPSHOT, err));
+	OK(pawl_fence(d.r->run, -1, err));
+	device_launch(&d, 2, false);
+	assert_int_equal(end_save(&d), OF_STEP_1);
+}
+
+static void
+test_an_empty_tensor_has_no_samples(void **state)
+{
+	struct device_run d;
+
+	begin(&d, *state, 7);
+	d.tensors[D_OTHER].shape[0] = d.tensors[D_OTHER].n = 0;
+	OK(device_save(&d, true, PAWL_MODE_SNAPSHOT, err));
+	OK(pawl_fence(d.r->run, -1, err));
+	device_launch(&d, 2, false);
+	assert_int_equal(end_save(&d), OF_STEP_1);
+}
+
 /* How many operations a lazy save gives to the driver at once. */
 static size_t
 most_operations(struct small_run *r, size_t most_units)
@@ -740,6 +768,9 @@ main(void)
 	                                        small_setup, small_teardown),
 		cmocka_unit_test_setup_teardown(test_a_lazy_save_and_its_fence_never_wait_on_the_host, small_setup,
 	                                        small_teardown),
+		cmocka_unit_test_setup_teardown(test_samples_of_one_small_tensor_do_not_overlap, small_setup,
+	                                        small_teardown),
+		cmocka_unit_test_setup_teardown(test_an_empty_tensor_has_no_samples, small_setup, small_teardown),
 		cmocka_unit_test_setup_teardown(test_units_share_events_and_copies, small_setup, small_teardown),
 		cmocka_unit_test_setup_teardown(test_a_fence_waits_for_a_driver_that_is_full, small_setup,
 	                                        small_teardown),
