@@ -5,6 +5,9 @@
  */
 #include "device/device_copies.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 #include "base/err.h"
 
 #define MAX_PITCH ((uint64_t)1 << 31) /* of one 2-D copy, of every driver */
@@ -93,6 +96,32 @@ device_copies_add(struct device_copies *out, const struct pawl_tensor *t, uint64
 		nbytes -= n;
 	}
 	return 0;
+}
+
+static int
+compare(const void *a, const void *b)
+{
+	const struct device_copy *x = a, *y = b;
+
+	if (x->to != y->to)
+		return x->to < y->to ? -1 : 1;
+	if (x->from != y->from)
+		return x->from < y->from ? -1 : 1;
+	return memcmp(x, y, sizeof(*x));
+}
+
+void
+device_copies_drop_twins(struct device_copies *c)
+{
+	size_t n = 0;
+
+	if (c->list.n < 2)
+		return;
+	qsort(c->list.items, c->list.n, sizeof(*c->list.items), compare);
+	for (size_t i = 0; i < c->list.n; i++)
+		if (!n || compare(&c->list.items[n - 1], &c->list.items[i]) != 0)
+			c->list.items[n++] = c->list.items[i];
+	c->list.n = n;
 }
 
 void

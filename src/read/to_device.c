@@ -135,6 +135,7 @@ flush(struct to_device_load *load, struct pawl_error *err)
 
 	if (!load->copies.list.n)
 		return 0;
+	device_copies_drop_twins(&load->copies);
 	int rc = device_line_copy(line, DEVICE_FROM_HOST, &load->copies, &unit, err);
 
 	load->copies.list.n = 0;

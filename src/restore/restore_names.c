@@ -45,14 +45,11 @@ restore_check_rules(const struct restore_rules *r, struct pawl_error *err)
 	for (size_t i = 0; i < r->n_cast; i++) {
 		const char *equals = strrchr(r->cast[i], '=');
 
-		if (!equals || equals == r->cast[i])
-			return err_set(err, PAWL_EUSAGE, "cast: expected GLOB=DTYPE such as '*=float32', found '%s'",
+		if (!equals || equals == r->cast[i] || !cast_dtype(equals + 1))
+			return err_set(err, PAWL_EUSAGE,
+			               "cast '%s': expected GLOB=DTYPE with float16, bfloat16, float32 or float64, "
+			               "such as '*=float32'",
 			               r->cast[i]);
-		if (!cast_dtype(equals + 1))
-			return err_set(
-				err, PAWL_EUSAGE,
-				"cast: expected one of the dtypes float16, bfloat16, float32, float64, found '%s'",
-				equals + 1);
 	}
 	return 0;
 }

@@ -205,7 +205,7 @@ from_device_close(struct save_image *m)
 
 	if (!d)
 		return;
-	for (size_t i = 0; i < d->lines.n; i++)
+	for (size_t i = 0; !d->is_settled && i < d->lines.n; i++)
 		(void)device_queue_drain(d->lines.items[i]->queue, NULL);
 	for (size_t i = 0; d->samples && i < d->lines.n; i++)
 		device_samples_close(&d->samples[i]);
@@ -470,6 +470,7 @@ from_device_settle(struct save_image *m)
 	if (save_has_failed(m->progress)) /* copies may still run */
 		for (size_t i = 0; i < d->lines.n; i++)
 			(void)device_queue_drain(d->lines.items[i]->queue, NULL);
+	d->is_settled = true;
 	end_staging(m);
 	for (size_t k = 0; m->mode == PAWL_MODE_SNAPSHOT && k < m->plan->n_packs; k++) {
 		const struct plan_pack *p = &m->plan->packs[k];

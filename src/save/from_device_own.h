@@ -31,6 +31,7 @@ struct from_device {
 	size_t n_added;        /* units of the save; the lock of the progress guards it */
 	atomic_bool is_fenced;
 	bool is_staging; /* uses the memory of the lines */
+	bool is_settled; /* its copies have ended; those in the queues are of later saves */
 };
 
 /* Lists the copies of bytes [at, at + n) of a tensor to dst. */

@@ -201,7 +201,7 @@ bool save_has_failed(struct save_progress *p);
  * this thread). */
 int stage_prepare(struct save_image *m, const struct pawl_state *state, struct pawl_error *err);
 /* Starts the copying threads. The caller counts as one of the stagers already. With help the
- * calling thread copies too, and returns when all units are staged. */
+ * calling thread copies, too, and returns when all units are staged; else it waits for nothing. */
 void stage_start(struct save_image *m, bool help);
 void stage_wait(struct save_image *m);
 /* Waits until all is staged (0), or until deadline_ms of clock_mono_ms (ETIMEDOUT; < 0 = never). */

@@ -428,7 +428,7 @@ add_stagers(struct save_image *m, unsigned n, pool_fn *work)
 static unsigned
 other_threads(const struct save_image *m)
 {
-	unsigned n = m->writer->copiers ? pool_threads(m->writer->copiers) : 0;
+	const unsigned n = pool_threads(m->writer->copiers);
 
 	return n > m->n_units ? (unsigned)m->n_units : n;
 }
@@ -484,16 +484,22 @@ stage_work(void *arg)
 	leave_copy(m);
 }
 
+/* Without help the last job takes the place of this call, which must not be the one that ends the
+ * copy: that waits for the devices, and reads the sources again. */
 void
 stage_start(struct save_image *m, bool help)
 {
-	if (add_stagers(m, other_threads(m), stage_work) == 0 ||
-	    help) { /* the caller copies, or no other thread does */
-		stage_work(m);
-		stage_wait(m);
-	} else {
-		leave_copy(m);
+	const unsigned others = other_threads(m);
+
+	if (help && m->run->opts.staging.copy_threads > 1)
+		add_stagers(m, others, stage_work);
+	if (!help) {
+		add_stagers(m, others ? others - 1 : 0, stage_work);
+		if (pool_add(m->writer->copiers, NULL, stage_work, m, NULL) == 0)
+			return;
 	}
+	stage_work(m);
+	stage_wait(m);
 }
 
 int

@@ -36,8 +36,8 @@ writer_new(struct pawl *run, struct writer **ret, struct pawl_error *err)
 	pthread_mutex_init(&w->lock, NULL);
 	cond_init(&w->changed);
 	device_set_init(&w->devices);
-	if (run->opts.staging.copy_threads > 1)
-		rc = pool_new("pawl-copy", run->opts.staging.copy_threads - 1, &w->copiers, err);
+	rc = pool_new("pawl-copy", run->opts.staging.copy_threads > 1 ? run->opts.staging.copy_threads - 1 : 1,
+	              &w->copiers, err);
 	if (rc == 0)
 		rc = (run->settings.codec ? pool_new_calm : pool_new)("pawl-write", run->opts.io.threads, &w->writers,
 		                                                      err);

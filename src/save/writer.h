@@ -17,7 +17,7 @@
 
 struct writer {
 	struct pawl *run;
-	struct pool *copiers; /* NULL when one thread copies */
+	struct pool *copiers; /* at least one thread: the caller copies, too, except for a lazy save */
 	struct pool *writers;
 	struct pool *saver; /* one thread: save_run */
 	struct device_set devices;

@@ -662,8 +662,9 @@ cuMemcpyBatchAsync(uint64_t *to, uint64_t *from, size_t *nbytes, size_t n, void 
 	if (*(int *)attributes != 1 || n_attributes != 1 || at[0] != 0 || !n || (uintptr_t)stream <= 2)
 		return INVALID_VALUE;
 	for (size_t i = 1; i < n; i++) /* copies of a batch have no order */
-		if (to[i - 1] < to[i] + nbytes[i] && to[i] < to[i - 1] + nbytes[i - 1])
-			return INVALID_VALUE;
+		for (size_t j = 0; j < i; j++)
+			if (to[j] < to[i] + nbytes[i] && to[i] < to[j] + nbytes[j])
+				return INVALID_VALUE;
 	for (size_t i = 0; i < n; i++) {
 		const bool host_is_to = !fake_find_memory(to[i]), has_host = host_is_to || !fake_find_memory(from[i]);
 		int result = copy_1d(stream, to[i], from[i], nbytes[i], host_is_to, has_host, __func__);

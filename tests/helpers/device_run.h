@@ -10,6 +10,7 @@
 
 #include "fake_cuda/fake_cuda.h"
 #include "helpers/small_run.h"
+#include "run/run.h"
 
 enum { D_WEIGHT, D_STRIDED, D_SMALL, D_OTHER, D_BUFFER, D_HOST, D_TENSORS };
 
@@ -238,10 +239,12 @@ device_drop(struct device_run *d, long nth)
 	device_end(d);
 }
 
-/* Until the staging memory is known to the driver. */
+/* Until all staging memory is known to the driver: a copy to other memory waits on the host. */
 static inline void
-device_wait_registered(size_t n)
+device_wait_registered(const struct device_run *d)
 {
+	const size_t n = pawl_arena_bytes(d->r->run->saves.arena);
+
 	while (fake_registered() < n)
 		sched_yield();
 }

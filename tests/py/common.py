@@ -111,7 +111,8 @@ def run_program(program: str) -> str:
     """What a program prints that ends well and complains about nothing."""
     process = interpreter(program)
     out, err = process.communicate(timeout=HANG_SECONDS)
-    assert (process.returncode, err) == (0, "")
+    if (process.returncode, err) != (0, ""):
+        raise AssertionError(f"status {process.returncode}\n{err}")
     return out
 
 

@@ -97,8 +97,8 @@ def parameters(value):
     optimizer = {"state": {0: {"exp_avg": weight}}, "param_groups": [{"params": [0]}]}
     return weight, {"optimizer": optimizer, "mean": cuda(np.full(100, value, "f4"))}
 
-def until_registered(n):
-    while driver.fake_registered() < n:
+def until_registered():
+    while driver.fake_registered() < pawl._pawl.arena_bytes():
         pass
 """
 
@@ -112,7 +112,7 @@ def test_before_step_does_not_wait_on_the_host(tmp_path: pathlib.Path) -> None:
 weight, state = parameters(1)
 with pawl.CheckpointManager({str(tmp_path)!r}) as manager:
     manager.save(0, state, wait=True)
-    until_registered(12 << 20)
+    until_registered()
     launch(weight, 2)
     driver.fake_hold(streams[1], True)
     ticket = manager.save(1, state, lazy=True)
@@ -158,7 +158,7 @@ def test_a_change_before_the_fence_fails_the_save(tmp_path: pathlib.Path) -> Non
 weight, state = parameters(1)
 with pawl.CheckpointManager({str(tmp_path)!r}) as manager:
     manager.save(0, state, wait=True)
-    until_registered(12 << 20)
+    until_registered()
     driver.fake_hold(streams[1], True)
     manager.save(1, state, lazy=True)
     launch(weight, 3)
@@ -187,7 +187,7 @@ driver.fake_set_memory(1 << 40)
 weight, state = parameters(1)
 with pawl.CheckpointManager({str(tmp_path)!r}, staging=pawl.Staging(device="auto")) as manager:
     manager.prepare(state)
-    until_registered(12 << 20)
+    until_registered()
     launch(weight, 2)
     driver.fake_hold(streams[1], True)
     manager.save(1, state)

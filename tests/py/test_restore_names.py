@@ -136,7 +136,7 @@ def test_a_module_takes_other_names_and_dtypes(tmp_path: pathlib.Path) -> None:
 def test_other_dtypes_are_refused(tmp_path: pathlib.Path, cast: Any) -> None:
     root = saved(tmp_path, {"w": torch.ones(1)})
     with pytest.raises(
-        pawl.UsageError, match="expected one of the dtypes float16, bfloat16, float32, float64|found the glob ''"
+        pawl.UsageError, match="expected GLOB=DTYPE with float16, bfloat16, float32 or float64|found the glob ''"
     ):
         pawl.load(root + "/latest", cast=cast)
 

@@ -129,12 +129,39 @@ test_common_tensors_need_few_copies(void **state)
 	assert_int_equal(count_copies(3, shape, dense, 0, 0), 0);
 }
 
+static void
+test_copies_that_are_listed_twice_are_made_once(void **state)
+{
+	(void)state;
+	static const uint64_t shape[] = {8, 100, 50};
+	static const int64_t wide[] = {20000, 100, 1};
+	struct device_copies out = {0};
+	struct pawl_tensor t = PAWL_TENSOR_INIT;
+
+	t.ndim = 3;
+	t.shape = shape;
+	t.strides = wide;
+	for (int i = 0; i < 3; i++) { /* the third one has memory of its own */
+		t.data = (void *)(uintptr_t)(BASE + (i == 2 ? 640000 : 0));
+		assert_int_equal(device_copies_add(&out, &t, 4, 0, 160000, BYTES, true, NULL), 0);
+	}
+	assert_int_equal(out.list.n, 24);
+	device_copies_drop_twins(&out);
+	assert_int_equal(out.list.n, 16);
+	for (size_t i = 0; i < 16; i++) {
+		assert_int_equal(out.list.items[i].to, BASE + i * 80000);
+		assert_int_equal(out.list.items[i].from, BYTES + i % 8 * 20000);
+	}
+	vec_free(&out.list);
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_any_part_of_any_strides),
 		cmocka_unit_test(test_common_tensors_need_few_copies),
+		cmocka_unit_test(test_copies_that_are_listed_twice_are_made_once),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -12,19 +12,19 @@
 
 #include <cmocka.h>
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
 #include "helpers/small_run.h"
-#include "store/store.h"
+#include "run/run.h"
+#include "save/writer.h"
 
 #define N_BYTES ((size_t)8 << 20)
 
-struct save_image;
 bool __real_lazy_verify(struct save_image *m);
 bool __wrap_lazy_verify(struct save_image *m);
 
-struct save_unit;
 int __real_lazy_check_unit(struct save_image *m, const struct save_unit *u, struct pawl_error *err);
 int __wrap_lazy_check_unit(struct save_image *m, const struct save_unit *u, struct pawl_error *err);
 int __real_store_write(struct store *s, struct store_file *f, uint64_t offset, const void *ptr, size_t len,
@@ -32,14 +32,49 @@ int __real_store_write(struct store *s, struct store_file *f, uint64_t offset, c
 int __wrap_store_write(struct store *s, struct store_file *f, uint64_t offset, const void *ptr, size_t len,
                        struct pawl_error *err);
 
+int __real_pool_add(struct pool *pool, struct group *g, pool_fn *fn, void *arg, struct pawl_error *err);
+int __wrap_pool_add(struct pool *pool, struct group *g, pool_fn *fn, void *arg, struct pawl_error *err);
+
 static atomic_bool blind;
+static pthread_t caller;
+static atomic_uint n_verified_by_caller;
+static struct pool *eager;  /* jobs that the caller adds to this pool have ended when pool_add returns */
 static unsigned char *live; /* a tensor that changes as soon as it is written from its own memory */
 static atomic_uint n_live_writes;
 
 bool
 __wrap_lazy_verify(struct save_image *m)
 {
+	if (pthread_equal(pthread_self(), caller))
+		atomic_fetch_add(&n_verified_by_caller, 1);
 	return atomic_load(&blind) ? false : __real_lazy_verify(m);
+}
+
+struct eager_job {
+	pool_fn *fn;
+	void *arg;
+};
+
+static void *
+run_job(void *arg)
+{
+	struct eager_job *job = arg;
+
+	job->fn(job->arg);
+	return NULL;
+}
+
+int
+__wrap_pool_add(struct pool *pool, struct group *g, pool_fn *fn, void *arg, struct pawl_error *err)
+{
+	struct eager_job job = {fn, arg};
+	pthread_t thread;
+
+	if (pool != eager || !pthread_equal(pthread_self(), caller))
+		return __real_pool_add(pool, g, fn, arg, err);
+	assert_int_equal(pthread_create(&thread, NULL, run_job, &job), 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	return 0;
 }
 
 int
@@ -190,10 +225,40 @@ test_a_direct_save_of_a_tensor_that_changes_while_it_is_written_fails(void **sta
 	pawl_findings_free(findings);
 }
 
+/* All other threads have copied before the call of a lazy save goes on. The check that follows the copy reads the
+ * state again and waits for devices: it is not for the caller. */
+static void
+test_the_caller_does_not_check_a_lazy_save(void **state)
+{
+	struct small_run *r = *state;
+	unsigned char *first = calloc(1, N_BYTES), *second = calloc(1, N_BYTES);
+	struct pawl_save_opts opts = PAWL_SAVE_OPTS_INIT;
+
+	for (uint32_t threads = 1; threads <= 4; threads++) {
+		struct pawl_state *s = describe(first, second);
+
+		r->opts.staging.copy_threads = threads;
+		small_open(r);
+		caller = pthread_self();
+		eager = r->run->saves.writer->copiers;
+		atomic_store(&n_verified_by_caller, 0);
+		opts.lazy = 1;
+		OK(pawl_save(r->run, &opts, s, NULL, err));
+		eager = NULL;
+		OK(pawl_wait(r->run, -1, err));
+		assert_int_equal(atomic_load(&n_verified_by_caller), 0);
+		pawl_state_free(s);
+	}
+	free(first);
+	free(second);
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_the_caller_does_not_check_a_lazy_save, small_setup,
+	                                        small_teardown),
 		cmocka_unit_test_setup_teardown(
 			test_negative_control_without_the_check_a_mixture_is_committed_and_found, small_setup,
 			small_teardown),
