@@ -70,7 +70,7 @@ __wrap_pool_add(struct pool *pool, struct group *g, pool_fn *fn, void *arg, stru
 	struct eager_job job = {fn, arg};
 	pthread_t thread;
 
-	if (pool != eager || !pthread_equal(pthread_self(), caller))
+	if (!pthread_equal(pthread_self(), caller) || pool != eager)
 		return __real_pool_add(pool, g, fn, arg, err);
 	assert_int_equal(pthread_create(&thread, NULL, run_job, &job), 0);
 	assert_int_equal(pthread_join(thread, NULL), 0);
@@ -92,7 +92,7 @@ __wrap_store_write(struct store *s, struct store_file *f, uint64_t offset, const
 
 	if (live && from >= live && from < live + N_BYTES) {
 		atomic_fetch_add(&n_live_writes, 1);
-		memset(live, 2, N_BYTES);
+		memset(live + (from - live), 2, len);
 	}
 	return __real_store_write(s, f, offset, ptr, len, err);
 }
@@ -234,12 +234,12 @@ test_the_caller_does_not_check_a_lazy_save(void **state)
 	unsigned char *first = calloc(1, N_BYTES), *second = calloc(1, N_BYTES);
 	struct pawl_save_opts opts = PAWL_SAVE_OPTS_INIT;
 
+	caller = pthread_self();
 	for (uint32_t threads = 1; threads <= 4; threads++) {
 		struct pawl_state *s = describe(first, second);
 
 		r->opts.staging.copy_threads = threads;
 		small_open(r);
-		caller = pthread_self();
 		eager = r->run->saves.writer->copiers;
 		atomic_store(&n_verified_by_caller, 0);
 		opts.lazy = 1;
