@@ -16,12 +16,11 @@
 #include "policy/retain.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/err.h"
-#include "base/text.h"
+#include "policy/retain_own.h"
 
 #define MAX_SCORES 16
 
@@ -132,22 +131,14 @@ check_scores(const struct pawl_retention *policy, struct pawl_error *err)
 	return 0;
 }
 
-/* One checkpoint of each period is kept, of those younger than the span. */
-struct period {
-	const char *option, *name;
-	double seconds;
-	size_t span; /* of the option, in the policy */
-};
-
-static const struct period periods[] = {
+const struct retain_period retain_periods[RETAIN_PERIODS] = {
 	{"keep_hourly", "hour", 3600, offsetof(struct pawl_retention, keep_hourly)},
 	{"keep_daily", "day", 86400, offsetof(struct pawl_retention, keep_daily)},
 	{"keep_weekly", "week", 604800, offsetof(struct pawl_retention, keep_weekly)},
 };
-#define N_PERIODS (sizeof(periods) / sizeof(periods[0]))
 
-static double
-span_of(const struct pawl_retention *policy, const struct period *p)
+double
+retain_span_of(const struct pawl_retention *policy, const struct retain_period *p)
 {
 	double seconds;
 
@@ -175,8 +166,8 @@ check_span(const char *option, double seconds, struct pawl_error *err)
 static int
 check_spans(const struct pawl_retention *policy, struct pawl_error *err)
 {
-	for (size_t i = 0; i < N_PERIODS; i++)
-		TRY(check_span(periods[i].option, span_of(policy, &periods[i]), err));
+	for (size_t i = 0; i < RETAIN_PERIODS; i++)
+		TRY(check_span(retain_periods[i].option, retain_span_of(policy, &retain_periods[i]), err));
 	return check_span("keep_seconds", policy->keep_seconds, err);
 }
 
@@ -235,16 +226,10 @@ retain_check_metrics(const struct pawl_retention *policy, const struct pawl_metr
 
 /* ----------------------------------------------------------------- ranking */
 
-struct rules {
-	uint64_t n_best, n_newest; /* 0 = not set */
-	bool any;                  /* some rule is set; otherwise everything is kept */
-	bool guard_latest;
-};
-
-static struct rules
+static struct retain_rules
 rules_of(const struct pawl_retention *policy)
 {
-	struct rules r = {.n_best = policy->keep_best, .n_newest = policy->keep_last};
+	struct retain_rules r = {.n_best = policy->keep_best, .n_newest = policy->keep_last};
 	bool memory = policy->num_to_keep == PAWL_KEEP_MEMORY; /* the newest, whatever its score */
 	uint64_t num = policy->num_to_keep > 0 ? (uint64_t)policy->num_to_keep : memory;
 	uint64_t *by_num = policy->n_scores && !memory ? &r.n_best : &r.n_newest;
@@ -354,15 +339,6 @@ rank_items(const struct pawl_retention *policy, const struct retain_item *items,
 
 /* ----------------------------------------------------------------- deciding */
 
-/* All reasons for and against one item. The decision and its explanation follow from it. */
-struct verdict {
-	bool latest, best, good; /* guarded as such; good: the newest without NaN or Inf, followed by others */
-	bool scored;
-	size_t rank; /* 0 = no best list */
-	bool in_best, in_newest, on_step, young;
-	bool first_of[N_PERIODS];
-};
-
 /* Items with a role that no rule takes away; SIZE_MAX = none. */
 struct roles {
 	size_t best, good;
@@ -382,8 +358,8 @@ find_roles(const struct pawl_retention *policy, const struct retain_item *items,
 	return r;
 }
 
-static uint64_t
-steps_of(const struct retain_item *item)
+uint64_t
+retain_steps_of(const struct retain_item *item)
 {
 	return item->step < 0 ? 0 - (uint64_t)item->step : (uint64_t)item->step;
 }
@@ -393,27 +369,27 @@ steps_of(const struct retain_item *item)
 static bool
 opens_steps(uint64_t every, const struct retain_item *items, size_t i)
 {
-	return every && (i == 0 || steps_of(&items[i]) % every == 0 ||
-	                 steps_of(&items[i]) / every != steps_of(&items[i - 1]) / every);
+	return every && (i == 0 || retain_steps_of(&items[i]) % every == 0 ||
+	                 retain_steps_of(&items[i]) / every != retain_steps_of(&items[i - 1]) / every);
 }
 
 /* The same for an hour, a day or a week. */
 static bool
-opens_period(const struct pawl_retention *policy, const struct period *p, const struct retain_item *items, size_t i,
-             double now)
+opens_period(const struct pawl_retention *policy, const struct retain_period *p, const struct retain_item *items,
+             size_t i, double now)
 {
-	const double span = span_of(policy, p);
+	const double span = retain_span_of(policy, p);
 
 	return span > 0 && !(now - items[i].unix_seconds >= span) &&
 	       (i == 0 || floor(items[i].unix_seconds / p->seconds) != floor(items[i - 1].unix_seconds / p->seconds));
 }
 
-static struct verdict
-judge(const struct pawl_retention *policy, const struct rules *rules, const struct retain_item *items, size_t n,
+static struct retain_verdict
+judge(const struct pawl_retention *policy, const struct retain_rules *rules, const struct retain_item *items, size_t n,
       size_t i, struct roles roles, size_t rank, double now)
 {
 	const struct retain_item *item = &items[i];
-	struct verdict v = {
+	struct retain_verdict v = {
 		.latest = i == n - 1 && rules->guard_latest,
 		.best = i == roles.best && policy->n_scores > 0,
 		.good = i == roles.good,
@@ -427,13 +403,13 @@ judge(const struct pawl_retention *policy, const struct rules *rules, const stru
 		.young = policy->keep_seconds > 0 && !(now - item->unix_seconds >= policy->keep_seconds),
 	};
 
-	for (size_t k = 0; k < N_PERIODS; k++)
-		v.first_of[k] = opens_period(policy, &periods[k], items, i, now);
+	for (size_t k = 0; k < RETAIN_PERIODS; k++)
+		v.first_of[k] = opens_period(policy, &retain_periods[k], items, i, now);
 	return v;
 }
 
 static bool
-is_kept(const struct rules *rules, const struct retain_item *item, const struct verdict *v)
+is_kept(const struct retain_rules *rules, const struct retain_item *item, const struct retain_verdict *v)
 {
 	if (item->pinned || item->held || item->unmirrored)
 		return true;
@@ -441,127 +417,6 @@ is_kept(const struct rules *rules, const struct retain_item *item, const struct 
 		return false;
 	return !rules->any || v->latest || v->best || v->good || v->in_best || v->in_newest || v->on_step || v->young ||
 	       v->first_of[0] || v->first_of[1] || v->first_of[2] || item->ruled;
-}
-
-/* Appends a phrase, after a comma if it is not the first one; what does not fit is cut. */
-static void __attribute__((format(printf, 3, 4)))
-say(char *text, size_t cap, const char *format, ...)
-{
-	size_t len = strlen(text);
-	va_list args;
-
-	if (len + 3 >= cap)
-		return;
-	if (len) {
-		memcpy(text + len, ", ", 3);
-		len += 2;
-	}
-	va_start(args, format);
-	vsnprintf(text + len, cap - len, format, args);
-	va_end(args);
-}
-
-/* Appends a text by complete characters as far as they fit. Characters that could harm a terminal
- * become '?'. Returns the new length. */
-static size_t
-put_chars(char *out, size_t len, size_t cap, const char *text)
-{
-	while (*text) {
-		size_t n = text_utf8_char(text, strnlen(text, 4)), step = n ? n : 1;
-
-		if (len + step >= cap)
-			break;
-		memcpy(out + len, n == 0 || (unsigned char)*text < 0x20 || *text == 0x7f ? "?" : text, step);
-		len += step;
-		text += step;
-	}
-	out[len] = '\0';
-	return len;
-}
-
-/* "accuracy" or "accuracy then loss"; short enough to leave room for the rest of a reason. */
-static void
-name_scores(const struct pawl_retention *policy, char *out, size_t cap)
-{
-	size_t len = 0;
-
-	out[0] = '\0';
-	for (size_t i = 0; i < policy->n_scores; i++) {
-		len = put_chars(out, len, cap, i ? " then " : "");
-		len = put_chars(out, len, cap, policy->score_attributes[i]);
-	}
-}
-
-struct wording {
-	const struct pawl_retention *policy;
-	struct rules rules;
-	char by[64]; /* score attributes */
-};
-
-static void
-say_kept(const struct wording *w, const struct retain_item *items, size_t n, size_t i, const struct verdict *v,
-         char *out, size_t cap)
-{
-	const struct retain_item *item = &items[i];
-
-	if (item->pinned)
-		say(out, cap, "pinned");
-	if (item->held)
-		say(out, cap, "held by a reader");
-	if (item->unmirrored)
-		say(out, cap, "not in every mirror yet");
-	if (item->spent)
-		return;
-	if (v->latest)
-		say(out, cap, "latest");
-	if (v->good)
-		say(out, cap, "newest without NaN or Inf");
-	if (v->in_best && v->scored)
-		say(out, cap, "best %zu of %llu by %s", v->rank, (unsigned long long)w->rules.n_best, w->by);
-	else if (v->in_best)
-		say(out, cap, "fills the best %llu by %s without a score", (unsigned long long)w->rules.n_best, w->by);
-	else if (v->best)
-		say(out, cap, "best by %s", w->by);
-	if (v->in_newest)
-		say(out, cap, "newest %zu of %llu", n - i, (unsigned long long)w->rules.n_newest);
-	if (v->on_step)
-		say(out, cap,
-		    steps_of(item) % w->policy->keep_every ? "step %lld is the first after a multiple of %llu"
-		                                           : "step %lld is a multiple of %llu",
-		    (long long)item->step, (unsigned long long)w->policy->keep_every);
-	if (v->young)
-		say(out, cap, "younger than %.15g s", w->policy->keep_seconds);
-	for (size_t k = 0; k < N_PERIODS; k++)
-		if (v->first_of[k])
-			say(out, cap, "first of its %s", periods[k].name);
-	if (item->ruled)
-		say(out, cap, "kept by the caller's rule");
-	if (!w->rules.any)
-		say(out, cap, w->policy->max_bytes ? "within the byte budget" : "everything is kept");
-}
-
-static void
-say_removed(const struct wording *w, const struct retain_item *item, const struct verdict *v, char *out, size_t cap)
-{
-	if (item->spent) {
-		say(out, cap, "in every mirror");
-		return;
-	}
-	if (w->rules.n_best)
-		say(out, cap, "not among the best %llu by %s%s", (unsigned long long)w->rules.n_best, w->by,
-		    v->scored ? "" : " (no score)");
-	if (w->rules.n_newest)
-		say(out, cap, "not among the newest %llu", (unsigned long long)w->rules.n_newest);
-	if (w->policy->keep_every)
-		say(out, cap, "step %lld is not the first after a multiple of %llu", (long long)item->step,
-		    (unsigned long long)w->policy->keep_every);
-	if (w->policy->keep_seconds > 0)
-		say(out, cap, "not younger than %.15g s", w->policy->keep_seconds);
-	for (size_t k = 0; k < N_PERIODS; k++)
-		if (span_of(w->policy, &periods[k]) > 0)
-			say(out, cap, "not the first of its %s", periods[k].name);
-	if (w->policy->keep)
-		say(out, cap, "not kept by the caller's rule");
 }
 
 /* Removes the oldest items that no pin, hold or role protects, until the rest fits. The last item
@@ -593,22 +448,21 @@ void
 retain_decide(const struct pawl_retention *policy, const struct retain_item *items, size_t n, double now,
               struct retain_decision *ret)
 {
-	struct wording w = {.policy = policy, .rules = rules_of(policy)};
+	const struct retain_wording w = retain_wording_make(policy, rules_of(policy));
 	struct roles roles = find_roles(policy, items, n);
 
-	name_scores(policy, w.by, sizeof(w.by));
 	if (w.rules.n_best)
 		rank_items(policy, items, n, ret);
 	for (size_t i = 0; i < n; i++) {
 		size_t rank = w.rules.n_best ? scratch_get(&ret[i]).rank : 0;
-		struct verdict v = judge(policy, &w.rules, items, n, i, roles, rank, now);
+		struct retain_verdict v = judge(policy, &w.rules, items, n, i, roles, rank, now);
 
 		ret[i].keep = is_kept(&w.rules, &items[i], &v);
 		ret[i].reason[0] = '\0';
 		if (ret[i].keep)
-			say_kept(&w, items, n, i, &v, ret[i].reason, sizeof(ret[i].reason));
+			retain_say_kept(&w, items, n, i, &v, ret[i].reason, sizeof(ret[i].reason));
 		else
-			say_removed(&w, &items[i], &v, ret[i].reason, sizeof(ret[i].reason));
+			retain_say_removed(&w, &items[i], &v, ret[i].reason, sizeof(ret[i].reason));
 	}
 	if (policy->max_bytes)
 		apply_budget(policy, items, n, roles, ret);
