@@ -411,9 +411,12 @@ def test_fsspec_sends_the_journal_of_a_search_late_and_its_document_last(
     fs, root = fsspec.filesystem("memory"), f"/search-{os.getpid()}/s"
     sent: list[str] = []
     put = type(fs).put_file
-    monkeypatch.setattr(
-        type(fs), "put_file", lambda self, here, there, **kw: (sent.append(there), put(self, here, there, **kw))
-    )
+
+    def note(self: object, here: str, there: str) -> None:
+        sent.append(there)
+        put(self, here, there)
+
+    monkeypatch.setattr(type(fs), "put_file", note)  # each thread has its own object
     pawl.Syncer(make_search(tmp_path / "s"), remote=f"memory:/{root}").up()
     assert_in_order_of_a_search([name.removeprefix(f"{root}/") for name in sent])
 
