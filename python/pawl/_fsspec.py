@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A sync function for URLs that pawl has no way to of its own, by fsspec where it is installed.
 
-Packs go before the manifests of their checkpoints and the journals of searches, and pointers last. What was sent is
-read back and compared, byte by byte.
+Packs go before the manifests of their checkpoints and the journals of searches. What makes a folder a search follows,
+and pointers are last. What was sent is read back and compared, byte by byte.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ def _stays(name: str) -> bool:
 
 def _turn(key: str) -> int:
     name = posixpath.basename(key)
-    return 2 if name in _POINTERS else 1 if name in ("manifest.json", "journal") else 0
+    if name in ("manifest.json", "journal"):
+        return 1
+    return 2 if name == "experiment.json" else 3 if name in _POINTERS else 0
 
 
 class Fsspec:
@@ -124,7 +126,7 @@ class Fsspec:
                 continue
             here = os.path.join(self.local, *key.split("/"))
             os.makedirs(os.path.dirname(here), exist_ok=True)
-            if _turn(key) == 2:
+            if posixpath.basename(key) in _POINTERS:
                 continue  # hints; made anew by who trains next
             if os.path.exists(here) and os.path.getsize(here) == fs.size(path) and "/checkpoints/" in f"/{key}":
                 continue

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -305,17 +306,19 @@ def test_P10_a_second_job_in_the_same_place_is_refused(root: str, tmp_path: path
 
 @only_moto
 def test_the_number_of_requests_of_a_save_has_a_bound(root: str, tmp_path: pathlib.Path, way: Gate) -> None:
-    """Of all ranks together: what is put and looked at, and the polls, which come ever less often."""
+    """Of all ranks together. On a slow machine there are more polls, in as much more time."""
     ranks = start_ranks(root, tmp_path, dict.fromkeys(range(3), way))
     try:
-        before = len(way.requests)
+        before, began = len(way.requests), time.monotonic()
         go(ranks)
         assert [process.communicate(timeout=HANG_SECONDS)[0] for process in ranks] == ["committed\n"] * 3
     finally:
         kill(ranks)
-    used = way.requests[before:]
-    print(len(used), *used, sep="\n")
-    assert len(used) <= 120
+    used, seconds = way.requests[before:], time.monotonic() - began
+    polls = [one for one in used if one.startswith("GET ") and (one.endswith("/verdict.json") or "list-type=2" in one)]
+    print(len(used), len(polls), *used, sep="\n")
+    assert len(used) - len(polls) <= 40
+    assert len(polls) <= 40 + 4 * seconds  # each of three ranks: at first seven in a second, then one
 
 
 # ---- what is reported

@@ -121,9 +121,10 @@ def test_R159_a_damaged_copy_is_passed_over_and_told(tmp_path: pathlib.Path) -> 
 def test_R159_both_copies_bad_falls_back_to_the_checkpoint_before(tmp_path: pathlib.Path) -> None:
     with two_disks(tmp_path) as m:
         m.save(1, state(1), wait=True)
+        first = {*packs(tmp_path / "disk0"), *packs(tmp_path / "disk1")}
         m.save(2, state(2), wait=True)
     for disk in ("disk0", "disk1"):
-        newest = max(packs(tmp_path / disk), key=lambda p: p.stat().st_mtime_ns)
+        [newest] = set(packs(tmp_path / disk)) - first
         os.truncate(newest, 5000)
     with two_disks(tmp_path) as m:
         restored = m.restore()

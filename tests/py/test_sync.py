@@ -373,6 +373,54 @@ def test_fsspec_is_the_fallback_for_other_urls(tmp_path: pathlib.Path) -> None:
         pawl.Syncer(tmp_path / "other" / "run", pawl.SyncConfig(upload_dir=url)).down()
 
 
+# A search's files in an order that is neither theirs nor alphabetical.
+SEARCH_FILES = ("experiment.json", "journal", "trial_1/checkpoint_000001/w", "trial_1/result.json", "zeta.txt")
+
+
+def make_search(folder: pathlib.Path) -> pathlib.Path:
+    for name in SEARCH_FILES:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text('{"token": "t"}')
+    return folder
+
+
+def assert_in_order_of_a_search(sent: list[str]) -> None:
+    """The journal comes after all that it may name, and the file that makes the folder a search is last."""
+    assert sorted(sent) == sorted(SEARCH_FILES)
+    assert sent[-2:] == ["journal", "experiment.json"]
+
+
+def test_rsync_sends_the_journal_of_a_search_late_and_its_document_last(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An rsync that writes down what each of its passes is asked to send."""
+    search, sent = make_search(tmp_path / "s"), tmp_path / "sent"
+    (tmp_path / "bin").mkdir()
+    script(tmp_path / "bin" / "rsync", f"(tr '\\0' ' '; echo) >> {sent}")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    pawl.Syncer(search, pawl.SyncConfig(verify=False), remote="host:/there").up()
+    passes = [line.split() for line in sent.read_text().splitlines()]
+    assert_in_order_of_a_search([name for names in passes for name in names])
+    assert passes[-2:] == [["journal"], ["experiment.json"]]  # rsync sorts the files of one pass itself
+
+
+def test_fsspec_sends_the_journal_of_a_search_late_and_its_document_last(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    fs, root = fsspec.filesystem("memory"), f"/search-{os.getpid()}/s"
+    sent: list[str] = []
+    put = type(fs).put_file
+
+    def note(self: object, here: str, there: str) -> None:
+        sent.append(there)
+        put(self, here, there)
+
+    monkeypatch.setattr(type(fs), "put_file", note)  # each thread has its own object
+    pawl.Syncer(make_search(tmp_path / "s"), remote=f"memory:/{root}").up()
+    assert_in_order_of_a_search([name.removeprefix(f"{root}/") for name in sent])
+
+
 # ------------------------------------------------------------ stores, in background
 
 

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -199,9 +200,27 @@ def test_R105_a_trial_that_dies_goes_on_from_its_last_checkpoint(tmp_path: pathl
     trial = analysis.trials[0]
     assert (trial.status, trial.failures, trial.last_result["first"]) == ("TERMINATED", 1, 3)
     assert steps(trial, analysis) == [1, 2, 3, 4]
-    with pytest.raises(tune.TuneError, match="1 trials .* have failed: .*killed by signal 9") as error:
+    with pytest.raises(tune.TuneError, match="a trial failed: .*killed by signal 9") as error:
         run(dies, tmp_path / "b")  # control: without max_failures
     assert [one.status for one in error.value.trials] == ["ERROR"]
+
+
+def test_R107_a_trial_whose_newest_checkpoint_is_missing_continues_from_the_one_before(tmp_path: pathlib.Path) -> None:
+    """As in a copy of the folder that was made while a command still sent the search."""
+
+    def fails_once(config: dict[str, Any], checkpoint_dir: str | None = None) -> None:
+        first = int(pathlib.Path(checkpoint_dir, "step").read_text()) + 1 if checkpoint_dir else 1
+        for step in range(first, 5):
+            with tune.checkpoint_dir(step=step) as folder:
+                pathlib.Path(folder, "step").write_text(str(step))
+            tune.report(loss=1.0, step=step, first=first)
+            if step == 3 and first == 1:
+                raise ValueError
+
+    failed = run(fails_once, tmp_path, raise_on_failed_trial=False).trials[0]
+    shutil.rmtree(pathlib.Path(failed.logdir, "checkpoint_000003"))
+    trial = run(fails_once, tmp_path, resume="ERRORED_ONLY").trials[0]
+    assert (trial.status, trial.last_result["first"], trial.last_result["step"]) == ("TERMINATED", 3, 4)
 
 
 def test_an_exception_is_told_and_errored_only_tries_again(tmp_path: pathlib.Path) -> None:

@@ -128,6 +128,27 @@ def test_R107_the_journal_at_the_place_names_only_checkpoints_that_are_there(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["exp"]  # no view is left
 
 
+def test_R107_a_bucket_gets_the_journal_of_a_search_late_and_its_document_last(
+    tmp_path: pathlib.Path, fake: Fake
+) -> None:
+    exp = tmp_path / "exp"
+    for name in ("experiment.json", "journal", "t/checkpoint_000001/state", "zeta.txt"):
+        (exp / name).parent.mkdir(parents=True, exist_ok=True)
+        (exp / name).write_text("{}")
+    sent: list[str] = []
+
+    def note(method: str, target: str) -> None:
+        name = target.partition("/exp/")[2]
+        if method == "PUT" and not name.startswith("."):
+            sent.append(name)
+
+    fake.always = note
+    with contextlib.closing(pawl.Syncer(exp, tune.SyncConfig(upload_dir="s3://my-checkpoints-bucket"))) as syncer:
+        syncer.up()
+    assert sorted(sent) == ["experiment.json", "journal", "t/checkpoint_000001/state", "zeta.txt"]
+    assert sent[-2:] == ["journal", "experiment.json"]
+
+
 def test_P10_two_searches_of_one_name_are_not_mixed(tmp_path: pathlib.Path) -> None:
     sync = tune.SyncConfig(upload_dir=tmp_path / "there")
     for place in ("one", "two"):

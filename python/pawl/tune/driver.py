@@ -218,8 +218,10 @@ def _judge_ends(analysis: ExperimentAnalysis, raise_on_failed_trial: bool) -> No
 
 def _failures(failed: list[Trial], folder: str) -> str:
     first = failed[0]
+    count = "a trial" if len(failed) == 1 else f"{len(failed)} trials"
+    named = str(first.error).startswith(f"{first.name}: ")
     more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
-    return f"{len(failed)} trials in {folder} have failed: {first.name}: {first.error}{more}"
+    return f"{folder}: {count} failed: {'' if named else f'{first.name}: '}{first.error}{more}"
 
 
 class _Trials:

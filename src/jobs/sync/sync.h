@@ -70,7 +70,8 @@ int sync_run(char *const argv[], const struct buf *feed, const struct sync_limit
  * belong only to this place are left out (saves in progress, leases, temporary names). */
 struct store;
 struct sync_names {
-	struct buf packs, manifests, pointers; /* packs: and all other files */
+	struct buf packs; /* and all other files */
+	struct buf manifests, searches, pointers;
 };
 /* True if an entry of a folder belongs only to this place: saves in progress, leases, holds, what
  * is being removed. */

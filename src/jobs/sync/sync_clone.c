@@ -135,10 +135,10 @@ clone_folder(const char *from, const char *to, struct pawl_meter *meter, struct 
 	if (!caps.link)
 		return err_set(err, PAWL_EUNSUPPORTED, "%s: this store cannot make a file from another one", p.root);
 	TRY(sync_list(source, &limit, &names, err));
-	const struct buf *all[] = {&names.packs, caps.flat ? &names.pointers : NULL, &names.manifests};
-	if (names.packs.len + names.manifests.len + (caps.flat ? names.pointers.len : 0) == 0)
+	const struct buf *all[] = {&names.packs, caps.flat ? &names.pointers : NULL, &names.manifests, &names.searches};
+	if (names.packs.len + names.manifests.len + names.searches.len + (caps.flat ? names.pointers.len : 0) == 0)
 		return err_set(err, PAWL_ENOTFOUND, "%s: there are no files to clone", from);
-	for (size_t i = 0; i < 3; i++)
+	for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
 		if (all[i] != NULL) {
 			TRY(clone_all(s, &p, all[i], &limit, err));
 			TRY(make_durable(s, &p, all[i], err));

@@ -3,11 +3,11 @@
  * sync_rsync: copies a folder to or from another machine, by rsync over ssh (R116, R121).
  *
  * A push lists its files first. Packs are sent before the manifests of their checkpoints, so an
- * aborted sync leaves no manifest without its packs. Pointers are sent last. A pull uses the same
- * order by patterns; a checkpoint that is saved meanwhile may arrive with its manifest first. Files
- * of checkpoints never change, so none is overwritten, least of all by a damaged one. Nothing is
- * deleted on the other side. Folders of saves in progress, the lease, and records of running
- * processes are not copied.
+ * aborted sync leaves no manifest without its packs. A search's document is sent after its journal.
+ * Pointers are sent last. A pull uses the same order by patterns; a checkpoint that is saved
+ * meanwhile may arrive with its manifest first. Files of checkpoints never change, so none is
+ * overwritten, least of all by a damaged one. Nothing is deleted on the other side. Folders of
+ * saves in progress, the lease, and records of running processes are not copied.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -189,5 +189,6 @@ sync_rsync(const struct sync_place *source, const struct sync_place *target, boo
 	if (pointers_only)
 		return push(&names.pointers, source, target, limit, err);
 	TRY(push(&names.packs, source, target, limit, err));
-	return push(&names.manifests, source, target, limit, err);
+	TRY(push(&names.manifests, source, target, limit, err));
+	return push(&names.searches, source, target, limit, err);
 }

@@ -34,7 +34,6 @@ struct walk {
 	struct store *store;
 	const struct sync_limit *limit;
 	struct sync_names *names;
-	struct buf searches; /* the files that make a folder a search */
 	bool flat;
 	size_t n;
 	int depth;
@@ -115,7 +114,7 @@ add_entry(void *arg, const struct store_entry *entry)
 	bool last = strcmp(entry->name, MANIFEST_NAME) == 0 || strcmp(entry->name, SYNC_JOURNAL) == 0;
 	struct buf *to = pointer ? &w->names->pointers : last ? &w->names->manifests : &w->names->packs;
 	if (strcmp(entry->name, SYNC_SEARCH) == 0)
-		to = &w->searches;
+		to = &w->names->searches;
 	buf_printf(to, "%s%s%s", step->folder, slash, entry->name);
 	buf_putc(to, '\0');
 	return to->failed;
@@ -155,9 +154,7 @@ sync_list(struct store *store, const struct sync_limit *limit, struct sync_names
 	store_get_caps(store, &caps);
 	struct walk w = {.store = store, .limit = limit, .names = ret, .flat = caps.flat};
 	int rc = walk_folder(&w, "", err);
-	buf_put(&ret->manifests, w.searches.ptr, w.searches.len);
-	buf_clear(&w.searches);
-	return rc < 0 ? rc : buf_check(&ret->manifests, "sync", err);
+	return rc;
 }
 
 void
@@ -165,6 +162,7 @@ sync_names_clear(struct sync_names *names)
 {
 	buf_clear(&names->packs);
 	buf_clear(&names->manifests);
+	buf_clear(&names->searches);
 	buf_clear(&names->pointers);
 }
 
@@ -402,14 +400,15 @@ copy_tree(struct copy *c, bool pointers_only, struct pawl_error *err)
 	if (pointers_only)
 		return copy_all(c, &names.pointers, true, err);
 	TRY(check_identities(c, &names.packs, err));
-	TRY(check_identities(c, &names.manifests, err));
+	TRY(check_identities(c, &names.searches, err));
 	if (c->local_source)
 		TRY(sync_links_find(&c->linked, c->from->root, &names.packs, err));
 	int rc = copy_all(c, &names.packs, false, err);
 	sync_links_clear(&c->linked); /* its keys are those of names.packs */
 	if (rc < 0)
 		return rc;
-	return copy_all(c, &names.manifests, false, err);
+	TRY(copy_all(c, &names.manifests, false, err));
+	return copy_all(c, &names.searches, false, err);
 }
 
 int
