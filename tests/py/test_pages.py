@@ -15,6 +15,7 @@ from pages import PAGES, ROOT, Block, Reader, blocks, same_output
 from s3_fake import Fake
 from ssh_servers import Host, started_host
 
+import pawl
 from cli import BUILD
 
 __all__ = ["started_host"]
@@ -48,6 +49,7 @@ RUN = {
     "docs/how-to/stores/ssh.md": ("test_pages.py", "python"),
     "docs/how-to/sync.md": ("test_pages.py", "python"),
     "docs/reference/c.md": ("test_readme.py test_pages.py", "sh c"),
+    "docs/reference/cli.md": ("test_pages.py", "sh console"),
     "docs/reference/composer.md": ("test_pages_frameworks.py", "python"),
     "docs/reference/format.md": ("test_pages.py", "python"),
     "docs/reference/messages.md": ("test_mistakes.py", "console pycon"),
@@ -228,6 +230,23 @@ def test_the_commands_of_the_page_on_converting_run(tmp_path: pathlib.Path) -> N
     reader.run([reader.python, "-c", f"{MODEL}{make}    m.save(1, state, metrics={{'loss': 1}})"])
     reader.follow(block for block in runnable("docs/how-to/convert.md") if block.language == "sh")
     assert (tmp_path / "hub/model.safetensors").exists() and (tmp_path / "arrays.npz").exists()
+
+
+def test_the_commands_of_the_page_on_places_run(tmp_path: pathlib.Path, bucket: dict[str, str]) -> None:
+    places = {"/mnt/usb/": "usb/", "s3://here/": "s3://bucket/", "s3://there/": "s3://bucket/there/"}
+    reader = Reader(tmp_path, names=places, environment=bucket)
+    parts = "{'encoder': {'a': torch.ones(2)}, 'head': {'w': torch.ones(2)}, 'model': {'w': torch.ones(2)}}"
+    make = "with pawl.CheckpointManager('runs/demo', score_attribute='accuracy') as m:\n"
+    reader.run([reader.python, "-c", f"{MODEL}{make}    m.save(1, {parts}, metrics={{'accuracy': 1}})"])
+    page = [block for block in runnable("docs/reference/cli.md") if block.language]
+    reader.follow(block for block in page if block.language == "sh")
+    assert pawl.load(str(tmp_path / "ported"))["backbone"]["a"].tolist() == [1, 1]
+    assert (tmp_path / "best/manifest.json").exists() and (tmp_path / "usb/demo/run.json").exists()
+    [doctor] = [block for block in page if block.language == "console"]
+    command, *shown = doctor.text.removeprefix("$ ").splitlines()
+    seen = reader.run(["bash", "-c", command]).splitlines()
+    rows = iter(line[:24].rstrip() for line in seen)
+    assert all(line[:24].rstrip() in rows for line in shown if line != "..."), "doctor asks something else"
 
 
 def test_the_page_on_the_file_store_shows_what_doctor_asks(tmp_path: pathlib.Path) -> None:
