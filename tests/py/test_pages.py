@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import pathlib
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -417,3 +419,23 @@ def plate_of(printed: str) -> str:
     """The line that rank 0 prints at the end; the ranks' lines come in any order."""
     [line] = [line for line in printed.splitlines() if line.startswith("plate ")]
     return line
+
+
+def test_what_the_page_on_moving_names_exists() -> None:
+    """The modules for frameworks are read, not imported."""
+    page = (ROOT / "docs/how-to/moving.md").read_text()
+    imported = {
+        f"{module}.{name}"
+        for module, names in re.findall(r"`from (pawl[\w.]*) import ([\w, ]+)`", page)
+        for name in names.split(", ")
+    }
+    named = set(re.findall(r"\bpawl(?:\.\w+)+(?=[(`])", page))
+    assert len(imported) >= 7 and len(named) >= 15
+    for name in imported | named:
+        module, _, attribute = name.rpartition(".")
+        file = ROOT / f"python/{module.replace('.', '/')}.py"
+        known = file.read_text() if file.exists() else ""
+        if re.search(rf"^(?:class|def) {attribute}\b|^from \.\w+ import .*\b{attribute}\b", known, re.MULTILINE):
+            continue
+        exists = hasattr(importlib.import_module(module), attribute) or importlib.util.find_spec(name)
+        assert exists, f"{name}: pawl has no such thing"
