@@ -514,7 +514,8 @@ def markdown(results: dict[str, Any]) -> str:
     versions = ", ".join(f"{key} {value}" for key, value in results["versions"].items())
     size = results["facts"].get("saves bytes", math.nan) / 1e9
     lines = [
-        f"Measured on: {machine}; {versions}.",
+        f"Measured on: {machine}.",
+        f"Versions: {versions}.",
         f"W1 is {size:.2f} GB here (scale {results['scale']:g}); {results['rounds']} rounds.",
         "",
         "| figure | reached | from: median [least–most] | target (floor) | |",

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import pathlib
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +17,7 @@ from pages import PAGES, ROOT, Block, Reader, blocks, same_output
 from s3_fake import Fake
 from ssh_servers import Host, started_host
 
+import pawl
 from cli import BUILD
 
 __all__ = ["started_host"]
@@ -48,6 +51,7 @@ RUN = {
     "docs/how-to/stores/ssh.md": ("test_pages.py", "python"),
     "docs/how-to/sync.md": ("test_pages.py", "python"),
     "docs/reference/c.md": ("test_readme.py test_pages.py", "sh c"),
+    "docs/reference/cli.md": ("test_pages.py", "sh console"),
     "docs/reference/composer.md": ("test_pages_frameworks.py", "python"),
     "docs/reference/format.md": ("test_pages.py", "python"),
     "docs/reference/messages.md": ("test_mistakes.py", "console pycon"),
@@ -230,6 +234,23 @@ def test_the_commands_of_the_page_on_converting_run(tmp_path: pathlib.Path) -> N
     assert (tmp_path / "hub/model.safetensors").exists() and (tmp_path / "arrays.npz").exists()
 
 
+def test_the_commands_of_the_page_on_places_run(tmp_path: pathlib.Path, bucket: dict[str, str]) -> None:
+    places = {"/mnt/usb/": "usb/", "s3://here/": "s3://bucket/", "s3://there/": "s3://bucket/there/"}
+    reader = Reader(tmp_path, names=places, environment=bucket)
+    parts = "{'encoder': {'a': torch.ones(2)}, 'head': {'w': torch.ones(2)}, 'model': {'w': torch.ones(2)}}"
+    make = "with pawl.CheckpointManager('runs/demo', score_attribute='accuracy') as m:\n"
+    reader.run([reader.python, "-c", f"{MODEL}{make}    m.save(1, {parts}, metrics={{'accuracy': 1}})"])
+    page = [block for block in runnable("docs/reference/cli.md") if block.language]
+    reader.follow(block for block in page if block.language == "sh")
+    assert pawl.load(str(tmp_path / "ported"))["backbone"]["a"].tolist() == [1, 1]
+    assert (tmp_path / "best/manifest.json").exists() and (tmp_path / "usb/demo/run.json").exists()
+    [doctor] = [block for block in page if block.language == "console"]
+    command, *shown = doctor.text.removeprefix("$ ").splitlines()
+    seen = reader.run(["bash", "-c", command]).splitlines()
+    rows = iter(line[:24].rstrip() for line in seen)
+    assert all(line[:24].rstrip() in rows for line in shown if line != "..."), "doctor asks something else"
+
+
 def test_the_page_on_the_file_store_shows_what_doctor_asks(tmp_path: pathlib.Path) -> None:
     """The answers are those of this machine."""
     [block] = [block for block in blocks("docs/how-to/stores/file.md") if block.language == "console"]
@@ -398,3 +419,23 @@ def plate_of(printed: str) -> str:
     """The line that rank 0 prints at the end; the ranks' lines come in any order."""
     [line] = [line for line in printed.splitlines() if line.startswith("plate ")]
     return line
+
+
+def test_what_the_page_on_moving_names_exists() -> None:
+    """The modules for frameworks are read, not imported."""
+    page = (ROOT / "docs/how-to/moving.md").read_text()
+    imported = {
+        f"{module}.{name}"
+        for module, names in re.findall(r"`from (pawl[\w.]*) import ([\w, ]+)`", page)
+        for name in names.split(", ")
+    }
+    named = set(re.findall(r"\bpawl(?:\.\w+)+(?=[(`])", page))
+    assert len(imported) >= 7 and len(named) >= 15
+    for name in imported | named:
+        module, _, attribute = name.rpartition(".")
+        file = ROOT / f"python/{module.replace('.', '/')}.py"
+        known = file.read_text() if file.exists() else ""
+        if re.search(rf"^(?:class|def) {attribute}\b|^from \.\w+ import .*\b{attribute}\b", known, re.MULTILINE):
+            continue
+        exists = hasattr(importlib.import_module(module), attribute) or importlib.util.find_spec(name)
+        assert exists, f"{name}: pawl has no such thing"

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The project speaks of itself alone: no notes to oneself, no ticket numbers, no paths of a machine, no hosts of
-package registries. Comments of the C code use common words and lines of at most 100 columns. Text ends
-with a line feed, has no trailing blanks, and every source states its licence."""
+package registries. Comments of the C code use common words and lines of at most 100 columns. Sentences of documents are
+short. Text ends with a line feed, has no trailing blanks, and every source states its licence."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import common
 
@@ -38,6 +39,7 @@ PLAIN = {
 }
 PLAIN_FOLDERS = ("include/", "src/", "tune/", "cli/", "python/")
 COLUMNS = 100
+MAX_WORDS = 25  # in a sentence of the documents
 TEXT = ("*", "*/*", "*/**/*")
 SOURCES = (".c", ".h", ".py", ".sh", ".pyi")
 BINARY = {".safetensors", ".bin", ".zip", ".pt", ".png", ".gz"}
@@ -71,6 +73,34 @@ def check_english(name: str, text: str) -> list[str]:
     return problems
 
 
+def paragraphs(text: str) -> Iterator[tuple[int, str]]:
+    """First line and text of each paragraph and list item of a page, without tables, headings and blocks of code."""
+    text = re.sub(r"(?ms)^( *)```.*?^\1```$", lambda found: "\n" * found[0].count("\n"), text)
+    lines: list[str] = []
+    for number, line in enumerate([*text.split("\n"), ""], 1):
+        is_text = bool(line.strip()) and not line.lstrip().startswith(("|", "#", "<!--"))
+        item = re.match(r"\s*(?:[-*]|\d+\.)\s+", line)
+        if lines and (item or not is_text):
+            yield number - len(lines), " ".join(lines)
+            lines = []
+        if is_text:
+            lines.append(line[item.end() if item else 0 :].strip())
+
+
+def check_sentences(name: str, text: str) -> list[str]:
+    """A document's sentences are short. A piece of code is one word, the target of a link is none."""
+    problems = []
+    for line, paragraph in paragraphs(text):
+        plain = re.sub(r"`+[^`]+`+", "code", paragraph)
+        plain = re.sub(r"!?\[([^]]*)\]\([^)]*\)", r"\1", plain)
+        for sentence in re.split(r"(?<=[^.][.!?])[*_)\"]*\s+| · ", plain):
+            words = [word for word in sentence.split() if re.search(r"\w", word)]
+            if len(words) > MAX_WORDS:
+                start = " ".join(words[:6])
+                problems.append(f"{name}:{line}: a sentence of {len(words)} words, not {MAX_WORDS}: '{start} ..'")
+    return problems
+
+
 def main() -> None:
     problems, checked = [], 0
     for path in common.files(*TEXT):
@@ -86,6 +116,8 @@ def main() -> None:
             problems += check(name, text)
         if name.startswith(PLAIN_FOLDERS) and path.suffix in (".c", ".h"):
             problems += check_english(name, text)
+        if name == "README.md" or (name.startswith("docs/") and path.suffix == ".md"):
+            problems += check_sentences(name, text)
         if text and not text.endswith("\n"):
             problems.append(f"{name}: does not end with a line feed")
         if path.suffix != ".md":
