@@ -21,7 +21,7 @@ u64, void_p = ctypes.c_uint64, ctypes.c_void_p
 for name, result, arguments in (("fake_alloc", u64, (ctypes.c_int, ctypes.c_size_t)), ("fake_shadow", void_p, (u64,)),
                                 ("fake_stream", u64, (ctypes.c_int,)), ("fake_reset", None, (u64, ctypes.c_bool)),
                                 ("fake_misuse", ctypes.c_char_p, ()), ("fake_run", None, ()),
-                                ("fake_hold", None, (u64, ctypes.c_bool)), ("fake_registered", ctypes.c_size_t, ()),
+                                ("fake_hold", None, (u64, ctypes.c_bool)), ("fake_wait_registered", None, (ctypes.c_size_t,)),
                                 ("fake_launch", None, (ctypes.c_int, u64, void_p, void_p))):
     getattr(driver, name).restype, getattr(driver, name).argtypes = result, arguments
 driver.fake_reset(1, True)
@@ -98,8 +98,7 @@ def parameters(value):
     return weight, {"optimizer": optimizer, "mean": cuda(np.full(100, value, "f4"))}
 
 def until_registered():
-    while driver.fake_registered() < pawl._pawl.arena_bytes():
-        pass
+    driver.fake_wait_registered(pawl._pawl.arena_bytes())
 """
 
 
