@@ -157,13 +157,11 @@ int
 device_queue_after(struct device_queue *q, uint64_t stream, struct pawl_error *err)
 {
 	DEVICE_SCOPE struct device_scope scope = {0};
+	const bool is_known = stream != DEVICE_NO_STREAM;
+	void *handle = caller_stream(q, is_known ? stream : 0);
 
-	if (stream == DEVICE_NO_STREAM) {
-		TRY(device_enter(&q->context, &scope, err));
-		return DEVICE_CALL(&q->context, err, ctx_sync);
-	}
-	TRY(enter_stream(q, caller_stream(q, stream), &scope, err));
-	return wait_for_caller(q, caller_stream(q, stream), err);
+	TRY(enter_stream(q, handle, &scope, err)); /* the default stream tells of captures of blocking ones */
+	return is_known ? wait_for_caller(q, handle, err) : DEVICE_CALL(&q->context, err, ctx_sync);
 }
 
 /* The event of the last unit; NULL if all have ended. */

@@ -511,6 +511,7 @@ copy_during_a_capture(struct bed *b, struct device_queue *q)
 	fake_capture(b->stream);
 	FAILS(PAWL_EBUSY, "graph is being captured", device_queue_after(q, b->stream, err));
 	FAILS(PAWL_EBUSY, "graph is being captured", device_queue_after(q, 0, err));
+	FAILS(PAWL_EBUSY, "graph is being captured", device_queue_after(q, DEVICE_NO_STREAM, err));
 	FAILS(PAWL_EBUSY, "graph is being captured", device_queue_copy_staged(q, b->stream, copies, 0, err));
 	fake_capture(other); /* the caller's stream is free */
 	OK(device_queue_after(q, b->stream, err));
