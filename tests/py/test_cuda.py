@@ -130,6 +130,33 @@ assert weight.array[0] == 3
     )
 
 
+def test_tensors_of_a_lazy_save_stay_until_they_are_copied(tmp_path: pathlib.Path) -> None:
+    """The copies are held: whoever got the memory meanwhile would be copied instead."""
+    run_program(
+        CUDA
+        + LAZY
+        + f"""
+import gc, weakref
+weight, state = parameters(1)
+with pawl.CheckpointManager({str(tmp_path)!r}) as manager:
+    manager.save(0, state, wait=True)
+    until_registered()
+    driver.fake_hold(0, True)
+    manager.save(1, state, lazy=True)
+    manager.before_step()
+    alive = weakref.ref(weight)
+    del weight, state
+    gc.collect()
+    assert alive() is not None
+    driver.fake_hold(0, False)
+    manager.wait_until_finished()
+    gc.collect()
+    assert alive() is None
+check()
+"""
+    )
+
+
 def test_before_step_on_another_stream_waits_for_the_copy(tmp_path: pathlib.Path) -> None:
     run_program(
         CUDA
