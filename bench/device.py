@@ -144,18 +144,27 @@ def measure_size(args: argparse.Namespace, device: Device, gigabytes: float, res
     result.facts[group] = workloads.nbytes(state)
     training = Training(device, state, 256 if args.quick else 4096, 0.01 if args.quick else STEP_SECONDS)
 
-    def turn(work: Callable[[pathlib.Path], dict[str, float]]) -> Callable[[], dict[str, float]]:
+    for way in [w for w in ways if w.device_share * workloads.nbytes(state) > device.free_bytes()]:
+        result.missing[f"{way.name}, {group}"] = "no room on the device"
+        way.close()
+        ways.remove(way)
+
+    def turn(way: Way, work: Callable[[pathlib.Path], dict[str, float]]) -> Callable[[], dict[str, float]]:
         def call() -> dict[str, float]:
-            with measure.scratch(args.folder, "save") as path:
-                return work(path)
+            try:
+                with measure.scratch(args.folder, "save") as path:
+                    return work(path)
+            except torch.OutOfMemoryError:
+                result.missing[f"{way.name}, {group}"] = "the device's memory was used up"
+                return {}
 
         return call
 
     copies = min(COPY_BYTES, workloads.nbytes(state))
     turns = {"plain copies": lambda: copy_rates(device, copies), "no save": lambda: without_save(training)}
-    turns |= {w.name: turn(lambda p, w=w: with_saves(training, w, p, state, False)) for w in ways}
+    turns |= {w.name: turn(w, lambda p, w=w: with_saves(training, w, p, state, False)) for w in ways}
     turns |= {
-        f"{w.name}, every step": turn(lambda p, w=w: with_saves(training, w, p, state, True))
+        f"{w.name}, every step": turn(w, lambda p, w=w: with_saves(training, w, p, state, True))
         for w in ways
         if w.is_often
     }
@@ -164,7 +173,7 @@ def measure_size(args: argparse.Namespace, device: Device, gigabytes: float, res
         kind = f"{group}, restored {'from disk' if cold else 'from cache'}"
         turns = {"plain copies": lambda: copy_rates(device, copies)}
         turns |= {
-            w.name: turn(lambda p, w=w, cold=cold: restores(device, w, p, state, cold)) for w in ways if w.restores
+            w.name: turn(w, lambda p, w=w, cold=cold: restores(device, w, p, state, cold)) for w in ways if w.restores
         }
         phases.rounds(result, kind, args.rounds, turns)
     for way in ways:

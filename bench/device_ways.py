@@ -66,6 +66,7 @@ class Way:
 
     name = ""
     is_often = False  # also measured with a save before every step
+    device_share = 0.0  # what it needs on the device, of the state's size
     restores = True
 
     def save(self, path: pathlib.Path, state: workloads.State) -> Callable[[], None]:
@@ -228,6 +229,7 @@ class PawlStaged(Pawl):
 
     name = "pawl staged"
     restores = False
+    device_share = 1.1
 
     def __init__(self, folder: pathlib.Path) -> None:
         super().__init__(folder, staging=pawl.Staging(device="auto"))
