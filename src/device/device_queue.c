@@ -160,7 +160,7 @@ device_queue_after(struct device_queue *q, uint64_t stream, struct pawl_error *e
 	const bool is_known = stream != DEVICE_NO_STREAM;
 	void *handle = caller_stream(q, is_known ? stream : 0);
 
-	TRY(enter_stream(q, handle, &scope, err)); /* the default stream tells of captures of blocking ones */
+	TRY(enter_stream(q, handle, &scope, err)); /* the default stream reports those of blocking ones */
 	return is_known ? wait_for_caller(q, handle, err) : DEVICE_CALL(&q->context, err, ctx_sync);
 }
 

@@ -35,7 +35,7 @@ def test_a_try_on_the_processor_checks_and_measures_everything(tmp_path: pathlib
     found = bench("--device", "cpu", "--quick", "--folder", str(tmp_path), "--output", str(output), "--page", str(page))
     assert found.returncode == 0, found.stderr
     assert "checkpoints of mode lazy are right" in found.stderr
-    assert not page.exists()  # figures of a processor are none of a device
+    assert not page.exists()  # figures of a processor say nothing about a device
     results = json.loads(output.read_text())
     assert results["missing"] == {}
     assert {"no save", "pawl", "pawl lazy", "pawl staged", "torch.save", "DCP"} <= set(

@@ -131,7 +131,7 @@ assert weight.array[0] == 3
 
 
 def test_tensors_of_a_lazy_save_stay_until_they_are_copied(tmp_path: pathlib.Path) -> None:
-    """The copies are held: whoever got the memory meanwhile would be copied instead."""
+    """The copies are held. If the memory were free, they could get other bytes."""
     run_program(
         CUDA
         + LAZY

@@ -209,7 +209,7 @@ test_the_fake_driver_sees_memory_that_goes_too_early(void **state)
 	}
 }
 
-/* The device is on memory node 0, and says so in upper case. */
+/* The kernel writes the addresses of devices in lower case, the driver in upper case. */
 static void
 test_memory_is_put_on_the_node_of_its_device(void **state)
 {
