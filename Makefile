@@ -13,7 +13,7 @@ comma := ,
 .NOTPARALLEL:
 .DEFAULT_GOAL := all
 PREFIX ?= /usr/local
-.PHONY: all demo demo-tune recording test test-all test-rest bench proof proof-stores proof-searches model fuzz lint tidy format check-san check-asan check-core check-switches check-tsan coverage install wheel sdist deb docs clean help \
+.PHONY: all demo demo-tune recording test test-all test-rest bench bench-device proof proof-stores proof-searches model fuzz lint tidy format check-san check-asan check-core check-switches check-tsan coverage install wheel sdist deb docs clean help \
 	demo-venv deps-build deps-test deps-demo deps-peers deps-bench venv build package
 
 # Everything that the wheel is made from: when one of these is newer, it is installed anew.
@@ -85,6 +85,9 @@ test-rest: deps-peers build package
 bench: deps-bench venv package ## measure beside torch.save, safetensors and others; writes docs/explanation/benchmarks.md
 	@tools/venv.sh bench/requirements-optional.txt
 	@$(PYTHON) bench/bench.py $(BENCH)
+
+bench-device: deps-bench venv package ## the same on a GPU; refuses without one
+	@$(PYTHON) bench/device.py $(BENCH)
 
 docs: package ## the site of the documents, searchable, into build-docs/
 	@tools/venv.sh tools/docs/requirements.txt

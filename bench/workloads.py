@@ -13,7 +13,7 @@ State = dict[str, Any]
 LAYERS = 9
 
 
-def adamw_state(scale: float) -> State:
+def adamw_state(scale: float, device: torch.device | str = "cpu") -> State:
     """W1: weights and both moments of a transformer in fp32: 339 tensors, 2.5 GB at scale 1."""
     width = max(8, round(1168 * math.sqrt(scale)) // 8 * 8)
     vocabulary = max(64, round(54_000 * math.sqrt(scale)))
@@ -30,9 +30,12 @@ def adamw_state(scale: float) -> State:
             shapes[f"{layer}.{name}.bias"] = (rows * width,)
         for name in ("norm1", "norm2"):
             shapes[f"{layer}.{name}.weight"] = shapes[f"{layer}.{name}.bias"] = (width,)
-    generator = torch.Generator().manual_seed(1)
+    generator = torch.Generator(device).manual_seed(1)
     parts = ("model", "exp_avg", "exp_avg_sq")
-    return {part: {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()} for part in parts}
+    return {
+        part: {name: torch.randn(shape, generator=generator, device=device) for name, shape in shapes.items()}
+        for part in parts
+    }
 
 
 def small_state() -> State:

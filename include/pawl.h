@@ -693,6 +693,8 @@ struct pawl_save_stats {
 	double stage_seconds, write_seconds, commit_seconds, total_seconds;
 	uint64_t minor_faults; /* page faults of the copying threads */
 	uint64_t plain_bytes;  /* of the checkpoint before compression */
+	uint64_t registered_bytes; /* of the save's memory: registered with the driver of a device,
+	                              which copies faster to it */
 };
 #define PAWL_SAVE_STATS_INIT {.size = sizeof(struct pawl_save_stats)}
 

@@ -113,6 +113,7 @@ class Stats(TypedDict):
     total_seconds: float
     minor_faults: int
     plain_bytes: int
+    registered_bytes: int
 
 @final
 class Ticket:

@@ -291,11 +291,12 @@ get_stats(struct py_ticket *self, void *closure)
 
 	(void)closure;
 	return Py_BuildValue(
-		"{s:K,s:K,s:K,s:d,s:d,s:d,s:d,s:d,s:K,s:K}", "nbytes", (unsigned long long)s.bytes, "written_bytes",
+		"{s:K,s:K,s:K,s:d,s:d,s:d,s:d,s:d,s:K,s:K,s:K}", "nbytes", (unsigned long long)s.bytes, "written_bytes",
 		(unsigned long long)s.written_bytes, "reused_bytes", (unsigned long long)s.reused_bytes,
 		"blocked_seconds", s.blocked_seconds + self->held_seconds, "stage_seconds", s.stage_seconds,
 		"write_seconds", s.write_seconds, "commit_seconds", s.commit_seconds, "total_seconds", s.total_seconds,
-		"minor_faults", (unsigned long long)s.minor_faults, "plain_bytes", (unsigned long long)s.plain_bytes);
+		"minor_faults", (unsigned long long)s.minor_faults, "plain_bytes", (unsigned long long)s.plain_bytes,
+		"registered_bytes", (unsigned long long)s.registered_bytes);
 }
 
 #define ARG_TIMEOUT "\n\nArgs:\n    timeout: Longest wait, as a duration. Default: None, no limit.\n\n"

@@ -4,6 +4,7 @@
 
 #include <ctype.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -32,6 +33,7 @@ device_open(enum driver_kind kind, bool demanded, struct device **ret, struct pa
 	d->pid = getpid();
 	d->is_demanded = demanded;
 	d->piece_bytes = DEVICE_PIECE_BYTES;
+	d->bus = "/sys/bus/pci/devices";
 	*ret = steal(&d);
 	return 0;
 }
@@ -149,7 +151,7 @@ device_version(struct device *d, int *ret_major, int *ret_minor, struct pawl_err
 int
 device_node(struct device *d, int ordinal)
 {
-	char id[32] = "", path[96], text[16] = "";
+	char id[32] = "", path[PATH_MAX], text[16] = "";
 	int device;
 
 	if (device_is_forked(d) || d->driver.device_get(&device, ordinal) != DRIVER_SUCCESS ||
@@ -157,7 +159,7 @@ device_node(struct device *d, int ordinal)
 		return -1;
 	for (char *c = id; *c; c++)
 		*c = (char)tolower((unsigned char)*c);
-	snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/numa_node", id);
+	snprintf(path, sizeof(path), "%s/%s/numa_node", d->bus, id);
 	PAWL_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0 || read(fd, text, sizeof(text) - 1) <= 0)
 		return -1;

@@ -19,6 +19,7 @@ struct device {
 	bool is_demanded; /* the caller has device memory */
 	atomic_bool is_lost;
 	uint64_t piece_bytes; /* DEVICE_PIECE_BYTES; tests use less */
+	const char *bus;      /* the kernel's folder of PCI devices; tests use another */
 };
 
 /* The primary context of one device, retained. */

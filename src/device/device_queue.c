@@ -157,13 +157,11 @@ int
 device_queue_after(struct device_queue *q, uint64_t stream, struct pawl_error *err)
 {
 	DEVICE_SCOPE struct device_scope scope = {0};
+	const bool is_known = stream != DEVICE_NO_STREAM;
+	void *handle = caller_stream(q, is_known ? stream : 0);
 
-	if (stream == DEVICE_NO_STREAM) {
-		TRY(device_enter(&q->context, &scope, err));
-		return DEVICE_CALL(&q->context, err, ctx_sync);
-	}
-	TRY(enter_stream(q, caller_stream(q, stream), &scope, err));
-	return wait_for_caller(q, caller_stream(q, stream), err);
+	TRY(enter_stream(q, handle, &scope, err)); /* the default stream reports those of blocking ones */
+	return is_known ? wait_for_caller(q, handle, err) : DEVICE_CALL(&q->context, err, ctx_sync);
 }
 
 /* The event of the last unit; NULL if all have ended. */
@@ -201,14 +199,14 @@ struct batch {
 };
 
 static int
-add_one(struct device_queue *q, enum device_direction direction, uint64_t to, uint64_t from, uint64_t nbytes,
-        struct pawl_error *err)
+add_one(struct device_queue *q, void *stream, enum device_direction direction, uint64_t to, uint64_t from,
+        uint64_t nbytes, struct pawl_error *err)
 {
 	if (direction == DEVICE_TO_HOST)
-		return DEVICE_CALL(&q->context, err, copy_to_host, (void *)(uintptr_t)to, from, nbytes, q->stream);
+		return DEVICE_CALL(&q->context, err, copy_to_host, (void *)(uintptr_t)to, from, nbytes, stream);
 	if (direction == DEVICE_WITHIN)
-		return DEVICE_CALL(&q->context, err, copy_on_device, to, from, nbytes, q->stream);
-	return DEVICE_CALL(&q->context, err, copy_to_device, to, (const void *)(uintptr_t)from, nbytes, q->stream);
+		return DEVICE_CALL(&q->context, err, copy_on_device, to, from, nbytes, stream);
+	return DEVICE_CALL(&q->context, err, copy_to_device, to, (const void *)(uintptr_t)from, nbytes, stream);
 }
 
 static int
@@ -228,13 +226,14 @@ add_batch(struct device_queue *q, enum device_direction direction, struct batch 
 		}
 	}
 	for (size_t i = 0; i < b->n; i++)
-		TRY(add_one(q, direction, b->to[i], b->from[i], b->nbytes[i], err));
+		TRY(add_one(q, q->stream, direction, b->to[i], b->from[i], b->nbytes[i], err));
 	b->n = 0;
 	return 0;
 }
 
 static int
-add_2d(struct device_queue *q, enum device_direction direction, const struct device_copy *c, struct pawl_error *err)
+add_2d(struct device_queue *q, void *stream, enum device_direction direction, const struct device_copy *c,
+       struct pawl_error *err)
 {
 	struct driver_copy_2d copy = {.width = c->nbytes,
 	                              .height = c->rows,
@@ -252,7 +251,7 @@ add_2d(struct device_queue *q, enum device_direction direction, const struct dev
 		copy.src_type = DRIVER_MEMORY_HOST;
 		copy.src_host = (const void *)(uintptr_t)c->from;
 	}
-	return DEVICE_CALL(&q->context, err, copy_2d, &copy, q->stream);
+	return DEVICE_CALL(&q->context, err, copy_2d, &copy, stream);
 }
 
 /* How many bytes of a copy, from `at` on, are in one registered piece of host memory. */
@@ -288,7 +287,7 @@ add_row(struct device_queue *q, enum device_direction direction, const struct de
 		n = c->nbytes - at < DEVICE_COPY_BYTES ? c->nbytes - at : DEVICE_COPY_BYTES;
 		n = n < room ? n : room;
 		if (n > BATCH_BYTES) {
-			TRY(add_one(q, direction, c->to + at, c->from + at, n, err));
+			TRY(add_one(q, q->stream, direction, c->to + at, c->from + at, n, err));
 			continue;
 		}
 		b->to[b->n] = c->to + at;
@@ -309,7 +308,7 @@ add_copy(struct device_queue *q, enum device_direction direction, struct device_
 
 		part.rows = c.rows > 1 ? rows_of(q, direction, &c) : 1;
 		if (part.rows > 1) {
-			TRY(add_2d(q, direction, &part, err));
+			TRY(add_2d(q, q->stream, direction, &part, err));
 		} else {
 			part.rows = 1;
 			TRY(add_row(q, direction, &part, b, err));
@@ -434,9 +433,11 @@ int
 device_queue_drain(struct device_queue *q, struct pawl_error *err)
 {
 	DEVICE_SCOPE struct device_scope scope = {0};
+	const int rc = device_enter(&q->context, &scope, err);
 
-	TRY(device_enter(&q->context, &scope, err));
-	return DEVICE_CALL(&q->context, err, stream_sync, q->stream);
+	if (rc < 0 && !device_is_forked(q->context.device)) /* the memory is used again after this call */
+		(void)driver_of(q)->stream_sync(q->stream);
+	return rc < 0 ? rc : DEVICE_CALL(&q->context, err, stream_sync, q->stream);
 }
 
 /* ----------------------------------------------------------------- staging */
@@ -474,23 +475,6 @@ device_queue_stage(struct device_queue *q, uint64_t nbytes, uint64_t *ret, struc
 	return 0;
 }
 
-static int
-copy_within(struct device_queue *q, void *stream, const struct device_copy *c, struct pawl_error *err)
-{
-	const struct driver_copy_2d copy = {.width = c->nbytes,
-	                                    .height = c->rows,
-	                                    .src_type = DRIVER_MEMORY_DEVICE,
-	                                    .src_device = c->from,
-	                                    .src_pitch = c->from_pitch,
-	                                    .dst_type = DRIVER_MEMORY_DEVICE,
-	                                    .dst_device = c->to,
-	                                    .dst_pitch = c->to_pitch};
-
-	if (c->rows == 1)
-		return DEVICE_CALL(&q->context, err, copy_on_device, c->to, c->from, c->nbytes, stream);
-	return DEVICE_CALL(&q->context, err, copy_2d, &copy, stream);
-}
-
 int
 device_queue_copy_staged(struct device_queue *q, uint64_t stream, const struct device_copy *copies, size_t n,
                          struct pawl_error *err)
@@ -501,10 +485,16 @@ device_queue_copy_staged(struct device_queue *q, uint64_t stream, const struct d
 		return err_set(err, PAWL_EUSAGE, "device %d: a copy within the device needs the caller's stream",
 		               q->context.ordinal);
 	TRY(device_queue_fence(q, stream, err)); /* earlier copies may still read the staging memory */
-	TRY(enter_stream(q, caller_stream(q, stream), &scope, err));
-	for (size_t i = 0; i < n; i++)
-		TRY(copy_within(q, caller_stream(q, stream), &copies[i], err));
-	return wait_for_caller(q, caller_stream(q, stream), err);
+	void *handle = caller_stream(q, stream);
+
+	TRY(enter_stream(q, handle, &scope, err));
+	for (size_t i = 0; i < n; i++) {
+		const struct device_copy *c = &copies[i];
+
+		TRY(c->rows == 1 ? add_one(q, handle, DEVICE_WITHIN, c->to, c->from, c->nbytes, err)
+		                 : add_2d(q, handle, DEVICE_WITHIN, c, err));
+	}
+	return wait_for_caller(q, handle, err);
 }
 
 /* ------------------------------------------------------------------ blocks */

@@ -20,6 +20,8 @@
  * the host waits for everything on the device, which is slow.
  *
  * A stream that a graph is being captured from is refused with PAWL_EBUSY. The capture continues.
+ * With DEVICE_NO_STREAM that holds for every blocking stream of the device; a capture of a
+ * non-blocking one fails, since the driver does not report it.
  */
 #ifndef PAWL_DEVICE_DEVICE_QUEUE_H
 #define PAWL_DEVICE_DEVICE_QUEUE_H

@@ -365,6 +365,8 @@ read_range(struct worker *w, uint64_t begin, uint64_t end, struct pawl_error *er
 	const size_t n = (size_t)(end - begin);
 	if (w->packed)
 		return compressed_pack_read(w->packed, begin, w->buffer, n, err);
+	if (w->f->to_device && !only)
+		return to_device_read(w->f->store, w->reader, begin, w->buffer, n, err);
 	return only ? store_read_copy(w->f->store, w->reader, only - 1, begin, w->buffer, n, err)
 	            : store_read(w->f->store, w->reader, begin, w->buffer, n, err);
 }

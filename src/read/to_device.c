@@ -2,8 +2,13 @@
 /* to_device: see to_device.h. */
 #include "read/to_device.h"
 
+#include <errno.h>
+#include <string.h>
+
 #include "base/err.h"
 #include "base/mem.h"
+
+#define READ_ALIGN ((uint64_t)4096) /* for direct I/O */
 
 struct to_device {
 	const struct reshard_binding *bindings;
@@ -106,6 +111,33 @@ to_device_pin(const struct to_device *t, void *buffers, uint64_t nbytes)
 	if (t && t->first)
 		(void)device_pin_new(t->first->device, t->first->ordinal, buffers, (size_t)nbytes, &pin, NULL);
 	return pin;
+}
+
+static int
+read_around(struct store *store, struct store_reader *reader, uint64_t offset, char *buffer, size_t n,
+            struct pawl_error *err)
+{
+	PAWL_FREE char *memory = mem_alloc(n + READ_ALIGN);
+
+	if (!memory)
+		return err_nomem(err, "reading");
+	char *aligned = memory + (round_up((uintptr_t)memory, READ_ALIGN) - (uintptr_t)memory);
+
+	TRY(store_read(store, reader, offset, aligned, n, err));
+	memcpy(buffer, aligned, n);
+	return 0;
+}
+
+int
+to_device_read(struct store *store, struct store_reader *reader, uint64_t offset, char *buffer, size_t n,
+               struct pawl_error *err)
+{
+	struct pawl_error why = {0};
+	const int rc = store_read(store, reader, offset, buffer, n, &why);
+
+	if (rc < 0 && why.sys == EFAULT)
+		return read_around(store, reader, offset, buffer, n, err);
+	return rc < 0 ? err_give(err, rc, &why) : 0;
 }
 
 static int

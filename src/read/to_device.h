@@ -26,6 +26,11 @@ bool to_device_has_unit(const struct to_device *t, const struct reshard_plan *pl
  * which is only slower. */
 struct device_pin *to_device_pin(const struct to_device *t, void *buffers, uint64_t nbytes);
 
+/* store_read into a read buffer. Where a device is forwarded to another machine, the kernel may not
+ * write to registered memory (EFAULT); then it reads through other memory. */
+int to_device_read(struct store *store, struct store_reader *reader, uint64_t offset, char *buffer, size_t n,
+                   struct pawl_error *err);
+
 /* Copies from one read buffer. Zeroed = none. Not thread-safe. */
 struct to_device_load {
 	struct device_line *line;

@@ -287,6 +287,17 @@ arena_pin(struct pawl_arena *a, const struct arena_region *r, struct device *d, 
 	pthread_mutex_unlock(&a->lock);
 }
 
+size_t
+arena_registered(struct pawl_arena *a, const struct arena_region *r)
+{
+	pthread_mutex_lock(&a->lock);
+	const struct arena_node *node = r->ptr ? find_node(a, r->ptr) : NULL;
+	const size_t ready = node && node->pin ? device_pin_ready(node->pin) : 0;
+
+	pthread_mutex_unlock(&a->lock);
+	return ready < r->nbytes ? ready : r->nbytes;
+}
+
 int
 arena_prepare(struct pawl_arena *a, size_t nbytes, size_t room_bytes, struct pawl_error *err)
 {

@@ -38,6 +38,8 @@ void arena_give(struct pawl_arena *a, struct arena_region *r);
 /* Registers a region (NULL: every one) with a driver of accelerators, in the background and once.
  * Without success it works too, more slowly. */
 void arena_pin(struct pawl_arena *a, const struct arena_region *r, struct device *d, int ordinal);
+/* Bytes from the beginning of a region that are registered by now. */
+size_t arena_registered(struct pawl_arena *a, const struct arena_region *r);
 
 /* Maps a region of room_bytes, of which arena_warm_step faults in nbytes. Does nothing if such a
  * region exists. Errors as of arena_take. */

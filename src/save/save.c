@@ -338,6 +338,7 @@ fill_stats(struct save *s)
 		s->progress.committed_ns ? (double)(s->progress.committed_ns - s->progress.written_ns) / 1e9 : 0;
 	st->total_seconds = (double)(now - s->progress.begin_ns) / 1e9;
 	st->minor_faults = atomic_load(&s->progress.minor_faults);
+	st->registered_bytes = s->progress.registered_bytes;
 	pthread_mutex_unlock(&s->progress.ticket->lock);
 }
 

@@ -131,6 +131,7 @@ struct save_progress {
 	bool is_held; /* the caller is still in the call; work after the copy would compete for its processor */
 	int failed;   /* first error */
 	struct pawl_error error;
+	uint64_t registered_bytes; /* when the copy ended */
 	int64_t begin_ns, staged_ns, written_ns, committed_ns;
 };
 

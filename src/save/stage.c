@@ -400,6 +400,7 @@ leave(struct save_image *m)
 	if (--m->progress->stagers == 0) {
 		arena_note_warm(m->run->saves.arena, &m->region,
 		                m->ring.n_steps ? m->ring.next_step * ARENA_STEP_BYTES : (size_t)m->plan->image_bytes);
+		m->progress->registered_bytes = arena_registered(m->run->saves.arena, &m->region);
 		m->progress->staged_ns = clock_mono_ns();
 		ticket_stage(m->progress->ticket, PAWL_STAGE_STAGED);
 	}

@@ -156,15 +156,11 @@ cuGetErrorName(int result, const char **ret)
 	static const struct {
 		int result;
 		const char *name;
-	} names[] = {{1, "CUDA_ERROR_INVALID_VALUE"},
-	             {2, "CUDA_ERROR_OUT_OF_MEMORY"},
-	             {3, "CUDA_ERROR_NOT_INITIALIZED"},
-	             {4, "CUDA_ERROR_DEINITIALIZED"},
-	             {101, "CUDA_ERROR_INVALID_DEVICE"},
-	             {700, "CUDA_ERROR_ILLEGAL_ADDRESS"},
-	             {800, "CUDA_ERROR_NOT_PERMITTED"},
-	             {801, "CUDA_ERROR_NOT_SUPPORTED"},
-	             {906, "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT"}};
+	} names[] = {{1, "CUDA_ERROR_INVALID_VALUE"},     {2, "CUDA_ERROR_OUT_OF_MEMORY"},
+	             {3, "CUDA_ERROR_NOT_INITIALIZED"},   {4, "CUDA_ERROR_DEINITIALIZED"},
+	             {4, "CUDA_ERROR_DEINITIALIZED"},     {101, "CUDA_ERROR_INVALID_DEVICE"},
+	             {700, "CUDA_ERROR_ILLEGAL_ADDRESS"}, {800, "CUDA_ERROR_NOT_PERMITTED"},
+	             {801, "CUDA_ERROR_NOT_SUPPORTED"},   {906, "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT"}};
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		if (names[i].result == result) {
@@ -197,6 +193,11 @@ cuCtxSynchronize(void)
 {
 	BEGIN_UNSAFE;
 	CONTEXT(ctx);
+	if (fake.captured && fake.captured->ctx == ctx) { /* in every mode */
+		fake_note("%s: a stream of the context is being captured", __func__);
+		fake.capture_is_broken = true;
+		return CAPTURE_UNSUPPORTED;
+	}
 	for (struct stream *s = fake.streams; s; s = s->next)
 		while (s->ctx == ctx && s->first)
 			if (!fake_step_locked())
@@ -361,6 +362,7 @@ cuMemHostRegister_v2(void *ptr, size_t n, unsigned flags)
 	r = fake_zalloc(sizeof(*r));
 	*r = (struct registration){.next = fake.registrations, .is_alive = true, .ptr = ptr, .n = n};
 	fake.registrations = r;
+	pthread_cond_broadcast(&fake.changed);
 	return OK;
 }
 

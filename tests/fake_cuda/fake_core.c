@@ -342,15 +342,30 @@ fake_reset(uint64_t seed, bool is_initialised)
 	fake_thread = (struct fake_thread){0};
 }
 
-size_t
-fake_registered(void)
+static size_t
+registered(void)
 {
-	LOCKED;
 	size_t n = 0;
 
 	for (struct registration *r = fake.registrations; r; r = r->next)
 		n += r->is_alive ? r->n : 0;
 	return n;
+}
+
+void
+fake_wait_registered(size_t n)
+{
+	LOCKED;
+	while (registered() < n)
+		pthread_cond_wait(&fake.changed, &fake.lock);
+}
+
+void
+fake_shut_down(void)
+{
+	LOCKED;
+	fake.sticky = DEINITIALIZED;
+	fake_drop_work();
 }
 
 void
@@ -492,6 +507,7 @@ SETTER(fake_hide_addresses, bool, hide_addresses)
 		return value;     \
 	}
 GETTER(fake_longest, size_t, fake.longest)
+GETTER(fake_registered, size_t, registered())
 GETTER(fake_batches, long, fake.batches)
 GETTER(fake_copies_2d, long, fake.copies_2d)
 GETTER(fake_capture_is_broken, bool, fake.capture_is_broken)

@@ -31,6 +31,8 @@ void fake_run(void); /* until no stream can */
  * the same. 0 = none. */
 void fake_fail(long nth, int result);
 long fake_calls(void); /* since fake_fail */
+/* The program exits: what was queued never happens, and each call returns CUDA_ERROR_DEINITIALIZED. */
+void fake_shut_down(void);
 /* The nth wait for an event from now on is left out; 0 = none. For controls: the test must find out. */
 void fake_ignore_wait(long nth);
 long fake_waits(void); /* since fake_ignore_wait */
@@ -42,6 +44,7 @@ void *fake_shadow(uint64_t pointer);      /* where a test reads and writes devic
 void fake_set_memory(size_t n_free);      /* of each device */
 void fake_set_registrable(size_t nbytes); /* then cuMemHostRegister is refused */
 size_t fake_registered(void);             /* bytes */
+void fake_wait_registered(size_t n);      /* until so many bytes are */
 void fake_set_queue(size_t n);            /* what a stream of the library holds; then a call waits for room. 0 = no end */
 void fake_wait_full(void);                /* until a call waits so */
 size_t fake_longest(void);                /* what a stream of the library held at most */

@@ -6,8 +6,6 @@
 #ifndef PAWL_TESTS_DEVICE_RUN_H
 #define PAWL_TESTS_DEVICE_RUN_H
 
-#include <sched.h>
-
 #include "fake_cuda/fake_cuda.h"
 #include "helpers/small_run.h"
 #include "run/run.h"
@@ -243,10 +241,7 @@ device_drop(struct device_run *d, long nth)
 static inline void
 device_wait_registered(const struct device_run *d)
 {
-	const size_t n = pawl_arena_bytes(d->r->run->saves.arena);
-
-	while (fake_registered() < n)
-		sched_yield();
+	fake_wait_registered(pawl_arena_bytes(d->r->run->saves.arena));
 }
 
 #endif

@@ -21,7 +21,7 @@ u64, void_p = ctypes.c_uint64, ctypes.c_void_p
 for name, result, arguments in (("fake_alloc", u64, (ctypes.c_int, ctypes.c_size_t)), ("fake_shadow", void_p, (u64,)),
                                 ("fake_stream", u64, (ctypes.c_int,)), ("fake_reset", None, (u64, ctypes.c_bool)),
                                 ("fake_misuse", ctypes.c_char_p, ()), ("fake_run", None, ()),
-                                ("fake_hold", None, (u64, ctypes.c_bool)), ("fake_registered", ctypes.c_size_t, ()),
+                                ("fake_hold", None, (u64, ctypes.c_bool)), ("fake_wait_registered", None, (ctypes.c_size_t,)),
                                 ("fake_launch", None, (ctypes.c_int, u64, void_p, void_p))):
     getattr(driver, name).restype, getattr(driver, name).argtypes = result, arguments
 driver.fake_reset(1, True)
@@ -98,8 +98,7 @@ def parameters(value):
     return weight, {"optimizer": optimizer, "mean": cuda(np.full(100, value, "f4"))}
 
 def until_registered():
-    while driver.fake_registered() < pawl._pawl.arena_bytes():
-        pass
+    driver.fake_wait_registered(pawl._pawl.arena_bytes())
 """
 
 
@@ -127,6 +126,33 @@ with pawl.CheckpointManager({str(tmp_path)!r}) as manager:
     assert (restored["mean"].array == 1).all()
 check()
 assert weight.array[0] == 3
+"""
+    )
+
+
+def test_tensors_of_a_lazy_save_stay_until_they_are_copied(tmp_path: pathlib.Path) -> None:
+    """The copies are held. If the memory were free, they could get other bytes."""
+    run_program(
+        CUDA
+        + LAZY
+        + f"""
+import gc, weakref
+weight, state = parameters(1)
+with pawl.CheckpointManager({str(tmp_path)!r}) as manager:
+    manager.save(0, state, wait=True)
+    until_registered()
+    driver.fake_hold(0, True)
+    manager.save(1, state, lazy=True)
+    manager.before_step()
+    alive = weakref.ref(weight)
+    del weight, state
+    gc.collect()
+    assert alive() is not None
+    driver.fake_hold(0, False)
+    manager.wait_until_finished()
+    gc.collect()
+    assert alive() is None
+check()
 """
     )
 

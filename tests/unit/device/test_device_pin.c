@@ -6,6 +6,10 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <linux/mempolicy.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -205,6 +209,40 @@ test_the_fake_driver_sees_memory_that_goes_too_early(void **state)
 	}
 }
 
+/* The kernel writes the addresses of devices in lower case, the driver in upper case. */
+static void
+test_memory_is_put_on_the_node_of_its_device(void **state)
+{
+	(void)state;
+	static const char *const names[] = {"/ffff:01:00.0/numa_node", "/ffff:01:00.0", ""};
+	char folder[] = "/tmp/pawl-bus-XXXXXX", path[64];
+	struct bed b;
+	struct device_pin *pin;
+	int mode = -1;
+
+	open_bed(&b);
+	assert_non_null(mkdtemp(folder));
+	b.d->bus = folder;
+	assert_int_equal(device_node(b.d, 1), -1);
+	snprintf(path, sizeof(path), "%s%s", folder, names[1]);
+	assert_int_equal(mkdir(path, 0700), 0);
+	snprintf(path, sizeof(path), "%s%s", folder, names[0]);
+	FILE *file = fopen(path, "w");
+
+	assert_true(file && fputs("0\n", file) >= 0 && fclose(file) == 0);
+	assert_int_equal(device_node(b.d, 1), 0);
+	OK(device_pin_new(b.d, 1, b.host, b.nbytes, &pin, err));
+	OK(device_pin_wait(pin, err));
+	if (syscall(SYS_get_mempolicy, &mode, NULL, 0, b.host, MPOL_F_ADDR) == 0) /* a container may forbid it */
+		assert_int_equal(mode, MPOL_PREFERRED);
+	device_pin_free(pin);
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		snprintf(path, sizeof(path), "%s%s", folder, names[i]);
+		assert_int_equal(remove(path), 0);
+	}
+	close_bed(&b);
+}
+
 int
 main(void)
 {
@@ -215,6 +253,7 @@ main(void)
 		cmocka_unit_test(test_a_forked_child_has_no_registered_pages),
 		cmocka_unit_test(test_freeing_the_queue_first_is_enough),
 		cmocka_unit_test(test_the_fake_driver_sees_memory_that_goes_too_early),
+		cmocka_unit_test(test_memory_is_put_on_the_node_of_its_device),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -244,6 +244,34 @@ test_a_sticky_error_is_recognised(void **state)
 	bed_check(&b);
 }
 
+/* The memory may be used again after it. */
+static void
+test_a_drain_that_fails_waits_all_the_same(void **state)
+{
+	(void)state;
+	struct bed b;
+	struct device_pin *pin;
+	struct device_queue *q;
+	struct device_copy copies[N_TENSORS];
+	uint64_t unit;
+
+	bed_make(&b, 9, 0, NEW_STREAM);
+	OK(device_open(DEVICE_KIND, false, &b.d, err));
+	OK(device_pin_new(b.d, 0, b.host, b.nbytes, &pin, err));
+	OK(device_pin_wait(pin, err));
+	OK(device_queue_new(b.d, 0, &q, err));
+	bed_copies(&b, DEVICE_TO_HOST, copies);
+	bed_train(&(struct bed_step){&b, 1});
+	OK(device_queue_copy(q, DEVICE_TO_HOST, copies, N_TENSORS, &unit, err));
+	fake_fail(1, 2);
+	FAILS(PAWL_ENOMEM, "CUDA_ERROR_OUT_OF_MEMORY", device_queue_drain(q, err));
+	assert_true(bed_host_is(&b, 1, 0, N_TENSORS));
+	device_queue_free(q);
+	device_pin_free(pin);
+	device_close(b.d);
+	bed_check(&b);
+}
+
 /* -------------------------------------------------------------------- copies */
 
 static void
@@ -511,6 +539,7 @@ copy_during_a_capture(struct bed *b, struct device_queue *q)
 	fake_capture(b->stream);
 	FAILS(PAWL_EBUSY, "graph is being captured", device_queue_after(q, b->stream, err));
 	FAILS(PAWL_EBUSY, "graph is being captured", device_queue_after(q, 0, err));
+	FAILS(PAWL_EBUSY, "graph is being captured", device_queue_after(q, DEVICE_NO_STREAM, err));
 	FAILS(PAWL_EBUSY, "graph is being captured", device_queue_copy_staged(q, b->stream, copies, 0, err));
 	fake_capture(other); /* the caller's stream is free */
 	OK(device_queue_after(q, b->stream, err));
@@ -679,6 +708,7 @@ main(void)
 		cmocka_unit_test(test_no_host_thread_waits_for_ordered_copies),
 		cmocka_unit_test(test_any_call_may_fail),
 		cmocka_unit_test(test_a_sticky_error_is_recognised),
+		cmocka_unit_test(test_a_drain_that_fails_waits_all_the_same),
 		cmocka_unit_test(test_small_copies_go_in_batches),
 		cmocka_unit_test(test_strided_copies_stay_within_registered_pieces),
 		cmocka_unit_test(test_long_copies_are_cut),

@@ -8,10 +8,13 @@
 
 #include <cmocka.h>
 
+#include <stdatomic.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/err.h"
 #include "helpers/device_run.h"
+#include "store/store.h"
 
 #define ROWS 600u
 
@@ -259,6 +262,43 @@ test_device_0_is_not_used_unless_a_pointer_says_so(void **state)
 	device_check(&d);
 }
 
+static atomic_bool refuses_reads;
+static atomic_int n_refused;
+
+int __real_store_read(struct store *s, struct store_reader *r, uint64_t offset, void *dst, size_t n,
+                      struct pawl_error *err);
+int __wrap_store_read(struct store *s, struct store_reader *r, uint64_t offset, void *dst, size_t n,
+                      struct pawl_error *err);
+
+/* Every second large read of a thread fails, as if its memory were registered. */
+int
+__wrap_store_read(struct store *s, struct store_reader *r, uint64_t offset, void *dst, size_t n, struct pawl_error *err)
+{
+	static _Thread_local bool is_second = true;
+
+	is_second = !atomic_load(&refuses_reads) || n < 64u << 10 || !is_second;
+	if (is_second)
+		return __real_store_read(s, r, offset, dst, n, err);
+	atomic_fetch_add(&n_refused, 1);
+	return err_sys(err, EFAULT, "a read");
+}
+
+/* The kernel may not write to registered memory, as where a device is forwarded to another machine. */
+static void
+test_registered_memory_that_cannot_be_read_into_works(void **state)
+{
+	struct device_run d;
+
+	begin(&d, *state, 11);
+	atomic_store(&refuses_reads, true);
+	OK(restore(&d, NULL, err));
+	atomic_store(&refuses_reads, false);
+	assert_true(atomic_load(&n_refused) > 0);
+	fake_run();
+	assert_true(holds(&d, 1));
+	device_check(&d);
+}
+
 int
 main(void)
 {
@@ -275,6 +315,8 @@ main(void)
 		cmocka_unit_test_setup_teardown(test_device_0_is_not_used_unless_a_pointer_says_so, small_setup,
 	                                        small_teardown),
 		cmocka_unit_test_setup_teardown(test_other_memory_is_restored_too, small_setup, small_teardown),
+		cmocka_unit_test_setup_teardown(test_registered_memory_that_cannot_be_read_into_works, small_setup,
+	                                        small_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

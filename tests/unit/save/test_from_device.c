@@ -677,6 +677,25 @@ test_a_fence_during_a_capture_waits(void **state)
 	device_check(&d);
 }
 
+/* Of a lazy save. */
+static uint64_t
+registered_bytes(struct device_run *d)
+{
+	struct pawl_state *s = device_state(d);
+	struct pawl_save_opts opts = PAWL_SAVE_OPTS_INIT;
+	struct pawl_save_stats stats = PAWL_SAVE_STATS_INIT;
+	struct pawl_ticket *ticket;
+
+	opts.lazy = 1;
+	OK(pawl_save(d->r->run, &opts, s, &ticket, err));
+	pawl_state_free(s);
+	OK(pawl_fence(d->r->run, -1, err));
+	OK(pawl_ticket_wait(ticket, -1, err));
+	pawl_ticket_stats(ticket, &stats);
+	pawl_ticket_free(ticket);
+	return stats.registered_bytes;
+}
+
 static void
 test_memory_that_cannot_be_registered_works(void **state)
 {
@@ -687,11 +706,20 @@ test_memory_that_cannot_be_registered_works(void **state)
 	fake_set_registrable(0);
 	small_open(r);
 	device_launch(&d, 1, false);
-	OK(device_save(&d, true, PAWL_MODE_SNAPSHOT, err));
-	OK(pawl_fence(r->run, -1, err));
+	assert_int_equal(registered_bytes(&d), 0);
 	device_launch(&d, 2, false);
 	OK(pawl_wait(r->run, -1, err));
 	assert_true(device_saved_is(&d, 1));
+	device_check(&d);
+}
+
+static void
+test_the_registered_bytes_of_a_save_are_counted(void **state)
+{
+	struct device_run d;
+
+	begin(&d, *state, 24);
+	assert_true(registered_bytes(&d) >= 1024 * LAZY_ROWS);
 	device_check(&d);
 }
 
@@ -759,6 +787,28 @@ test_a_stream_may_end_after_the_fence(void **state)
 	}
 }
 
+/* The driver goes before the run is closed, as at the end of a program. What is not copied yet is not saved. */
+static void
+test_closing_after_the_driver_has_gone_is_no_error(void **state)
+{
+	struct small_run *r = *state;
+	struct device_run d;
+
+	for (int is_saving = 0; is_saving < 2; is_saving++) {
+		begin(&d, r, 23);
+		if (is_saving) {
+			fake_hold(0, true);
+			OK(device_save(&d, true, PAWL_MODE_SNAPSHOT, err));
+		}
+		fake_shut_down();
+		if (is_saving)
+			FAILS(PAWL_ECANCELLED, "CUDA_ERROR_DEINITIALIZED (4): the driver has been shut down",
+			      pawl_wait(r->run, -1, err));
+		assert_true(device_saved_is(&d, 0));
+		device_check(&d);
+	}
+}
+
 /* The control. */
 static void
 test_the_fake_driver_sees_a_stream_that_ends_too_early(void **state)
@@ -772,7 +822,7 @@ test_the_fake_driver_sees_a_stream_that_ends_too_early(void **state)
 	for (int o = 0; o < FAKE_DEVICES; o++)
 		fake_stream_end(d.streams[o]);
 	while (!fake_misuse()) /* the copies may not be added yet */
-		(void)pawl_fence(r->run, 0, NULL);
+		(void)pawl_fence(r->run, 1, NULL);
 	fake_hold(0, false);
 	(void)pawl_close(r->run, NULL);
 	r->run = NULL;
@@ -828,7 +878,11 @@ main(void)
 		cmocka_unit_test_setup_teardown(test_device_0_is_not_used_unless_a_pointer_says_so, small_setup,
 	                                        small_teardown),
 		cmocka_unit_test_setup_teardown(test_a_stream_may_end_after_the_fence, small_setup, small_teardown),
+		cmocka_unit_test_setup_teardown(test_closing_after_the_driver_has_gone_is_no_error, small_setup,
+	                                        small_teardown),
 		cmocka_unit_test_setup_teardown(test_the_fake_driver_sees_a_stream_that_ends_too_early, small_setup,
+	                                        small_teardown),
+		cmocka_unit_test_setup_teardown(test_the_registered_bytes_of_a_save_are_counted, small_setup,
 	                                        small_teardown),
 		cmocka_unit_test_setup_teardown(test_memory_that_cannot_be_registered_works, small_setup,
 	                                        small_teardown),
