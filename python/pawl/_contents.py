@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import pathlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ from ._notebook import Rows
 from ._pawl import NotFoundError, UsageError
 from .checkpoint import Checkpoint, of_run
 from .inspection import Progress
-from .records import CheckpointInfo, Decision, Finding, checkpoint_info
+from .records import CheckpointInfo, Decision, Finding, checkpoint_info, place_of
 
 
 class Contents:
@@ -232,9 +233,9 @@ class Contents:
     # ---- the run ----
 
     @property
-    def root(self) -> str:
-        """The run's folder, or its URL."""
-        return self._run.root or ""
+    def root(self) -> pathlib.Path | str:
+        """The run's folder; a URL is a ``str``."""
+        return place_of(self._run.root or "")
 
     @property
     def run_id(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import pathlib
 import tempfile
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from typing import Any, TypeVar
 
 from . import _checks, _files, _pawl, _reports, files
 from ._pawl import AccessError, CorruptError, NotFoundError, UnsupportedError, UsageError
+from .records import place_of
 
 _NOTES = ".metadata.json"
 _T = TypeVar("_T")
@@ -164,7 +166,7 @@ def named(place: str) -> str:
         return place
     run = _pawl.Run(root, read_only=True)
     try:
-        return of_run(run, run.find(selector)).path or place
+        return of_run(run, run.find(selector))._path or place
     finally:
         run.close()
 
@@ -305,9 +307,9 @@ class Checkpoint:
         return cls(path)
 
     @property
-    def path(self) -> str | None:
-        """The folder, or its URL; None in memory."""
-        return self._path
+    def path(self) -> pathlib.Path | str | None:
+        """The folder; a URL is a ``str``; None in memory."""
+        return None if self._path is None else place_of(self._path)
 
     def to_dict(self) -> dict[str, Any]:
         """The saved dict with new tensors.
@@ -328,7 +330,7 @@ class Checkpoint:
         state.setdefault("_current_checkpoint_id", first + max(info["id"] - 1, 0))
         return state
 
-    def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:
+    def to_directory(self, path: str | os.PathLike[str] | None = None) -> pathlib.Path:
         """Puts the checkpoint into a folder, which appears complete, verified and durable, or not
         at all.
 
@@ -351,15 +353,15 @@ class Checkpoint:
                 _files.copy(os.path.realpath(here), target, _NOTES, _verify)
 
             look(here, copy)
-            return target
+            return pathlib.Path(target)
         state, _, metadata = self._load()
         _save_folder(state, target, False, metadata)
         if self._notes is not None:
             Checkpoint(target).set_metadata(self._notes)
-        return target
+        return pathlib.Path(target)
 
     @contextmanager
-    def as_directory(self) -> Generator[str, None, None]:
+    def as_directory(self) -> Generator[pathlib.Path, None, None]:
         """The checkpoint as a folder to read from, for the length of a ``with`` block; a folder of
         this machine is not copied.
 
@@ -370,7 +372,7 @@ class Checkpoint:
             CorruptError: The checkpoint is damaged.
         """
         if (here := self._here()) is not None:
-            yield here
+            yield pathlib.Path(here)
             return
         with tempfile.TemporaryDirectory(prefix="pawl-") as folder:
             yield self.to_directory(os.path.join(folder, "checkpoint"))

@@ -280,7 +280,7 @@ def test_facts_of_checkpoints(tmp_path: pathlib.Path) -> None:
     assert before - 1 <= info.time.timestamp() <= time.time() + 1
     assert {k: info.progress[k] for k in ("epoch", "batch", "token")} == {"epoch": 1, "batch": 7, "token": 900}
     assert info.nbytes >= 40
-    assert info.path == str(tmp_path / "checkpoints/checkpoint_000001")
+    assert info.path == tmp_path / "checkpoints/checkpoint_000001"
 
 
 # ---- when to save ----
@@ -410,7 +410,7 @@ def test_R90_a_folder_with_checkpoints_of_another_run_is_refused(tmp_path: pathl
 def test_a_closed_manager_says_so_and_closes_twice(tmp_path: pathlib.Path) -> None:
     manager = pawl.CheckpointManager(tmp_path)
     assert repr(manager) == f"CheckpointManager('{tmp_path}')"
-    assert manager.root == str(tmp_path)
+    assert manager.root == tmp_path
     assert len(manager.run_id) == 32
     manager.close()
     manager.close()
@@ -446,7 +446,7 @@ def test_recycling_and_other_names(tmp_path: pathlib.Path) -> None:
         restored = manager.restore()
         assert restored is not None
         assert restored.state["w"].eq(3).all()
-        assert pathlib.Path(restored.path).name == "step3-004"
+        assert restored.path.name == "step3-004"
 
 
 def test_steps_are_the_addresses(tmp_path: pathlib.Path) -> None:
@@ -467,7 +467,7 @@ def test_steps_are_the_addresses(tmp_path: pathlib.Path) -> None:
             manager.restore(step=2)
     assert pawl.load(f"{root}@200") == pawl.load(f"file://{root}@id:2") == {"step": 200}
     assert pawl.load(root / "checkpoints" / "checkpoint_000001") == {"step": 100}
-    assert pawl.Checkpoint(f"{root}@100").path == str(root / "checkpoints" / "checkpoint_000001")
+    assert pawl.Checkpoint(f"{root}@100").path == root / "checkpoints" / "checkpoint_000001"
     with pytest.raises(pawl.NotFoundError, match=r"there are 100, 200, 300"):
         pawl.load(f"{root}@400")
     assert pawl.load(f"{root}@best") == {"step": 200}  # by the score of the last training
