@@ -117,7 +117,7 @@ class Contents:
     def __contains__(self, step: object) -> bool:
         """``400 in manager``: whether there is what ``manager[400]`` gives; also of a Checkpoint."""
         if isinstance(step, Checkpoint):
-            return any(found.path == step.path for found in self)
+            return any((found.path, found._id) == (step.path, step._id) for found in self)
         with contextlib.suppress(NotFoundError, UsageError):
             return bool(self[step])  # type: ignore[index]
         return False

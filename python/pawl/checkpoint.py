@@ -120,6 +120,8 @@ def is_far(place: str) -> bool:
 def of_run(run: _pawl.Run, id: int) -> Checkpoint:
     """A checkpoint of a run, whose info has its place below the root, or all of its place."""
     path, root = run.info(id)["path"], run.root
+    if root is not None and root.startswith("mem:"):
+        return Checkpoint._in_memory(run, id)
     if root is None or os.path.isabs(path) or is_far(path):
         return Checkpoint(path)
     start, mark, options = root.partition("?")
@@ -261,6 +263,8 @@ class Checkpoint:
             read when it is needed. RUN@SELECTOR stands for the checkpoint that it names now.
     """
 
+    _id = 0  # which one of the run in memory; 0: its only one
+
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """The checkpoint in a folder, by a path or a URL, or in what another program wrote (as load
         takes it). It is read when it is needed. RUN@SELECTOR stands for the checkpoint that it
@@ -292,6 +296,13 @@ class Checkpoint:
         self._notes = None
         self._run = _pawl.Run("mem:")
         self._run.save(0, dict(data), metadata=None if metadata is None else dict(metadata)).wait()
+        return self
+
+    @classmethod
+    def _in_memory(cls, run: _pawl.Run, id: int) -> Checkpoint:
+        """A checkpoint of an open run in memory, which can be read until the run is closed."""
+        self = cls.__new__(cls)
+        self._path, self._notes, self._run, self._id = None, None, run, id
         return self
 
     @classmethod
@@ -410,7 +421,7 @@ class Checkpoint:
             path = self._path
             return look(path, lambda run: run.metadata(only(run, path)["id"]))
         run = self._mem()
-        return run.metadata(only(run, "the checkpoint in memory")["id"])
+        return run.metadata(self._id or only(run, "the checkpoint in memory")["id"])
 
     def set_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Replaces the notes on this checkpoint. They are stored in a separate file next to it, as
@@ -455,7 +466,7 @@ class Checkpoint:
     def _load(self) -> tuple[Any, _pawl.Info, Any]:
         if self._path is not None:
             return _read(self._path, None, None, True)
-        answer = self._mem().restore()
+        answer = self._mem().restore(selector=f"id:{self._id}" if self._id else "latest")
         if answer is None:
             raise NotFoundError("the checkpoint in memory no longer exists")
         return answer[0], answer[1], answer[4]

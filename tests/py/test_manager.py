@@ -504,3 +504,16 @@ def test_no_run_is_made_over_the_runs_of_a_folder(tmp_path: pathlib.Path) -> Non
         pawl.CheckpointManager(tmp_path / "runs/demo@10")
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["demo"]
     pawl.CheckpointManager(tmp_path / "runs/other@1").close()
+
+
+def test_the_checkpoints_of_a_run_in_memory_are_objects_too(tmp_path: pathlib.Path) -> None:
+    with pawl.CheckpointManager("mem:") as manager:
+        for step in (1, 2):
+            manager.save(step, {"step": step}, metadata={"n": step}, wait=True)
+        first = manager[1]
+        assert first.path is None and first.to_dict()["step"] == 1 and first.get_metadata() == {"n": 1}
+        assert [found.to_dict()["step"] for found in manager] == [1, 2]
+        assert pawl.load(first.to_directory(tmp_path / "one")) == {"step": 1}
+        assert first in manager and pawl.Checkpoint.from_dict({"step": 1}) not in manager
+    with pytest.raises(pawl.UsageError, match="the run is closed"):
+        first.to_dict()
