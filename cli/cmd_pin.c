@@ -25,9 +25,10 @@ static const struct example unpin_examples[] = {
 	EXAMPLE_END,
 };
 
+/* *ret_was: it was pinned before. */
 static int
 pin_one(struct cli *cli, const char *text, const struct pin_args *args, bool pin, const struct pawl_info **ret,
-        struct pawl_error *err)
+        bool *ret_was, struct pawl_error *err)
 {
 	PAWL_CLEAN(cli_close) struct pawl *run = NULL;
 	struct target target;
@@ -44,6 +45,10 @@ pin_one(struct cli *cli, const char *text, const struct pin_args *args, bool pin
 	if (rc == 0)
 		rc = target_find(cli, run, &target, &id, err);
 	if (rc == 0)
+		rc = target_info(cli, run, id, ret, err);
+	if (rc == 0)
+		*ret_was = ((*ret)->marks & PAWL_MARK_PINNED) != 0;
+	if (rc == 0)
 		rc = pin ? pawl_pin(run, id, err) : pawl_unpin(run, id, err);
 	return rc == 0 ? target_info(cli, run, id, ret, err) : rc;
 }
@@ -56,9 +61,16 @@ run_either(struct cli *cli, const struct pin_args *args, bool pin)
 	struct jsonout j;
 
 	for (size_t i = 0; i < cli->n_operands; i++) {
-		if (pin_one(cli, cli->operands[i], args, pin, &infos[i], &err) < 0)
+		bool was = false;
+
+		if (pin_one(cli, cli->operands[i], args, pin, &infos[i], &was, &err) < 0)
 			return cli_fail(cli, &err);
-		cli_note(cli, "%s %s (step %" PRId64 ")", pin ? "pinned" : "unpinned", infos[i]->name, infos[i]->step);
+		const char *name = infos[i]->name;
+		if (was == pin)
+			cli_note(cli, "%s (step %" PRId64 ") was %s", name, infos[i]->step,
+			         pin ? "pinned already" : "not pinned");
+		else
+			cli_note(cli, "%s %s (step %" PRId64 ")", pin ? "pinned" : "unpinned", name, infos[i]->step);
 	}
 	if (!cli->common.json)
 		return 0;

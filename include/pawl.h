@@ -583,7 +583,8 @@ enum pawl_kind {
 	PAWL_KIND_CHECKPOINT = 2, /* a single checkpoint */
 	PAWL_KIND_OTHER = 3       /* not pawl's */
 };
-/* What a path or URL holds: enum pawl_kind, or a negative code. */
+/* What a path or URL holds: enum pawl_kind, or a negative code (PAWL_ENOTFOUND: there is no such
+ * bucket). */
 PAWL_API int pawl_kind_of(const char *root, struct pawl_error *err);
 
 struct pawl_place {

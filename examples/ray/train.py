@@ -36,6 +36,7 @@ def train(config: dict[str, Any]) -> None:
     with pawl.ray.Saver() as saver:
         restored = saver.restore(state)  # None in a new run
         first = restored.step + 1 if restored else 1
+        loss = torch.zeros(())
         for epoch in range(first, config["epochs"] + 1):
             for _ in range(10):
                 x = torch.rand(64, 1) * 6 - 3

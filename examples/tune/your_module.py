@@ -7,7 +7,7 @@ import os
 from pawl import tune
 
 
-def my_trainable(config, checkpoint_dir=None):
+def my_trainable(config: dict[str, object], checkpoint_dir: str | None = None) -> None:
     step, auc = 0, 0.5
     if checkpoint_dir:
         with open(os.path.join(checkpoint_dir, "state.json")) as file:

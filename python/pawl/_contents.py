@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import pathlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ from ._notebook import Rows
 from ._pawl import NotFoundError, UsageError
 from .checkpoint import Checkpoint, of_run
 from .inspection import Progress
-from .records import CheckpointInfo, Decision, Finding, checkpoint_info
+from .records import CheckpointInfo, Decision, Finding, checkpoint_info, place_of
 
 
 class Contents:
@@ -116,7 +117,7 @@ class Contents:
     def __contains__(self, step: object) -> bool:
         """``400 in manager``: whether there is what ``manager[400]`` gives; also of a Checkpoint."""
         if isinstance(step, Checkpoint):
-            return any(found.path == step.path for found in self)
+            return any((found.path, found._id) == (step.path, step._id) for found in self)
         with contextlib.suppress(NotFoundError, UsageError):
             return bool(self[step])  # type: ignore[index]
         return False
@@ -232,9 +233,9 @@ class Contents:
     # ---- the run ----
 
     @property
-    def root(self) -> str:
-        """The run's folder, or its URL."""
-        return self._run.root or ""
+    def root(self) -> pathlib.Path | str:
+        """The run's folder; a URL is a ``str``."""
+        return place_of(self._run.root or "")
 
     @property
     def run_id(self) -> str:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Sequence
 
 from . import _pawl
@@ -12,31 +13,31 @@ from .records import Event
 _log = logging.getLogger("pawl")
 
 
-def fallbacks(root: str, taken: str, reasons: Sequence[str]) -> None:
+def fallbacks(root: str | os.PathLike[str], taken: str, reasons: Sequence[str]) -> None:
     """An older checkpoint than the one that was meant has been restored."""
     for reason in reasons:
         _log.warning("%s: restored %s, since a newer checkpoint was skipped: %s", root, taken, reason)
 
 
-def added(root: str, report: Sequence[str]) -> None:
+def added(root: str | os.PathLike[str], report: Sequence[str]) -> None:
     """Tensors went into dicts that were empty, where no optimizer sees them yet."""
     for row in report:
         if row.startswith("added: "):
             _log.warning("%s: %s", root, row.removeprefix("added: "))
 
 
-def no_numbers(root: str, names: Sequence[str]) -> None:
+def no_numbers(root: str | os.PathLike[str], names: Sequence[str]) -> None:
     """Metrics that are not kept, since they are not numbers."""
     _log.warning("%s: metrics that are not numbers are not kept: %s", root, ", ".join(names))
 
 
-def store(root: str, warning: str | None) -> None:
+def store(root: str | os.PathLike[str], warning: str | None) -> None:
     """What the store of a run cannot promise."""
     if warning is not None:
         _log.warning("%s: %s", root, warning)
 
 
-def waits(root: str, why: str) -> None:
+def waits(root: str | os.PathLike[str], why: str) -> None:
     """Opening a run waits for the lease of another process."""
     _log.warning("%s: waiting for the lease: %s", root, why)
 
@@ -46,12 +47,12 @@ def is_wanted() -> bool:
     return _log.isEnabledFor(logging.INFO)
 
 
-def resumed(root: str, step: int, name: str) -> None:
+def resumed(root: str | os.PathLike[str], step: int, name: str) -> None:
     """A checkpoint was restored."""
     _log.info("%s: resumed from step %d (%s)", root, step, name)
 
 
-def event(root: str, event: Event) -> None:
+def event(root: str | os.PathLike[str], event: Event) -> None:
     """What has happened to a checkpoint."""
     what = f"step {event.step}" if event.step is not None else event.name
     match event.kind:
@@ -82,7 +83,7 @@ def _size(nbytes: float) -> str:
     return f"{nbytes:.1f} TB"
 
 
-def beside(root: str, error: BaseException, what: str, other: BaseException) -> None:
+def beside(root: str | os.PathLike[str], error: BaseException, what: str, other: BaseException) -> None:
     """What went wrong while an exception was on its way out: told with that one, never in its place."""
     text = f"{what}: {type(other).__name__}: {other}"
     error.add_note(f"pawl: {text}")

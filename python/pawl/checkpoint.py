@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import pathlib
 import tempfile
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from typing import Any, TypeVar
 
 from . import _checks, _files, _pawl, _reports, files
 from ._pawl import AccessError, CorruptError, NotFoundError, UnsupportedError, UsageError
+from .records import place_of
 
 _NOTES = ".metadata.json"
 _T = TypeVar("_T")
@@ -118,6 +120,8 @@ def is_far(place: str) -> bool:
 def of_run(run: _pawl.Run, id: int) -> Checkpoint:
     """A checkpoint of a run, whose info has its place below the root, or all of its place."""
     path, root = run.info(id)["path"], run.root
+    if root is not None and root.startswith("mem:"):
+        return Checkpoint._in_memory(run, id)
     if root is None or os.path.isabs(path) or is_far(path):
         return Checkpoint(path)
     start, mark, options = root.partition("?")
@@ -164,7 +168,7 @@ def named(place: str) -> str:
         return place
     run = _pawl.Run(root, read_only=True)
     try:
-        return of_run(run, run.find(selector)).path or place
+        return of_run(run, run.find(selector))._path or place
     finally:
         run.close()
 
@@ -259,6 +263,8 @@ class Checkpoint:
             read when it is needed. RUN@SELECTOR stands for the checkpoint that it names now.
     """
 
+    _id = 0  # which one of the run in memory; 0: its only one
+
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """The checkpoint in a folder, by a path or a URL, or in what another program wrote (as load
         takes it). It is read when it is needed. RUN@SELECTOR stands for the checkpoint that it
@@ -293,6 +299,13 @@ class Checkpoint:
         return self
 
     @classmethod
+    def _in_memory(cls, run: _pawl.Run, id: int) -> Checkpoint:
+        """A checkpoint of an open run in memory, which can be read until the run is closed."""
+        self = cls.__new__(cls)
+        self._path, self._notes, self._run, self._id = None, None, run, id
+        return self
+
+    @classmethod
     def from_directory(cls, path: str | os.PathLike[str]) -> Checkpoint:
         """The checkpoint in a folder, of a run or saved by itself.
 
@@ -305,9 +318,9 @@ class Checkpoint:
         return cls(path)
 
     @property
-    def path(self) -> str | None:
-        """The folder, or its URL; None in memory."""
-        return self._path
+    def path(self) -> pathlib.Path | str | None:
+        """The folder; a URL is a ``str``; None in memory."""
+        return None if self._path is None else place_of(self._path)
 
     def to_dict(self) -> dict[str, Any]:
         """The saved dict with new tensors.
@@ -328,7 +341,7 @@ class Checkpoint:
         state.setdefault("_current_checkpoint_id", first + max(info["id"] - 1, 0))
         return state
 
-    def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:
+    def to_directory(self, path: str | os.PathLike[str] | None = None) -> pathlib.Path:
         """Puts the checkpoint into a folder, which appears complete, verified and durable, or not
         at all.
 
@@ -351,15 +364,15 @@ class Checkpoint:
                 _files.copy(os.path.realpath(here), target, _NOTES, _verify)
 
             look(here, copy)
-            return target
+            return pathlib.Path(target)
         state, _, metadata = self._load()
         _save_folder(state, target, False, metadata)
         if self._notes is not None:
             Checkpoint(target).set_metadata(self._notes)
-        return target
+        return pathlib.Path(target)
 
     @contextmanager
-    def as_directory(self) -> Generator[str, None, None]:
+    def as_directory(self) -> Generator[pathlib.Path, None, None]:
         """The checkpoint as a folder to read from, for the length of a ``with`` block; a folder of
         this machine is not copied.
 
@@ -370,7 +383,7 @@ class Checkpoint:
             CorruptError: The checkpoint is damaged.
         """
         if (here := self._here()) is not None:
-            yield here
+            yield pathlib.Path(here)
             return
         with tempfile.TemporaryDirectory(prefix="pawl-") as folder:
             yield self.to_directory(os.path.join(folder, "checkpoint"))
@@ -408,7 +421,7 @@ class Checkpoint:
             path = self._path
             return look(path, lambda run: run.metadata(only(run, path)["id"]))
         run = self._mem()
-        return run.metadata(only(run, "the checkpoint in memory")["id"])
+        return run.metadata(self._id or only(run, "the checkpoint in memory")["id"])
 
     def set_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Replaces the notes on this checkpoint. They are stored in a separate file next to it, as
@@ -453,7 +466,7 @@ class Checkpoint:
     def _load(self) -> tuple[Any, _pawl.Info, Any]:
         if self._path is not None:
             return _read(self._path, None, None, True)
-        answer = self._mem().restore()
+        answer = self._mem().restore(selector=f"id:{self._id}" if self._id else "latest")
         if answer is None:
             raise NotFoundError("the checkpoint in memory no longer exists")
         return answer[0], answer[1], answer[4]

@@ -22,7 +22,7 @@ from . import _checks, _options, _pawl, checkpoint
 from ._notebook import Rows
 from ._pawl import NotFoundError, PawlError, UsageError
 from .options import Retention
-from .records import Decision, Finding
+from .records import Decision, Finding, place_of
 
 __all__ = [
     "Answer",
@@ -416,12 +416,12 @@ def verify(place: Place, *, progress: Progress | None = None) -> Rows[Finding]:
     runs = _runs(text)
     if runs is None:
         with _opened(text) as (run, id):
-            return Rows(Finding(**row, root=run.root or "") for row in run.verify(id, progress))
+            return Rows(Finding(**row, root=place_of(run.root or "")) for row in run.verify(id, progress))
     found: Rows[Finding] = Rows()
     sums = _Sum(progress)
     for root in runs:
         with _edited(root, read_only=True) as run:
-            found += [Finding(**row, root=run.root or "") for row in run.verify(0, sums)]
+            found += [Finding(**row, root=place_of(run.root or "")) for row in run.verify(0, sums)]
         sums.next()
     return found
 

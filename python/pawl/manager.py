@@ -15,7 +15,7 @@ from ._contents import Contents
 from ._names import explained
 from ._pawl import NotFoundError, Ticket, UsageError
 from .options import IO, Duration, Interval, Mirror, Naming, Packs, Ranks, Retention, Staging, Timeouts, Uploads
-from .records import Event, Restored, T
+from .records import Event, Restored, T, place_of
 
 _RANK_VALUES = {"strict": 0, "drop": 1, "wrap": 2}
 
@@ -61,6 +61,21 @@ class _Options(TypedDict, total=False):
     ranks: Ranks | None
     timeouts: Timeouts | None
     naming: Naming | None
+
+
+class _Reading(TypedDict, total=False):
+    """The arguments of ``restore`` besides the state."""
+
+    step: int | None
+    id: int | None
+    which: Literal["latest", "best", "good"]
+    paths: Sequence[str] | None
+    strict: bool
+    rank_values: Literal["strict", "drop", "wrap"]
+    share_reads: bool
+    fallback: bool
+    rename: Sequence[tuple[str, str]] | None
+    cast: str | Mapping[str, str] | None
 
 
 @explained
@@ -381,9 +396,13 @@ class CheckpointManager(Contents, Generic[Saved]):
 
     # ---- restoring ----
 
+    @overload
+    def restore(self, state: None = None, **options: Unpack[_Reading]) -> Restored[Any] | None: ...
+    @overload
+    def restore(self, state: T, **options: Unpack[_Reading]) -> Restored[T] | None: ...
     def restore(
         self,
-        state: T = None,  # type: ignore[assignment]
+        state: Any = None,
         *,
         step: int | None = None,
         id: int | None = None,
@@ -395,7 +414,7 @@ class CheckpointManager(Contents, Generic[Saved]):
         fallback: bool = True,
         rename: Sequence[tuple[str, str]] | None = None,
         cast: str | Mapping[str, str] | None = None,
-    ) -> Restored[T] | None:
+    ) -> Restored[Any] | None:
         """Restores into ``state`` in place, or with no state into new objects.
 
         The latest checkpoint falls back to the next older valid one if it is damaged; ``fallbacks``
@@ -462,7 +481,7 @@ class CheckpointManager(Contents, Generic[Saved]):
             progress=info["progress"],
             metrics=info["metrics"],
             metadata=metadata,
-            path=info["path"],
+            path=place_of(info["path"]),
             fallbacks=fallbacks,
             report=report,
             state=tree,
@@ -523,7 +542,9 @@ class CheckpointManager(Contents, Generic[Saved]):
             self._beside(root, exc, "closing the run failed", self.close)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.root!r})" if not self._run.closed else f"{type(self).__name__}(closed)"
+        return (
+            f"{type(self).__name__}({str(self.root)!r})" if not self._run.closed else f"{type(self).__name__}(closed)"
+        )
 
     def _repr_html_(self) -> str:
         return f"<code>{html.escape(repr(self))}</code>{'' if self._run.closed else self.checkpoints()._repr_html_()}"
@@ -531,7 +552,7 @@ class CheckpointManager(Contents, Generic[Saved]):
     # ---- inside ----
 
     @staticmethod
-    def _beside(root: str, error: BaseException, what: str, call: Callable[[], object]) -> None:
+    def _beside(root: str | os.PathLike[str], error: BaseException, what: str, call: Callable[[], object]) -> None:
         """A call while an exception is on its way out, which it must not replace."""
         try:
             call()

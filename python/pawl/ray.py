@@ -53,7 +53,7 @@ def to_ray(checkpoint: Checkpoint) -> Any:
     Returns:
         Ray's checkpoint.
     """
-    return _train.Checkpoint.from_directory(checkpoint.path or checkpoint.to_directory())
+    return _train.Checkpoint.from_directory(str(checkpoint.path or checkpoint.to_directory()))
 
 
 def from_ray(checkpoint: Any) -> Checkpoint:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+import pathlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -13,6 +15,11 @@ from ._notebook import table
 T = TypeVar("T")
 
 
+def place_of(text: str) -> pathlib.Path | str:
+    """A local path as ``pathlib.Path``; the library gives all of them in full. A URL stays text."""
+    return pathlib.Path(text) if os.path.isabs(text) else text
+
+
 @dataclass(frozen=True)
 class CheckpointInfo:
     """The facts of one checkpoint, from its manifest.
@@ -21,7 +28,7 @@ class CheckpointInfo:
         id: Its id; newer checkpoints have larger ones.
         step: Step that it was saved at.
         name: Name of its folder.
-        path: Its path or URL.
+        path: Its path; a URL is a ``str``.
         run_id: Id of the run that saved it, 32 hex digits.
         attempt: Which start of the training saved it, from 1.
         time: When it was saved, in UTC.
@@ -65,7 +72,7 @@ class CheckpointInfo:
     id: int
     step: int
     name: str
-    path: str
+    path: pathlib.Path | str
     run_id: str
     attempt: int
     time: datetime
@@ -95,7 +102,7 @@ class CheckpointInfo:
 
 def checkpoint_info(row: Mapping[str, Any]) -> CheckpointInfo:
     """A row of the library as a record."""
-    return CheckpointInfo(**{**row, "time": datetime.fromtimestamp(row["time"], UTC)})
+    return CheckpointInfo(**{**row, "path": place_of(row["path"]), "time": datetime.fromtimestamp(row["time"], UTC)})
 
 
 @dataclass(frozen=True, repr=False)
@@ -108,7 +115,7 @@ class Restored(Generic[T]):
         progress: Counters of the training.
         metrics: Its metrics.
         metadata: The metadata that was saved with it.
-        path: Its path or URL.
+        path: Its path; a URL is a ``str``.
         fallbacks: Why newer checkpoints were skipped.
         report: With ``strict=False``: what did not fit.
         state: The complete saved tree; its tensors are the caller's own where they were restored in
@@ -120,7 +127,7 @@ class Restored(Generic[T]):
     progress: dict[str, float]
     metrics: dict[str, float]
     metadata: Any
-    path: str
+    path: pathlib.Path | str
     fallbacks: list[str] = field(default_factory=list)
     report: list[str] = field(default_factory=list)
     state: T = None  # type: ignore[assignment]
@@ -138,7 +145,7 @@ class Restored(Generic[T]):
 
     def __repr__(self) -> str:
         """A line, whatever the size of the state."""
-        parts = [f"step={self.step}", f"id={self.id}", f"path={self.path!r}"]
+        parts = [f"step={self.step}", f"id={self.id}", f"path={str(self.path)!r}"]
         if self.fallbacks:
             parts.append(f"skipped {len(self.fallbacks)}")
         if self.report:
@@ -189,7 +196,7 @@ class Finding:
         end: The byte after the last one.
         tensor: Names of the first tensors in them.
         message: What is wrong.
-        root: Folder or URL of the run, where several may have been verified.
+        root: Folder of the run, where several may have been verified; a URL is a ``str``.
     """
 
     id: int
@@ -198,7 +205,7 @@ class Finding:
     end: int
     tensor: str
     message: str
-    root: str = ""
+    root: pathlib.Path | str = ""
 
 
 @dataclass(frozen=True)

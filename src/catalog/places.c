@@ -6,6 +6,7 @@
  */
 #include "catalog/places.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -104,7 +105,7 @@ places_kind_of(const char *root, struct pawl_error *err)
 	if (!root)
 		return err_set(err, PAWL_EUSAGE, "kind: expected a root, found NULL");
 	int rc = store_open(root, false, true, &store, err);
-	if (rc == PAWL_ENOTFOUND)
+	if (rc == PAWL_ENOTFOUND && (!err || err->sys != ENXIO))
 		return PAWL_KIND_NOTHING;
 	TRY(rc);
 	int kind = ask_kind(store, "", &checkpoints, err);

@@ -11,6 +11,7 @@
 
 #include <string.h>
 
+#include "base/finite.h"
 #include "state/state.h"
 
 #define SMALL_PIECE_BYTES 16384u /* for smaller pieces the combined copy is slower */
@@ -30,89 +31,6 @@ snapshot_slot_at(const struct plan_pack *pack, uint64_t data_offset)
 			low = mid + 1;
 	}
 	return low;
-}
-
-/* One byte per element. False if (element & mask) == bad for any element. */
-static bool
-all_finite_8(const char *ptr, size_t n, unsigned mask, unsigned bad)
-{
-	unsigned found = 0;
-
-	for (size_t i = 0; i < n; i++)
-		found |= ((unsigned char)ptr[i] & mask) == bad;
-	return !found;
-}
-
-static bool
-all_finite_16(const char *ptr, size_t n, uint16_t mask)
-{
-	unsigned bad = 0;
-
-	for (size_t i = 0; i + 2 <= n; i += 2) {
-		uint16_t v;
-
-		memcpy(&v, ptr + i, 2);
-		bad |= (v & mask) == mask;
-	}
-	return !bad;
-}
-
-static bool
-all_finite_32(const char *ptr, size_t n)
-{
-	unsigned bad = 0;
-
-	for (size_t i = 0; i + 4 <= n; i += 4) {
-		uint32_t v;
-
-		memcpy(&v, ptr + i, 4);
-		bad |= (v & 0x7f800000u) == 0x7f800000u;
-	}
-	return !bad;
-}
-
-static bool
-all_finite_64(const char *ptr, size_t n)
-{
-	unsigned bad = 0;
-
-	for (size_t i = 0; i + 8 <= n; i += 8) {
-		uint64_t v;
-
-		memcpy(&v, ptr + i, 8);
-		bad |= (v & 0x7ff0000000000000u) == 0x7ff0000000000000u;
-	}
-	return !bad;
-}
-
-/* Elements never straddle a block: data starts at a multiple of 4,096 and wider dtypes come
- * first. */
-static bool
-all_finite(int dtype, const char *ptr, size_t n)
-{
-	switch (dtype) {
-	case PAWL_F8_E5M2:
-		return all_finite_8(ptr, n, 0x7c, 0x7c);
-	case PAWL_F8_E4M3: /* this dtype and those below have no infinities */
-		return all_finite_8(ptr, n, 0x7f, 0x7f);
-	case PAWL_F8_E4M3FNUZ:
-	case PAWL_F8_E5M2FNUZ: /* NaN has the bits of minus zero */
-		return all_finite_8(ptr, n, 0xff, 0x80);
-	case PAWL_F8_E8M0:
-		return all_finite_8(ptr, n, 0xff, 0xff);
-	case PAWL_F16:
-		return all_finite_16(ptr, n, 0x7c00);
-	case PAWL_BF16:
-		return all_finite_16(ptr, n, 0x7f80);
-	case PAWL_F32:
-	case PAWL_C64:
-		return all_finite_32(ptr, n);
-	case PAWL_F64:
-	case PAWL_C128:
-		return all_finite_64(ptr, n);
-	default:
-		return true;
-	}
 }
 
 /* A block under construction: the bytes in [pending, at) of dst are not in the checksum yet. */
@@ -218,7 +136,9 @@ fill_block(const struct plan_pack *pack, const struct snapshot_source *sources, 
 			block_gather(b, source->strided, at, n);
 		else
 			block_put(b, bytes, n);
-		if (check_finite && !all_finite(source->dtype, bytes, n))
+		/* Elements never straddle a block: data starts at a multiple of 4,096, and wider
+		 * dtypes come first. */
+		if (check_finite && !finite_all(source->dtype, bytes, n))
 			not_finite = s->tensor;
 		offset += n;
 	}

@@ -131,7 +131,7 @@ def test_a_checkpoint_in_memory_is_a_copy() -> None:
 def test_to_directory_and_back(tmp_path: pathlib.Path) -> None:
     memory = pawl.Checkpoint.from_dict(DATA, metadata={"a": 1})
     path = memory.to_directory(tmp_path / "one")
-    assert path == str(tmp_path / "one")
+    assert path == tmp_path / "one"
     folder = pawl.Checkpoint.from_directory(path)
     assert folder.path == path
     assert same(folder.to_dict()["model_weights"], memory.to_dict()["model_weights"])
@@ -149,7 +149,7 @@ def test_as_directory_copies_only_what_is_in_memory(tmp_path: pathlib.Path) -> N
     assert not os.path.exists(path)
     pawl.save(DATA, tmp_path / "one")
     with pawl.Checkpoint(tmp_path / "one").as_directory() as path:
-        assert path == str(tmp_path / "one")
+        assert path == tmp_path / "one"
     assert os.path.isdir(path)
 
 

@@ -252,4 +252,6 @@ def test_a_url_with_one_slash_is_recognised(
 def test_pin_and_unpin_say_what_they_did(tmp_path: pathlib.Path) -> None:
     root = fill(tmp_path / "run", [0.5])
     assert run("pin", f"{root}@id:1").stderr == "pinned checkpoint_000001 (step 0)\n"
+    assert run("pin", f"{root}@id:1").stderr == "checkpoint_000001 (step 0) was pinned already\n"
     assert run("unpin", f"{root}@id:1").stderr == "unpinned checkpoint_000001 (step 0)\n"
+    assert run("unpin", f"{root}@id:1").stderr == "checkpoint_000001 (step 0) was not pinned\n"

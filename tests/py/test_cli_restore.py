@@ -57,6 +57,17 @@ def test_elements_that_a_buffer_cuts_are_cast_right(tmp_path: pathlib.Path) -> N
     run("verify", tmp_path / "wide")
 
 
+def test_what_a_cast_makes_infinite_is_flagged(tmp_path: pathlib.Path) -> None:
+    """70,000 is more than a half can hold; what was flagged stays so."""
+    pawl.save({"w": np.array([1.0, 70_000.0]), "n": np.array([70_000])}, tmp_path / "one")
+    for dtype, flagged in (("fp32", False), ("bf16", False), ("fp16", True)):
+        run("restore", tmp_path / "one", tmp_path / dtype, "--cast", dtype)
+        assert run_json("show", tmp_path / dtype)["checkpoint"]["state"] == ("nonfinite" if flagged else "saved")
+    assert np.isinf(pawl.load(tmp_path / "fp16")["w"]).tolist() == [False, True]
+    run("restore", tmp_path / "fp16", tmp_path / "wide", "--cast", "fp32")
+    assert run_json("show", tmp_path / "wide")["checkpoint"]["state"] == "nonfinite"
+
+
 def test_an_older_one_is_taken_where_the_latest_is_damaged(demo: pathlib.Path, tmp_path: pathlib.Path) -> None:
     flip(checkpoint(demo, 3) / PACK, 4100)
     report = run_json("restore", demo, tmp_path / "a" / "new", "--cast", "fp16")

@@ -118,7 +118,7 @@ def test_verify_of_a_folder_of_runs_names_the_run(run: pathlib.Path, tmp_path: p
     flip(run / "checkpoints" / "checkpoint_000002" / PACK, 4100)
     calls: list[tuple[int, int]] = []
     [found] = pawl.verify(tmp_path, progress=lambda done, total: calls.append((done, total)))
-    assert found.root == str(run.resolve()) and found.id == 2
+    assert found.root == run.resolve() and found.id == 2
     assert calls == sorted(calls) and calls[-1][0] == calls[-1][1] > 0
 
 

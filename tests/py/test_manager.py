@@ -280,7 +280,7 @@ def test_facts_of_checkpoints(tmp_path: pathlib.Path) -> None:
     assert before - 1 <= info.time.timestamp() <= time.time() + 1
     assert {k: info.progress[k] for k in ("epoch", "batch", "token")} == {"epoch": 1, "batch": 7, "token": 900}
     assert info.nbytes >= 40
-    assert info.path == str(tmp_path / "checkpoints/checkpoint_000001")
+    assert info.path == tmp_path / "checkpoints/checkpoint_000001"
 
 
 # ---- when to save ----
@@ -410,7 +410,7 @@ def test_R90_a_folder_with_checkpoints_of_another_run_is_refused(tmp_path: pathl
 def test_a_closed_manager_says_so_and_closes_twice(tmp_path: pathlib.Path) -> None:
     manager = pawl.CheckpointManager(tmp_path)
     assert repr(manager) == f"CheckpointManager('{tmp_path}')"
-    assert manager.root == str(tmp_path)
+    assert manager.root == tmp_path
     assert len(manager.run_id) == 32
     manager.close()
     manager.close()
@@ -446,7 +446,7 @@ def test_recycling_and_other_names(tmp_path: pathlib.Path) -> None:
         restored = manager.restore()
         assert restored is not None
         assert restored.state["w"].eq(3).all()
-        assert pathlib.Path(restored.path).name == "step3-004"
+        assert restored.path.name == "step3-004"
 
 
 def test_steps_are_the_addresses(tmp_path: pathlib.Path) -> None:
@@ -467,7 +467,7 @@ def test_steps_are_the_addresses(tmp_path: pathlib.Path) -> None:
             manager.restore(step=2)
     assert pawl.load(f"{root}@200") == pawl.load(f"file://{root}@id:2") == {"step": 200}
     assert pawl.load(root / "checkpoints" / "checkpoint_000001") == {"step": 100}
-    assert pawl.Checkpoint(f"{root}@100").path == str(root / "checkpoints" / "checkpoint_000001")
+    assert pawl.Checkpoint(f"{root}@100").path == root / "checkpoints" / "checkpoint_000001"
     with pytest.raises(pawl.NotFoundError, match=r"there are 100, 200, 300"):
         pawl.load(f"{root}@400")
     assert pawl.load(f"{root}@best") == {"step": 200}  # by the score of the last training
@@ -504,3 +504,16 @@ def test_no_run_is_made_over_the_runs_of_a_folder(tmp_path: pathlib.Path) -> Non
         pawl.CheckpointManager(tmp_path / "runs/demo@10")
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["demo"]
     pawl.CheckpointManager(tmp_path / "runs/other@1").close()
+
+
+def test_the_checkpoints_of_a_run_in_memory_are_objects_too(tmp_path: pathlib.Path) -> None:
+    with pawl.CheckpointManager("mem:") as manager:
+        for step in (1, 2):
+            manager.save(step, {"step": step}, metadata={"n": step}, wait=True)
+        first = manager[1]
+        assert first.path is None and first.to_dict()["step"] == 1 and first.get_metadata() == {"n": 1}
+        assert [found.to_dict()["step"] for found in manager] == [1, 2]
+        assert pawl.load(first.to_directory(tmp_path / "one")) == {"step": 1}
+        assert first in manager and pawl.Checkpoint.from_dict({"step": 1}) not in manager
+    with pytest.raises(pawl.UsageError, match="the run is closed"):
+        first.to_dict()

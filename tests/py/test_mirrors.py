@@ -345,7 +345,7 @@ def test_R107_R128_R130_R152_a_lost_run_goes_on_from_its_mirror(root: pathlib.Pa
         check(m.restore(), 3)
         check(m.restore(step=2), 2)
         check(m.restore(which="best"), 1)
-        assert m.checkpoint().path == str(mirror / "checkpoints" / "checkpoint_000003")  # it is only there
+        assert m.checkpoint().path == mirror / "checkpoints" / "checkpoint_000003"  # it is only there
         assert m.checkpoint().to_dict()["step"] == 3
         live = state(-1)
         m.restore(live)

@@ -136,9 +136,9 @@ def test_R26_a_path_is_loaded_with_its_tilde_expanded_and_a_missing_one_is_named
     assert (tmp_path / "one.ckpt" / "manifest.json").exists()
     assert pawl.load("~/one.ckpt") == {"epoch": 3}
     assert pawl.load(tmp_path / "one.ckpt") == {"epoch": 3}
-    assert pawl.Checkpoint("~/one.ckpt").path == str(tmp_path / "one.ckpt")
+    assert pawl.Checkpoint("~/one.ckpt").path == tmp_path / "one.ckpt"
     with pawl.CheckpointManager("~/run") as manager:
-        assert manager.root == str(tmp_path / "run")
+        assert manager.root == tmp_path / "run"
     for missing in ("~/two.ckpt", tmp_path / "two.ckpt"):
         with pytest.raises(pawl.NotFoundError, match="two.ckpt"):
             pawl.load(missing)

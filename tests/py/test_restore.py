@@ -266,7 +266,7 @@ def test_by_step_id_and_best(tmp_path: pathlib.Path) -> None:
         assert [r.state["step"] for r in (best, latest, third, second)] == [20, 30, 10, 20]
         assert best.metrics == {"loss": 0.1}
         assert best.metadata == {"n": 20}
-        assert best.path == str(tmp_path / "run/checkpoints/checkpoint_000002")
+        assert best.path == tmp_path / "run/checkpoints/checkpoint_000002"
         for wrong in ({"step": 11}, {"id": 9}):
             with pytest.raises(pawl.NotFoundError):
                 manager.restore(**wrong)  # type: ignore[arg-type]

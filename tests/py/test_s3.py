@@ -14,6 +14,8 @@ from slow_net import wire
 from store_session import PART, assert_any_keys, assert_parts
 from waiting import HANG_SECONDS
 
+import cli
+
 pytestmark = pytest.mark.server
 
 
@@ -150,6 +152,18 @@ def test_missing_buckets_and_folders_are_told(server: Server) -> None:
     assert re.match(r"(not-found|auth): s3://no-such-bucket/x: (there is no bucket|cannot open)", lines[0]), lines
     lines = tool(f"{server.url}/nothing/here", env=server.env, options=("--read",))
     assert lines == [f"not-found: {server.url}/nothing/here: there is nothing below it"]
+
+
+@pytest.mark.parametrize("words", [("ls",), ("ls", "-r"), ("show",), ("verify",), ("du",), ("doctor",)])
+@pytest.mark.parametrize("below", ["/", "/runs/demo"])
+@pytest.mark.parametrize("server", ["moto"], indirect=True)
+def test_the_command_says_that_a_bucket_is_missing(server: Server, words: tuple[str, ...], below: str) -> None:
+    """Not that there is no run in it."""
+    env = {name: value for name, value in server.env.items() if name.startswith("AWS_")}
+    found = cli.run(*words, f"s3://no-such-bucket{below}", status=3, **env)
+    assert 'there is no bucket "no-such-bucket" at 127.0.0.1:' in found.stderr
+    assert "create it, or check its name and the endpoint" in found.stderr
+    assert "no run and no checkpoint here" in cli.run("ls", f"{server.url}/none", status=3, **env).stderr
 
 
 def test_killed_uploads_leave_nothing_visible_and_are_swept(server: Server) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -122,7 +123,7 @@ def test_after_max_failures_fit_raises_an_error_that_has_the_result(tmp_path: pa
     assert result.best_checkpoints[0][1] == {"a": 1}
     assert result.error.reason == "rank 0 raised RuntimeError: attempt 2"
     assert result.failures == [f"rank 0 raised RuntimeError: attempt {n}" for n in (1, 2)]
-    assert "test_train_failures.py" in str(result.error)  # where
+    assert "in raising\n" in str(result.error)  # where
     assert result.checkpoint is not None
     assert result.checkpoint.to_dict()["epoch"] == 0
 
@@ -243,10 +244,10 @@ def test_P16_a_hang_of_all_workers_at_once_is_noticed_and_says_where(
     assert result.error is None
     assert sorted(path.name for path in tmp_path.glob("got-on-*")) == ["got-on-0", "got-on-1"]  # that was not a hang
     assert len(result.failures) == 1
-    words = "no worker came to a report for 10000 s: rank 0 is at 1; rank 1 is at 1 (rank 0 in hanging (test_train_failures.py:"
-    assert result.failures[0].startswith(words), result.failures
-    line = int(result.failures[0].split("py:")[1].split(")")[0])
-    assert "# here" in pathlib.Path(__file__).read_text().splitlines()[line - 1]
+    words = r"no worker came to a report for 10000 s: rank 0 is at 1; rank 1 is at 1 \(rank 0 in hanging \(.+:(\d+)\)"
+    found = re.match(words, result.failures[0])  # the file's name is lost when a function travels by value
+    assert found, result.failures
+    assert "# here" in pathlib.Path(__file__).read_text().splitlines()[int(found[1]) - 1]
     assert result.metrics == {"attempt": 2}
 
 

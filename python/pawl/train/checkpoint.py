@@ -23,7 +23,8 @@ class Checkpoint(_Checkpoint):
     """One checkpoint: a dict, or a folder with any files.
 
     ``from_dict`` and ``from_directory`` make one to report; it is copied when it is reported.
-    ``get_checkpoint()`` and ``Result.checkpoint`` give one that is stored in a run.
+    ``get_checkpoint()`` and ``Result.checkpoint`` give one that is stored in a run. Paths are ``str``,
+    as those of Ray Train are.
 
     Args:
         path: A folder, a file of another program, or a URL.
@@ -191,7 +192,7 @@ class Checkpoint(_Checkpoint):
         with _opened(self._source[0]) as run:
             run.restore(state, selector=f"id:{self._source[1]}")
 
-    def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:
+    def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:  # type: ignore[override]
         """The reported files in a folder; of a dict a folder that ``pawl.load`` reads.
 
         Args:
@@ -205,7 +206,7 @@ class Checkpoint(_Checkpoint):
         """
         folder = self.folder
         if folder is None and self._kind() != "files":
-            return super().to_directory(path)
+            return os.fspath(super().to_directory(path))
         target = new_folder(path)
         if folder is not None:
             import shutil
@@ -215,6 +216,19 @@ class Checkpoint(_Checkpoint):
             os.makedirs(target, exist_ok=True)
             parts.put_files(self._raw()[0], target)
         return target
+
+    @contextmanager
+    def as_directory(self) -> Generator[str, None, None]:  # type: ignore[override]
+        """The folder of ``to_directory``, to read from, for the length of a ``with`` block.
+
+        Yields:
+            Path of the folder.
+
+        Raises:
+            CorruptError: The checkpoint is damaged.
+        """
+        with super().as_directory() as folder:
+            yield os.fspath(folder)
 
     def get_metadata(self) -> Any:
         """The notes on this checkpoint.

@@ -33,9 +33,16 @@ class Checkpoint(_Checkpoint):
     That of a cluster's trial may exist in ``upload_dir`` only: ``fetch``, ``as_directory``,
     ``to_directory`` and ``to_dict`` copy it to this machine.
 
+    Paths are ``str``, as those of Ray Tune are.
+
     Args:
         path: Its folder.
     """
+
+    @property
+    def path(self) -> str | None:
+        """The folder; None in memory."""
+        return self._path
 
     def fetch(self) -> str:
         """Copies the files to this machine if they are not here.
@@ -76,17 +83,17 @@ class Checkpoint(_Checkpoint):
         return super().to_dict()
 
     @contextmanager
-    def as_directory(self) -> Generator[str, None, None]:
+    def as_directory(self) -> Generator[str, None, None]:  # type: ignore[override]
         if self.path is not None:
             self.fetch()
         with super().as_directory() as folder:
-            yield folder
+            yield os.fspath(folder)
 
-    def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:
+    def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:  # type: ignore[override]
         if self.path is not None:
             self.fetch()
         if not self._has_files():
-            return super().to_directory(path)
+            return os.fspath(super().to_directory(path))
         target = os.path.abspath(path) if path is not None else new_folder(None)
         shutil.copytree(self, target, dirs_exist_ok=True)
         return target

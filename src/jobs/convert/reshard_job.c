@@ -201,7 +201,9 @@ fill_slab(struct reshard_job *x, const struct plan_pack *pack, const struct stat
 	                        .held = x->hold || hold_root_is_safe(x->run)};
 
 	TRY(fetch_run(x->fetch, &job, err));
-	return reshard_rules_run(&casts, err);
+	TRY(reshard_rules_run(&casts, err));
+	x->to.nonfinite = x->to.nonfinite || casts.not_finite;
+	return 0;
 }
 
 static int
@@ -512,7 +514,7 @@ summarize(struct reshard_job *x)
 	m->n_metrics = from->n_metrics;
 	m->world_size = x->world;
 	m->blocked_seconds = from->blocked_seconds;
-	m->nonfinite = from->nonfinite;
+	m->nonfinite = from->nonfinite; /* or if a cast makes a value infinite: fill_slab */
 	m->metadata = from->metadata;
 }
 

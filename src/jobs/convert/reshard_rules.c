@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/finite.h"
 #include "base/mem.h"
 #include "layout/cast.h"
 #include "layout/rename.h"
@@ -77,29 +78,34 @@ reshard_rules_add(struct reshard_rules_casts *casts, int to, struct reshard_bind
 	return 0;
 }
 
-static void
+/* Returns false if a converted element is NaN or infinite. */
+static bool
 run_cast(const struct reshard_rules_cast *c, char *room)
 {
 	const uint64_t old = pawl_dtype_bits(c->from_dtype) / 8, new = pawl_dtype_bits(c->to_dtype) / 8;
 	const uint64_t end = c->skip + c->nbytes, n = (end + new - 1) / new;
+	bool finite = true;
 
 	for (uint64_t i = 0, step; i < n; i += step) {
 		step = n - i < CAST_ELEMENTS ? n - i : CAST_ELEMENTS;
 		cast_floats(c->from_dtype, c->saved + i * old, c->to_dtype, room, (size_t)step);
+		finite = finite && finite_all(c->to_dtype, room, (size_t)(step * new));
 		uint64_t from = i * new > c->skip ? i *new : c->skip;
 		uint64_t to = (i + step) * new < end ? (i + step) * new : end;
 		memcpy(c->to + (from - c->skip), room + (from - i * new), (size_t)(to - from));
 	}
+	return finite;
 }
 
 int
-reshard_rules_run(const struct reshard_rules_casts *casts, struct pawl_error *err)
+reshard_rules_run(struct reshard_rules_casts *casts, struct pawl_error *err)
 {
 	PAWL_FREE char *room = casts->rows.n > 0 ? mem_alloc(CAST_ELEMENTS * sizeof(double)) : NULL;
 
 	if (casts->rows.n > 0 && !room)
 		return err_nomem(err, "reshard");
 	for (size_t i = 0; i < casts->rows.n; i++)
-		run_cast(&casts->rows.items[i], room);
+		if (!run_cast(&casts->rows.items[i], room))
+			casts->not_finite = true;
 	return 0;
 }

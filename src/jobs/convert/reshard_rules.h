@@ -21,6 +21,7 @@ struct reshard_rules_cast {
 struct reshard_rules_casts {
 	struct bump memory;
 	VEC(struct reshard_rules_cast) rows;
+	bool not_finite; /* after reshard_rules_run: a converted element is NaN or infinite */
 };
 /* usable as PAWL_CLEAN(reshard_rules_clear) */
 void reshard_rules_clear(struct reshard_rules_casts *casts);
@@ -28,6 +29,6 @@ void reshard_rules_clear(struct reshard_rules_casts *casts);
  * instead, in memory of their own. */
 int reshard_rules_add(struct reshard_rules_casts *casts, int to, struct reshard_binding *b, struct pawl_error *err);
 /* Converts what was read. */
-int reshard_rules_run(const struct reshard_rules_casts *casts, struct pawl_error *err);
+int reshard_rules_run(struct reshard_rules_casts *casts, struct pawl_error *err);
 
 #endif

@@ -15,11 +15,12 @@
 /* Appends the tree's JSON as `rank` of `world` gave it: values per rank and values that differ are
  * its own. With rank SIZE_MAX, for another world: without values per rank (None if one is in a
  * list), and with rank 0's of those that differ. */
-int reshard_tree_view(const struct pawl_state *from, size_t rank, uint32_t world, struct buf *out, struct pawl_error *err);
+int reshard_tree_view(const struct pawl_state *from, size_t rank, uint32_t world, struct buf *out,
+                      struct pawl_error *err);
 /* Sets owner[tensor]. RESHARD_TREE_OF_ALL is the usual owner. A tensor in values per rank has that
  * rank, or RESHARD_TREE_OF_NOBODY unless same_world. The first few paths of such lost values are
  * appended to *lost ("a, b, ..."). */
 int reshard_tree_owners(const struct pawl_state *from, bool same_world, uint32_t *owner, struct buf *lost,
-                    struct pawl_error *err);
+                        struct pawl_error *err);
 
 #endif

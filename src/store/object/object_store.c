@@ -9,6 +9,7 @@
  */
 #include "store/object/object.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -290,10 +291,14 @@ find_any_key(struct object_store *s, bool *ret_any, struct pawl_error *err)
 	int again = s->protocol->look_again != NULL ? s->protocol->look_again(s, &rq, err) : 0;
 	if (again != 0)
 		return again < 0 ? again : find_any_key(s, ret_any, err);
-	if (rq.call.status == 404)
-		return err_set(err, PAWL_ENOTFOUND, "%s: there is no %s \"%s\" at %s", s->base.root, s->protocol->kind,
-		               s->config.bucket, s->config.host);
-	return object_fail(s, &rq, err);
+	if (rq.call.status != 404)
+		return object_fail(s, &rq, err);
+	int rc = err_set(err, PAWL_ENOTFOUND,
+	                 "%s: there is no %s \"%s\" at %s; create it, or check its name and the endpoint", s->base.root,
+	                 s->protocol->kind, s->config.bucket, s->config.host);
+	if (err != NULL)
+		err->sys = ENXIO; /* not only is nothing below the prefix: places_kind_of */
+	return rc;
 }
 
 #define MAX_STALL_SECONDS 3600
