@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * train_digits: trains a small network on handwritten digits in plain C, and keeps what it has learnt with pawl.
+ * train_digits: trains a small network on handwritten digits in plain C, and saves what it has
+ * learnt with pawl.
  *
  *     train_digits [--epochs N] [--die-in-save EPOCH] DATA.csv RUN_FOLDER
  *
- * Run it, kill it, run it again: it goes on after the last checkpoint and ends with the very same weights as a run
- * that was never disturbed, because everything that the training depends on is in the state: weights, both moments of
- * Adam, the random generator, the order of the images, the epoch. --die-in-save kills the process (SIGKILL) right
- * after the save of an epoch was started, so that its files are half written.
+ * Run it, kill it, run it again: it resumes after the last checkpoint. It ends with the very same
+ * weights as a run that was never disturbed. For that, everything that the training depends on is
+ * in the state: weights, both moments of Adam, the random generator, the order of the images, the
+ * epoch. --die-in-save kills the process (SIGKILL) right after the save of an epoch was started, so
+ * that its files are half written.
  *
- * The parts that show pawl: state_of (what is saved), load (restoring in place), and the loop in main.
+ * The parts that show pawl: state_of (what is saved), load (restoring in place), and the loop in
+ * main.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -79,7 +82,8 @@ add_weights(struct pawl_state *state, const char *name, struct weights *w, struc
 	return 0;
 }
 
-/* Describes the training as a state. Tensors are borrowed: saving reads them, restoring writes into them. */
+/* Describes the training as a state. Tensors are borrowed: saving reads them, restoring writes into
+ * them. */
 static int
 state_of(struct training *t, struct pawl_state **ret, struct pawl_error *err)
 {
@@ -130,7 +134,8 @@ save(struct pawl *run, struct training *t, struct pawl_error *err)
 	return code;
 }
 
-/* Fills t from the newest valid checkpoint: tensors in place, the rest from the saved tree. Leaves a fresh t alone. */
+/* Fills t from the newest valid checkpoint: tensors in place, the rest from the saved tree. Leaves
+ * a fresh t unchanged. */
 static int
 load(struct pawl *run, struct training *t, struct pawl_error *err)
 {
@@ -314,7 +319,8 @@ read_data(const char *path, struct data *data)
 	return n == IMAGES;
 }
 
-/* FNV-1a of the weights' bytes: two runs with the same digest have the same weights, bit for bit. */
+/* FNV-1a of the weights' bytes: two runs with the same digest have the same weights, bit for
+ * bit. */
 static uint64_t
 digest(const struct weights *w)
 {

@@ -1,21 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * heat2d: heat spreading over a plate, on a grid of MPI processes, kept with pawl.
+ * heat2d: heat spreading over a plate, on a grid of MPI processes, saved with pawl.
  *
  *     mpicc -std=gnu17 -O2 -ffp-contract=off -Iinclude examples/mpi/heat2d.c build/src/libpawl.a \
  *         -lpthread -lm -lz -lbz2 -llz4 -llzma -lzstd -lcurl -lcrypto -lexpat -o heat2d
- *     mpirun -n 4 heat2d [--size ROWSxCOLS] [--steps N] [--every K] [--die STEP:RANK|STEP:all] RUN_FOLDER
+ *     mpirun -n 4 heat2d [--size ROWSxCOLS] [--steps N] [--every K] [--die STEP:RANK|STEP:all] \
+ *         RUN_FOLDER
  *
- * Each rank has a box of the plate with a border of one cell around it, which its neighbours fill before every step.
- * It gives pawl that box in place (strides step over the border) with its place in the whole; together the boxes are
- * one tensor. Kill a rank or the whole job, start it again on as many ranks as you like: it goes on after the last
- * checkpoint, and the plate ends as that of a run that was never disturbed, bit for bit, since every cell is made of
- * the same numbers in the same order wherever the boxes lie.
+ * Each rank has a box of the plate with a border of one cell around it, which its neighbours fill
+ * before every step. It gives pawl that box in place (strides step over the border) with its place
+ * in the plate. Together the boxes are one tensor. Kill a rank or the complete job, and start it
+ * again on as many ranks as you like: it resumes after the last checkpoint. The plate ends as that
+ * of a run that was never disturbed, bit for bit. Every cell is computed from the same numbers in
+ * the same order, whatever the boxes are.
  *
- * --die kills one rank (which ends the job) or all of them (SIGKILL) after a step, and where a save was due after that
- * step, in the middle of it.
+ * --die kills one rank (which ends the job) or all of them (SIGKILL) after a step. If a save was
+ * due after that step, it kills them in the middle of the save.
  *
- * The parts that show pawl: state_of (what is saved), save, load, and the loop in simulate. pawl itself uses no MPI.
+ * The parts that show pawl: state_of (what is saved), save, load, and the loop in simulate. pawl
+ * itself uses no MPI.
  */
 #include <inttypes.h>
 #include <signal.h>
@@ -40,7 +43,7 @@ struct plate {
 	MPI_Datatype column; /* of a box, without its border */
 	int rank, world;
 	int up, down, left, right; /* neighbours, MPI_PROC_NULL at the rim */
-	int rows, cols;            /* of the whole plate */
+	int rows, cols;            /* of the complete plate */
 	int row, col, n, m;        /* this rank's box: where it begins, and its size */
 	double *now, *next;        /* (n + 2) x (m + 2) cells */
 	int64_t step;              /* steps that are done */
@@ -63,8 +66,8 @@ key(struct pawl_state *state, const char *name, struct pawl_error *err)
 	return pawl_state_key(state, &scalar, err);
 }
 
-/* {"heat": this rank's box of the plate, "cells": a value of its own}. The box is borrowed: saving reads it, restoring
- * writes into it. */
+/* {"heat": this rank's box of the plate, "cells": a value of its own}. The box is borrowed: saving
+ * reads it, restoring writes into it. */
 static int
 build(const struct plate *p, struct pawl_state *state, struct pawl_error *err)
 {
@@ -124,7 +127,8 @@ save(struct pawl *run, const struct plate *p, struct pawl_error *err)
 	return code;
 }
 
-/* Fills the box from the newest checkpoint, whatever boxes it was saved in. Leaves a fresh plate alone. */
+/* Fills the box from the newest checkpoint, whatever boxes it was saved in. Leaves a fresh plate
+ * unchanged. */
 static int
 load(struct pawl *run, struct plate *p, struct pawl_error *err)
 {
@@ -261,8 +265,8 @@ step(struct plate *p)
 	p->step++;
 }
 
-/* A sum over all cells that does not depend on their order: two plates with the same digest are the same, bit for bit.
- */
+/* A sum over all cells that does not depend on their order. Two plates with the same digest are the
+ * same, bit for bit. */
 static uint64_t
 digest(const struct plate *p)
 {
@@ -289,7 +293,8 @@ stop(struct plate *p)
 	MPI_Comm_free(&p->grid);
 }
 
-/* Opens the run and loads, on all ranks or on none: nobody is left waiting for another one's border. */
+/* Opens the run and loads, on all ranks or on none: no rank is left waiting for another one's
+ * border. */
 static int
 resume(struct plate *p, const char *folder, struct pawl **run, struct pawl_error *err)
 {

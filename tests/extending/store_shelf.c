@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store_shelf: an engine with nothing but the twelve required operations; objects in a list in memory. */
+/* store_shelf: an engine with only the twelve required operations; objects in a list in memory. */
 #include "extending/store_shelf.h"
 
 #include <string.h>

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fake_cuda: a driver of accelerators over host memory, for tests. It has the calls that src/device uses, and the
- * soname of libcuda (built with FAKE_HIP: the names and the soname of HIP), so that a program that is linked to it has
- * "loaded CUDA".
+ * fake_cuda: a driver of accelerators over host memory, for tests. It has the calls that src/device
+ * uses, and the soname of libcuda (built with FAKE_HIP: the names and the soname of HIP). A program
+ * that is linked to it has therefore "loaded CUDA".
  *
- * Work happens in fake_step, and in calls that wait. Which stream advances, and by how many bytes of a copy, is drawn
- * from the seed: any order that streams and events allow. Device memory cannot be read by the processor at the address
- * that the driver gives. A copy of memory that is not registered ends within its call.
+ * Work happens in fake_step, and in calls that wait. Which stream advances, and by how many bytes
+ * of a copy, is drawn from the seed: any order that streams and events allow. Device memory cannot
+ * be read by the processor at the address that the driver gives. A copy of memory that is not
+ * registered ends within its call.
  *
- * Misuse is noted: a copy without the right context, use of what was destroyed, memory freed or unregistered while a
- * copy is under way, copies across registered pieces, unsafe calls during a capture, work on a captured stream.
+ * Misuse is noted: a copy without the right context, use of what was destroyed, memory freed or
+ * unregistered while a copy is under way, copies across registered pieces, unsafe calls during a
+ * capture, work on a captured stream.
  */
 #ifndef PAWL_TESTS_FAKE_CUDA_H
 #define PAWL_TESTS_FAKE_CUDA_H
@@ -20,20 +22,22 @@
 
 #define FAKE_DEVICES 3
 
-/* Forgets everything. is_initialised: as if the program had called cuInit. Forked children cannot use
- * the driver then. */
+/* Forgets everything. is_initialised: as if the program had called cuInit. Forked children cannot
+ * use the driver then. */
 void fake_reset(uint64_t seed, bool is_initialised);
 /* Advances one stream a little; false if no stream can advance. */
 bool fake_step(void);
 void fake_run(void); /* until no stream can */
 
-/* The nth call from now on (1 = the next) returns `result`; 700 is sticky. A call that releases something does so all
- * the same. 0 = none. */
+/* The nth call from now on (1 = the next) returns `result`; 700 is sticky. A call that releases
+ * something still releases it. 0 = none. */
 void fake_fail(long nth, int result);
 long fake_calls(void); /* since fake_fail */
-/* The program exits: what was queued never happens, and each call returns CUDA_ERROR_DEINITIALIZED. */
+/* The program exits: what was queued never happens, and each call returns
+ * CUDA_ERROR_DEINITIALIZED. */
 void fake_shut_down(void);
-/* The nth wait for an event from now on is left out; 0 = none. For controls: the test must find out. */
+/* The nth wait for an event from now on is left out; 0 = none. For controls: the test must detect
+ * it. */
 void fake_ignore_wait(long nth);
 long fake_waits(void); /* since fake_ignore_wait */
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz: what every target needs: its entry, a check that ends the program, and bytes in memory as a source to read from. */
+/* fuzz: what every target needs: its entry, a check that ends the program, bytes in memory as a
+ * source. */
 #ifndef PAWL_TESTS_FUZZ_H
 #define PAWL_TESTS_FUZZ_H
 
@@ -25,7 +26,7 @@ struct bytes {
 	size_t n, cap;
 };
 
-/* For a struct source: whoever reads beyond the end is wrong. */
+/* For a struct source: reading beyond the end is an error of the caller. */
 static inline int
 read_bytes(void *arg, uint64_t offset, void *dst, size_t n, struct pawl_error *err)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_codec: any bytes as a compressed file, as a stream and by ranges: what both give is the same; or an error that
- * names the file, never more than the limit. And any bytes compressed: they come back. The first byte chooses the
- * format and which of the two. lzo is not here: a program unpacks it. Promises P1, P16, P17.
+ * fuzz_codec: any bytes as a compressed file, read as a stream and by ranges. Both give the same,
+ * or an error that names the file, and never more than the limit. Also any bytes are compressed,
+ * and must come back. The first byte chooses the format and which of the two. lzo is not here: a
+ * program unpacks it. Promises P1, P16, P17.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any bytes as a file that another program wrote, by its name or by its first bytes, through a store in memory.
- * Refused with a message that names it, or a manifest whose pieces lie in the file. The first byte chooses the name.
- * Promises P1, P17.
+ * Any bytes as a file that another program wrote, by its name or by its first bytes, through a
+ * store in memory. It is refused with a message that names it, or gives a manifest whose pieces are
+ * within the file. The first byte chooses the name. Promises P1, P17.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@ check_manifest(const struct manifest *m, const char *key, size_t size)
 		return;
 	check(m->format && m->state && m->n_tensors == pawl_state_tensor_count(m->state));
 	if (strcmp(m->format, "safetensors shards") == 0) {
-		check(m->n_files == 0 && m->n_tensors == 0); /* there are no shards beside it */
+		check(m->n_files == 0 && m->n_tensors == 0); /* there are no shards next to it */
 		return;
 	}
 	check(m->n_files == 1 && strcmp(m->files[0].name, key) == 0);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_json: any bytes end in a tree that is well-formed or in an error that is filled in; what was accepted is the
- * same tree after writing and reading it again. The first byte chooses limits and the stop key.
+ * fuzz_json: any bytes end in a tree that is well-formed or in an error that is filled in. What was
+ * accepted is the same tree after writing and reading it again. The first byte chooses limits and
+ * the stop key.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any bytes as a manifest without its last line, which is put behind them with a good digest, so that the fuzzer gets
- * past it. Refused, or a manifest that comes back the same. Promises P1, P17.
+ * Any bytes as a manifest without its last line. That line is appended with a good digest, so that
+ * the fuzzer gets past it. The manifest is refused, or comes back the same. Promises P1, P17.
  */
 #include <stdint.h>
 #include <stdlib.h>

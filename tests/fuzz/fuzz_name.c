@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any text as a name template: refused, or a name that cannot lead out of its folder; filling in twice (first what is
- * known, then the rest) gives the same as at once; a variable that is not mentioned does not matter. The first bytes
- * choose the values. Promise P17.
+ * Any text as a name template: refused, or a name that cannot lead out of its folder. Filling in
+ * twice (first what is known, then the rest) gives the same as at once. A variable that is not
+ * mentioned does not matter. The first bytes choose the values. Promise P17.
  */
 #include <stdint.h>
 #include <stdlib.h>

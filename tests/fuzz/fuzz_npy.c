@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_npy: any bytes as an array of numpy: an array whose contents lie in the file to its end, and whose header comes
- * back the same when it is written and read again; or an error that names it. Promises P1, P17.
+ * fuzz_npy: any bytes as an array of numpy. They give an array or an error that names it. The
+ * contents of the array are within the file, to its end. Its header comes back the same when it is
+ * written and read again. Promises P1, P17.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any lines as the arguments of a command that has every kind of option: refused with a message, or values within what
- * the kinds allow, every operand one of the arguments; and what is printed of hostile text is clean. The first byte
- * chooses where the common options end.
+ * Any lines as the arguments of a command that has every kind of option. They are refused with a
+ * message, or give values within what the kinds allow, and every operand is one of the arguments.
+ * What is printed of hostile text is clean. The first byte chooses where the common options end.
  */
 #include <math.h>
 #include <stdint.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any bytes as a pickle: refused with a message, or a tree all of whose nodes can be looked at; and the same bytes as
- * the metadata of a distributed checkpoint. The names that may be used are those of torch. Promises P16, P17.
+ * Any bytes as a pickle: refused with a message, or a tree all of whose nodes can be read. Also the
+ * same bytes as the metadata of a distributed checkpoint. The names that may be used are those of
+ * torch. Promises P16, P17.
  */
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any bytes as the file of a mark, a hold and a lease, read through a store in memory. None of them may make a run
- * unreadable: a bad mark is a pin, a bad hold is nobody's, a bad lease is taken over. What a mark said comes back the
- * same. The first byte chooses which. Promises P6, P10, P17.
+ * Any bytes as the file of a mark, a hold and a lease, read through a store in memory. None of them
+ * may make a run unreadable: a bad mark is a pin, a bad hold has no owner, a bad lease is taken
+ * over. The contents of a mark come back the same. The first byte chooses which. Promises P6, P10,
+ * P17.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -79,7 +80,7 @@ try_hold(struct store *s, const uint8_t *data, size_t size)
 	bump_clear(&memory);
 }
 
-/* A clock by which a second passes with each look: nobody waits long. */
+/* A clock that advances by a second with each look: no wait is long. */
 static int64_t
 count_seconds(void *arg)
 {

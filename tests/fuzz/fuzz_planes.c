@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_planes: any bytes as a segment of a planes frame, for as many plain bytes as the first two say: it is decoded or
- * refused with a reason, and nothing else is touched. And any bytes encoded come back. Promise P17.
+ * fuzz_planes: any bytes as a segment of a planes frame, for as many plain bytes as the first two
+ * say. It is decoded or refused with a reason, and nothing else is written to. Also any bytes are
+ * encoded, and must come back. Promise P17.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any bytes as a file of torch.save, through a store in memory: refused with a message that names it, or a manifest all
- * of whose pieces lie in the file, which can be read. With a first byte that is odd the rest is a pickle, around which
- * a zip archive is put that is as it should be, with one storage. Promises P1, P16, P17.
+ * Any bytes as a file of torch.save, through a store in memory. It is refused with a message that
+ * names it, or gives a manifest all of whose pieces are within the file and can be read. If the
+ * first byte is odd, the rest is a pickle: a correct zip archive with one storage is put around it.
+ * Promises P1, P16, P17.
  */
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any bytes as the files by which ranks meet: an attempt, a rank's request, a file's name. Refused, or what comes back
- * the same. The first byte chooses which. Promises P11, P17.
+ * Any bytes as the files through which ranks meet: an attempt, a rank's request, a file's name.
+ * They are refused, or come back the same. The first byte chooses which. Promises P11, P17.
  */
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any bytes as a run.json, then (behind a line feed and "@") any text as a selector, in a run folder with one
- * checkpoint that has no manifest. Refused, or a run with the id that the file says, or a new one where the file is
- * damaged. A folder of its own in /dev/shm, else in /tmp. Promises P8, P17.
+ * Any bytes as a run.json, then (behind a line feed and "@") any text as a selector, in a run
+ * folder with one checkpoint that has no manifest. The run is refused, or has the id in the file,
+ * or a new one if the file is damaged. A folder of its own in /dev/shm, else in /tmp. Promises P8,
+ * P17.
  */
 #include <fcntl.h>
 #include <stdint.h>
@@ -63,8 +64,8 @@ is_id(const char *text)
 	return strlen(text) == 32 && strspn(text, "0123456789abcdef") == 32;
 }
 
-/* A file that says which run it is makes the run that one; any other is damaged, and counts as lost: then the run has a
- * new id. */
+/* A file that names a run makes the run that one. Any other file is damaged and counts as lost:
+ * then the run has a new id. */
 static bool
 agrees(const uint8_t *data, size_t size, const char *run_id)
 {
@@ -82,7 +83,7 @@ agrees(const uint8_t *data, size_t size, const char *run_id)
 	return holds;
 }
 
-/* There is no checkpoint to be found. */
+/* No checkpoint can be found. */
 static void
 try_selector(struct pawl *run, const uint8_t *text, size_t len)
 {

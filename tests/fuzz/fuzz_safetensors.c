@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any bytes as a safetensors file: the first two say how long the data is, the rest is the header (and once more, all
- * of it is taken as a file with its own length field). Refused, or a table whose ranges tile the data and that comes
- * back the same when it is written anew. Promises P1, P17.
+ * Any bytes as a safetensors file: the first two say how long the data is, the rest is the header.
+ * Then all of it is also taken as a file with its own length field. It is refused, or gives a table
+ * whose ranges tile the data and that comes back the same when it is written anew. Promises P1,
+ * P17.
  */
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_sftp: any bytes as everything that an SFTP server ever says end in answers within their limits, or in an error
- * that is filled in; a connection that has been mistrusted is asked nothing more.
+ * fuzz_sftp: any bytes as everything that an SFTP server ever sends. They end in answers within
+ * their limits, or in an error that is filled in. After a connection was found untrustworthy,
+ * nothing more is sent over it.
  */
 #include <fcntl.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes as the JSON form of a state: refused, or a state whose form comes back the same. Promise P17. */
+/* Any bytes as the JSON form of a state: refused, or a state whose form comes back the same.
+ * Promise P17. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_tar: any bytes as an archive of tar: members whose names stay below a folder, each of which comes back the same
- * when its header is written and read again; or an error that names the archive. Promises P16, P17.
+ * fuzz_tar: any bytes as an archive of tar. They give members or an error that names the archive.
+ * The names of members stay below a folder. Each member comes back the same when its header is
+ * written and read again. Promises P16, P17.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any bytes as a text: globs against a slow matcher, UTF-8 char by char, numbers against the C library, base64 there
- * and back, keys and names. The first byte chooses where the pattern ends. Promise P17.
+ * Any bytes as a text: globs against a slow matcher, UTF-8 char by char, numbers against the C
+ * library, base64 in both directions, keys and names. The first byte chooses where the pattern
+ * ends. Promise P17.
  */
 #include <float.h>
 #include <math.h>
@@ -12,7 +13,8 @@
 #include "base/text.h"
 #include "fuzz.h"
 
-/* What text_glob promises, by trying everything: matches[p][t] = does pattern + p match text + t? */
+/* What text_glob promises, by trying everything: matches[p][t] = does pattern + p match text +
+ * t? */
 static bool
 slow_glob(const char *pattern, const char *text)
 {

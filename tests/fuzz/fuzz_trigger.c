@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any text as an interval: refused with a message that quotes it, or at most TRIGGER_MAX rows that the rest of the
- * library relies on. The first bytes are the progress then and now. Promise P17.
+ * Any text as an interval: refused with a message that quotes it, or at most TRIGGER_MAX rows that
+ * the rest of the library relies on. The first bytes are the progress then and now. Promise P17.
  */
 #include <math.h>
 #include <stdint.h>

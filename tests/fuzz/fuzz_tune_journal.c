@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_tune_journal: any bytes are a journal: so many good lines, up to the first that is none of ours. What is good
- * stays good when the rest is cut off, and takes a further line.
+ * fuzz_tune_journal: any bytes are a journal with a number of good lines, up to the first that pawl
+ * did not write. The good lines stay good when the rest is cut off, and a further line can be
+ * appended.
  */
 #include <fcntl.h>
 #include <unistd.h>

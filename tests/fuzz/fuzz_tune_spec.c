@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_tune_spec: any bytes end in a document of a search or in an error that is filled in. What was accepted says the
- * same after writing and reading it again, and its first trials have configurations. Files are not read: a document
- * that names one is passed over.
+ * fuzz_tune_spec: any bytes end in a document of a search or in an error that is filled in. What
+ * was accepted is the same after writing and reading it again, and its first trials have
+ * configurations. Files are not read: a document that names one is skipped.
  */
 
 #include "fuzz.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_tune_yaml: any bytes end in a document or in an error that is filled in. A document is printed as JSON, which
- * reads back as the same document.
+ * fuzz_tune_yaml: any bytes end in a document or in an error that is filled in. A document is
+ * printed as JSON, which reads back as the same document.
  */
 #include <stdint.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_xml: any bytes as the answer of an S3 server end in calls with a path within its limits and text that is
- * UTF-8, or in an error that is filled in.
+ * fuzz_xml: any bytes as the answer of an S3 server. They end in an error that is filled in, or in
+ * calls with a path within its limits and text that is UTF-8.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_zip: any bytes as a zip archive: members in order of their names, none twice, none over another, that can be
- * found and read if they are stored; or an error that names the archive. Promises P1, P16, P17.
+ * fuzz_zip: any bytes as a zip archive. They give members or an error that names the archive.
+ * Members are in order of their names, none twice, none over another; they can be found, and read
+ * if they are stored. Promises P1, P16, P17.
  */
 #include <stdlib.h>
 #include <string.h>

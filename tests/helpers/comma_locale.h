@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * comma_locale: sets a locale whose decimal point is a comma, for tests that numbers do not depend on it. Systems
- * for tests have no such locale installed, so with glibc a LC_NUMERIC file of our own is loaded; elsewhere de_DE is
- * part of the system.
+ * comma_locale: sets a locale whose decimal point is a comma, for tests that numbers do not depend
+ * on it. Systems for tests have no such locale installed, so with glibc an LC_NUMERIC file of our
+ * own is loaded. Elsewhere de_DE is part of the system.
  */
 #ifndef PAWL_TESTS_COMMA_LOCALE_H
 #define PAWL_TESTS_COMMA_LOCALE_H
@@ -17,8 +17,8 @@
 #include <unistd.h>
 
 #ifdef __GLIBC__
-/* The head of the file, its six offsets, then: decimal point, thousands separator, grouping, both characters as
- * numbers, codeset. In the byte order of the machine. */
+/* The head of the file, its six offsets, then: decimal point, thousands separator, grouping, both
+ * characters as numbers, codeset. In the byte order of the machine. */
 static inline bool
 comma_locale_write(const char *path)
 {

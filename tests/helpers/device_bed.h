@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * device_bed: a training whose tensors are on a device of the fake driver. A step writes every tensor by work on the
- * caller's stream, so a copy that is not ordered against it is torn. Include after cmocka.h.
+ * device_bed: a training whose tensors are on a device of the fake driver. A step writes every
+ * tensor by work on the caller's stream, so a copy that is not ordered against it is torn. Include
+ * after cmocka.h.
  */
 #ifndef PAWL_TESTS_DEVICE_BED_H
 #define PAWL_TESTS_DEVICE_BED_H

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * device_run: a run whose tensors are on devices of the fake driver. A step of the training writes all of them by work
- * on the caller's stream, so a save that is not ordered against it holds bytes of another step. Include after cmocka.h.
+ * device_run: a run whose tensors are on devices of the fake driver. A step of the training writes
+ * all of them by work on the caller's stream. A save that is not ordered against it therefore holds
+ * bytes of another step. Include after cmocka.h.
  */
 #ifndef PAWL_TESTS_DEVICE_RUN_H
 #define PAWL_TESTS_DEVICE_RUN_H

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * failing_malloc: the allocations of a test program, counted, made to fail one at a time or from one on, and those of
- * the library that are alive. malloc and its kin are defined here, so that also those of libc count (opendir,
- * pthread_create); with FAULTS_WRAP, for sanitizers, which bring their own, those of the library are wrapped at link
- * time. Included by one file of a program.
+ * failing_malloc: counts the allocations of a test program, makes them fail one at a time or from
+ * one on, and counts those of the library that are alive. malloc and its kin are defined here, so
+ * that those of libc count too (opendir, pthread_create). Sanitizers bring their own malloc: with
+ * FAULTS_WRAP, the library's allocations are wrapped at link time. Included by one file of a
+ * program.
  */
 #ifndef PAWL_TESTS_FAILING_MALLOC_H
 #define PAWL_TESTS_FAILING_MALLOC_H

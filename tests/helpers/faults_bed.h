@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * faults_bed: calls of pawl.h with every allocation of them failing, one at a time and from one on. Each returns
- * PAWL_ENOMEM or succeeds, leaves its out-parameters alone when it fails, leaks nothing, and the run stays intact (P4).
+ * faults_bed: calls of pawl.h with every allocation of them failing, one at a time and from one on.
+ * Each returns PAWL_ENOMEM or succeeds, leaves its out-parameters alone when it fails, leaks
+ * nothing, and the run stays intact (P4).
  *
  * The allocations are intercepted in the program that includes this: failing_malloc.h.
  */
@@ -97,7 +98,8 @@ save_now(struct bed *b, struct pawl_error *err)
 	return rc < 0 ? rc : other;
 }
 
-/* What earlier attempts left is cleared away, else each would have more to do than the one before. */
+/* Clears away what earlier attempts left; else each attempt would have more to do than the one
+ * before. */
 static inline void
 clear_and_change(struct bed *b)
 {
@@ -176,8 +178,9 @@ count_hidden(struct bed *b)
 	return n;
 }
 
-/* The newest checkpoint is intact (all: every one), and none is lost; returns how many there are. A folder that has lost
- * its manifest is none: a deletion that was cut short leaves such. */
+/* The newest checkpoint is intact (all: every one), and none is lost; returns how many there are. A
+ * folder that has lost its manifest does not count: a deletion that was cut short leaves such
+ * folders. */
 static inline size_t
 check_intact(struct bed *b, const char *what, long nth, size_t least, bool all)
 {

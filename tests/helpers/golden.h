@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * golden: the contents of the checkpoints in tests/golden, as a function of name and step, and how they are written. The
- * files of a released format are never rewritten: a later format gets a folder of its own. Include after cmocka.h.
+ * golden: the contents of the checkpoints in tests/golden, as a function of name and step, and how
+ * they are written. The files of a released format are never rewritten: a later format gets a
+ * folder of its own. Include after cmocka.h.
  */
 #ifndef PAWL_TESTS_GOLDEN_H
 #define PAWL_TESTS_GOLDEN_H
@@ -14,7 +15,8 @@
 #define GOLDEN_MAX_TENSORS 40
 #define GOLDEN_LONG 5000 /* bytes of a text that is kept as a tensor */
 
-/* A state, and the memory of its tensors: a live one is filled with what step's checkpoint holds, an empty one with 0xee. */
+/* A state, and the memory of its tensors: a live one is filled with what step's checkpoint holds,
+ * an empty one with 0xee. */
 struct golden {
 	struct pawl_state *state;
 	char *data[GOLDEN_MAX_TENSORS];
@@ -76,7 +78,8 @@ golden_end(struct golden *g)
 	OK(pawl_state_end(g->state, err));
 }
 
-/* Adds a tensor; fixed: its contents are those of step 0 whatever the step. strides NULL = C order. */
+/* Adds a tensor; fixed: its contents are those of step 0 whatever the step. strides NULL = C
+ * order. */
 static inline void
 golden_tensor(struct golden *g, const char *key, int dtype, uint32_t ndim, const uint64_t *shape, const int64_t *strides,
               const char *kind, bool fixed)
@@ -207,8 +210,9 @@ golden_keys(struct golden *g)
 	golden_end(g);
 }
 
-/* The state of the run: every dtype, kind of value and of key, tied tensors, a tensor with strides, one of 64 KiB that never
- * changes and so is a pack of its own, linked from one checkpoint to the next. */
+/* The state of the run: every dtype, every kind of value and of key, tied tensors, a tensor with
+ * strides, one of 64 KiB that never changes. The last one is therefore a pack of its own, linked
+ * from one checkpoint to the next. */
 static inline void
 golden_state(struct golden *g, int64_t step)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hang: the one limit of tests that wait. They wait for events; only what hangs reaches the limit, on the slowest
- * machine too.
+ * hang: the one limit of tests that wait. They wait for events. Only a hang reaches the limit, also
+ * on the slowest machine.
  */
 #ifndef PAWL_TESTS_HANG_H
 #define PAWL_TESTS_HANG_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* http_bed: a server on the loopback that gives prepared answers, one connection at a time, for tests of http and of
- * what speaks through it. */
+/* http_bed: a server on the loopback that gives prepared answers, one connection at a time, for
+ * tests of http and of its callers. */
 #ifndef PAWL_TEST_HTTP_BED_H
 #define PAWL_TEST_HTTP_BED_H
 

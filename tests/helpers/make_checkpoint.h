@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * make_checkpoint: writes a checkpoint of several ranks and packs through the store, without the save path: packs with
- * tensors split over ranks, and a manifest. Also a fresh run per test, and ways to damage files. For tests; include
- * after cmocka.h.
+ * make_checkpoint: writes a checkpoint of several ranks and packs through the store, without the
+ * save path. It has packs with tensors split over ranks, and a manifest. Also a fresh run per test,
+ * and ways to damage files. For tests; include after cmocka.h.
  */
 #ifndef PAWL_TESTS_MAKE_CHECKPOINT_H
 #define PAWL_TESTS_MAKE_CHECKPOINT_H
@@ -179,7 +179,8 @@ made_write(struct pawl *run, const struct made_opts *o, struct bump *memory, con
 	made_check(store_put_bytes(run->store, buf_str(&key), image.ptr, image.len, 0, &err), &err);
 }
 
-/* Writes checkpoint `o->id` of the run with the state's tensors, which must be full, and reloads the run. */
+/* Writes checkpoint `o->id` of the run with the state's tensors, which must be full, and reloads
+ * the run. */
 static inline void
 make_checkpoint(struct pawl *run, const struct made_opts *o, struct pawl_state *state)
 {

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * make_run: makes the runs that the tests of the command look at, with nothing but pawl.h:
+ * make_run: makes the runs that the tests of the command read, with only pawl.h:
  *
- *   make_run run ROOT N      N checkpoints of a small state with one value of each type; metrics accuracy, loss
+ *   make_run run ROOT N      N checkpoints of a small state with one value of each type;
+ *                            metrics accuracy, loss
  *   make_run scored ROOT N   the same, by a training that orders its checkpoints by accuracy
- *   make_run many ROOT N     N checkpoints of a tiny state, as fast as can be
+ *   make_run many ROOT N     N checkpoints of a tiny state, as fast as possible
  *   make_run hostile ROOT    names, metrics and texts full of control bytes
  *   make_run large ROOT N    N checkpoints of the same 64 MiB, which are on the disk once
  *   make_run parts ROOT N    N checkpoints of 10 MiB that differ: more than one part of an upload
  *   make_run single FOLDER   a checkpoint that belongs to no run
- *   make_run busy ROOT       opens the run for writing, prints "ready", waits for the end of standard input
- *   make_run hold ROOT SEL   holds a checkpoint, prints "ready", waits for the end of standard input
+ *   make_run busy ROOT       opens the run for writing, prints "ready", waits for the end of stdin
+ *   make_run hold ROOT SEL   holds a checkpoint, prints "ready", waits for the end of stdin
  */
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model_file: safetensors files of another program in the folder of a small_run, opened as checkpoints. */
+/* model_file: safetensors files of another program in the folder of a small_run, opened as
+ * checkpoints. */
 #ifndef PAWL_TESTS_MODEL_FILE_H
 #define PAWL_TESTS_MODEL_FILE_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ranks: a job of several processes on one machine, made by fork, and the state that each of them gives. For tests. */
+/* ranks: a job of several processes on one machine, made by fork, and the state that each of them
+ * gives. For tests. */
 #ifndef PAWL_TESTS_RANKS_H
 #define PAWL_TESTS_RANKS_H
 
@@ -99,7 +100,7 @@ rank_open(const struct rank_job *job, struct pawl **ret, struct pawl_error *err)
 	return pawl_open(&opts, ret, err);
 }
 
-/* ---- the state: every kind of tensor that ranks can hold, with contents that say where they belong */
+/* ---- the state: every kind of tensor that ranks can hold, with contents that show their place */
 
 #define WHOLE_ROWS 1024u /* of 1,024 floats: 4 MiB, cut between the ranks */
 #define SPLIT_ROWS 103u  /* of 8: the ranks have different numbers of them, and of many ranks the last has none */

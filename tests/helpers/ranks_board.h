@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ranks_board: jobs of processes that note on a board, in memory shared with the test, how each of their steps ended; and
- * what must hold of such notes. For tests that use cmocka.
+ * ranks_board: jobs of processes that note on a board, in memory shared with the test, how each of
+ * their steps ended. Also what must hold of such notes. For tests that use cmocka.
  */
 #ifndef PAWL_TESTS_RANKS_BOARD_H
 #define PAWL_TESTS_RANKS_BOARD_H
@@ -203,7 +203,7 @@ struct act {
 	pawl_broadcast_fn *broadcast;
 	void *broadcast_arg;
 	bool until_saved; /* the steps end with the first one after first_step that is saved: ranks that were late are not */
-	int hold_rank, hold_step; /* this rank begins no step from this one on before board->go says so; 0 = none */
+	int hold_rank, hold_step; /* this rank begins no step from this one on until board->go is set; 0 = none */
 };
 
 static inline int
@@ -407,7 +407,8 @@ expect_saved_text(unsigned ranks, int step, const char *text)
 			expect_text(&board->saved[r][step], r, text);
 }
 
-/* Exactly these steps are listed (bit n = step n), each is whole, and what is hidden has no owner. */
+/* Exactly these steps are listed (bit n = step n), each is complete, and what is hidden has no
+ * owner. */
 static inline void
 expect_listed(const char *root, unsigned steps)
 {
@@ -448,7 +449,7 @@ expect_restored(const char *root, int world, int step)
 	}
 }
 
-/* Nothing is left of the saves before the last one that went through: only its own files are there yet. */
+/* Nothing is left of the saves before the last one that succeeded: only its own files exist. */
 static inline void
 expect_cleared(const char *root)
 {

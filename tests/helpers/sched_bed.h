@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sched_bed: a scheduler with some trials, and what it decides; failures of the scheduler fail the test. Include after cmocka.h. */
+/* sched_bed: a scheduler with some trials, and what it decides. Failures of the scheduler fail the
+ * test. Include after cmocka.h. */
 #ifndef PAWL_TESTS_SCHED_BED_H
 #define PAWL_TESTS_SCHED_BED_H
 

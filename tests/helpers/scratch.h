@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scratch: a folder of its own for a test, removed with all that is in it. Below TMPDIR, else on a disk. */
+/* scratch: a folder of its own for a test, removed with everything in it. Below TMPDIR, else on a
+ * disk. */
 #ifndef PAWL_TESTS_SCRATCH_H
 #define PAWL_TESTS_SCRATCH_H
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * small_run: a run in a folder of its own that small states are saved to, and hands on its files. For tests of what is
- * done with checkpoints; include after cmocka.h. Failures of the library fail the test.
+ * small_run: a run in a folder of its own that small states are saved to, and access to its files.
+ * For tests of what is done with checkpoints; include after cmocka.h. Failures of the library fail
+ * the test.
  */
 #ifndef PAWL_TESTS_SMALL_RUN_H
 #define PAWL_TESTS_SMALL_RUN_H

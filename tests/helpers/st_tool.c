@@ -2,9 +2,11 @@
 /*
  * st_tool: safetensors files for tests/py/test_safetensors_peer.py, by our own encoder and decoder.
  *
- * "st_tool write FILE" writes one tensor of every dtype, and a scalar, an empty and a C128 one; element bytes count up.
+ * "st_tool write FILE" writes one tensor of every dtype, and a scalar, an empty and a C128 one;
+ * element bytes count up.
  *
- * "st_tool read FILE" prints {"metadata":{..},"tensors":[{"name","dtype","shape","data":"<hex>"},..]}, or fails.
+ * "st_tool read FILE" prints
+ * {"metadata":{..},"tensors":[{"name","dtype","shape","data":"<hex>"},..]}, or fails.
  */
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store_bed: a fresh store per test on any engine, and small helpers, for the tests of src/store. */
+/* store_bed: a fresh store per test on any engine, and small helpers, for the tests of
+ * src/store. */
 #ifndef PAWL_TEST_STORE_BED_H
 #define PAWL_TEST_STORE_BED_H
 

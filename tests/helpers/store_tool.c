@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_tool: operations on any store, one by one, for tests that need a server: tests/py/test_s3*.py and
- * their like.
+ * store_tool: operations on any store, one by one, for tests that need a server:
+ * tests/py/test_s3*.py and similar ones.
  *
  *   store_tool [--read] [--base-ms N] [--tries N] [--no-retry] URL OPERATION...
  *
- * Each operation is one argument of words ("put a/b text"). A line is printed for each, and one for opening: "ok", "ok
- * RESULT", or "CODE: message". Opening that fails ends it; the rest continues. Exit status 0 unless it was
- * misused.
+ * Each operation is one argument of words ("put a/b text"). A line is printed for each, and one for
+ * opening: "ok", "ok RESULT", or "CODE: message". If opening fails, the program ends; after any
+ * other failure it continues. Exit status 0 unless it was misused.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -156,7 +156,8 @@ run(struct store *s, char **w, size_t n, struct buf *out, struct pawl_error *err
 	return err_set(err, PAWL_EUSAGE, "unknown operation %s", op);
 }
 
-/* Errors name keys here, without the place of the store, which differs from test to test. s: NULL = not opened. */
+/* Errors name keys here, without the place of the store, which differs from test to test. s: NULL =
+ * not opened. */
 static void
 report(const struct store *s, int rc, struct buf *out, const struct pawl_error *err)
 {

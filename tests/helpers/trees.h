@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trees: random states, and equality of states down to the last bit. For tests; include after cmocka.h. */
+/* trees: random states, and equality of states down to the last bit. For tests; include after
+ * cmocka.h. */
 #ifndef PAWL_TESTS_TREES_H
 #define PAWL_TESTS_TREES_H
 
@@ -30,7 +31,8 @@ tree_below(struct tree_random *r, unsigned n)
 	return (unsigned)(tree_next(r) >> 33) % n;
 }
 
-/* Text of up to 12 characters out of those that something could stumble over; bytes also hold NUL and 0xff. */
+/* Text of up to 12 characters, out of those that are easily mishandled. Bytes also hold NUL and
+ * 0xff. */
 static inline size_t
 tree_text(struct tree_random *r, bool is_bytes, char text[64])
 {

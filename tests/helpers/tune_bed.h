@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tune_bed: a folder for experiments, and a driver that plays trials without processes. A trial's state is one number, which its
- * checkpoints hold: each iteration adds the configuration's "lr"; its report is {"loss": (state - 1)^2 + something of the trial}.
+ * tune_bed: a folder for experiments, and a driver that plays trials without processes. A trial's
+ * state is one number, which its checkpoints hold: each iteration adds the configuration's "lr".
+ * Its report is {"loss": (state - 1)^2 + a value of the trial}.
  */
 #ifndef TUNE_BED_H
 #define TUNE_BED_H
@@ -107,13 +108,15 @@ struct bed_driver {
 	uint64_t save_every; /* 0 = only when asked */
 	uint64_t n_exploits, n_pauses, n_stops, steps;
 	uint64_t stop_after; /* steps; 0 = to the end */
-	bool deaf;           /* the last step reports, and does nothing of what it is told */
-	/* For tests in which calls fail: what the first one that did said; nothing is done after it. */
+	bool deaf;           /* the last step reports, and ignores the answer */
+	/* For tests in which calls fail: the error of the first one that failed. Nothing is done
+	 * after it. */
 	bool may_fail;
 	int rc;
 	struct pawl_error err;
 	void (*around)(bool begins); /* called before and after each call of the experiment; NULL = not */
-	/* Of each trial, what the experiment has said to have: the iteration of its last report and of its newest checkpoint. */
+	/* Of each trial, what the experiment has acknowledged: the iteration of its last report and
+	 * of its newest checkpoint. */
 	uint64_t reported[BED_TRIALS], saved[BED_TRIALS];
 };
 
@@ -254,7 +257,8 @@ bed_step(struct bed_driver *d, struct bed_job *job)
 		bed_end(d, job, TUNE_FINISHED, NULL);
 }
 
-/* To the end, or until stop_after steps are done: then it leaves everything as it is, as if it were killed. */
+/* To the end, or until stop_after steps are done: then it leaves everything unchanged, as if it
+ * were killed. */
 static inline void
 bed_drive(struct bed_driver *d)
 {
@@ -286,7 +290,8 @@ bed_drive(struct bed_driver *d)
 	}
 }
 
-/* What an experiment came to: of each trial its configuration, state, iteration, metric; to be freed. */
+/* The result of an experiment: of each trial its configuration, state, iteration, metric; to be
+ * freed. */
 static inline char *
 bed_summary(const struct tune_experiment *e)
 {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tune_faults: of a search, the n-th allocation fails, or the n-th call that writes, or all from the n-th on (no memory, a
- * full disk). Allocations are intercepted in the whole program (failing_malloc.h), so that those of libc
- * count; the calls that write, where the library and the test make them (--wrap, tests/meson.build). Armed only around
- * calls of the library. Included by one file of a program, after tune_bed.h.
+ * tune_faults: in a search, the n-th allocation fails, or the n-th call that writes, or all from
+ * the n-th on (no memory, a full disk). Allocations are intercepted in the complete program
+ * (failing_malloc.h), so that those of libc count. Calls that write are intercepted where the
+ * library and the test make them (--wrap, tests/meson.build). Armed only around calls of the
+ * library. Included by one file of a program, after tune_bed.h.
  */
 #ifndef PAWL_TESTS_TUNE_FAULTS_H
 #define PAWL_TESTS_TUNE_FAULTS_H

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* user_store: a struct pawl_stores of the tests, over the engine that keeps everything in memory. */
+/* user_store: a struct pawl_stores of the tests, over the engine that keeps everything in
+ * memory. */
 #ifndef PAWL_TEST_USER_STORE_H
 #define PAWL_TEST_USER_STORE_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bytes: corruption at rest. A small checkpoint is damaged bit by bit and length by length; every damage must be found.
- */
+/* bytes: corruption at rest. A small checkpoint is damaged bit by bit and length by length; every
+ * damage must be found. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -98,9 +98,10 @@ restored(struct pawl *run, const struct pawl_restore_opts *ro)
 }
 
 /*
- * 1 if the damage is found: the checkpoint is not listed, or verifying says "corrupt" and restoring says so too or
- * gives the right bytes all the same (the damage lies where restoring need not read). Any other error is no finding.
- * Controls leave out the reading.
+ * 1 if the damage is found: the checkpoint is not listed, or verifying prints "corrupt" and
+ * restoring either reports it too or gives the right bytes. Restoring gives the right bytes where
+ * it need not read the damaged part. Any other error does not count as found. Controls leave out
+ * the reading.
  */
 static int
 is_found(const char *root, int read)
@@ -129,7 +130,7 @@ is_found(const char *root, int read)
 	return found;
 }
 
-/* The undamaged one must come back whole. */
+/* The undamaged one must come back complete. */
 static int
 is_whole(const char *root)
 {
@@ -275,8 +276,9 @@ prove_data_bits(const char *root, long every, long pass, struct totals *t)
 	flip_samples(root, "zst", every, seed, t);
 }
 
-/* A finder that reports everything would pass the sweep, so an undamaged checkpoint must not be reported; and without
- * the sums of the packs a bit of the data must go unseen, or it is not they that the sweep tests. */
+/* A finder that reports everything would pass the sweep, so an undamaged checkpoint must not be
+ * reported. Without the checksums of the packs a damaged bit of the data must go unseen, else the
+ * sweep does not test them. */
 static int
 control_bits_of(const char *root, const char *codec)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cases: what the kinds of proof share, and those that work on bytes and file systems rather than on calls. */
+/* cases: what the kinds of proof share, and those that work on bytes and file systems rather than
+ * on calls. */
 #ifndef PROOF_CASES_H
 #define PROOF_CASES_H
 
@@ -16,7 +17,8 @@ struct disk {
 	char kind[8]; /* "ext4", "xfs" */
 	char image[600], mnt[600];
 };
-/* Returns 0, or -1 where the machine does not allow it. disk_drop on what was never made does nothing. */
+/* Returns 0, or -1 if the machine does not allow it. disk_drop does nothing on what was never
+ * made. */
 int disk_make(struct disk *, const char *base, const char *kind);
 void disk_drop(struct disk *);
 
@@ -27,8 +29,8 @@ struct totals {
 
 void proof_wipe(const char *root);
 
-/* Each adds to the totals. root: a name for a folder that does not exist yet. The controls return 1 if the harness
- * notices that the library lacks the check. */
+/* Each adds to the totals. root: a name for a folder that does not exist yet. The controls return 1
+ * if the harness notices that the library lacks the check. */
 void prove_space(const char *root, long every, long pass, struct shared *shared, struct totals *t);
 int control_space(const char *root, struct shared *shared);
 void prove_power(const char *root, long every, long pass, struct shared *shared, struct totals *t);

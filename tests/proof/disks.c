@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * disks: full disks and power cuts, on file systems that the proof makes and mounts itself (root and loop devices
- * needed).
+ * disks: full disks and power cuts, on file systems that the proof makes and mounts itself (root
+ * and loop devices needed).
  *
- * A power cut is the file system's own shutdown ioctl with the journal not flushed: what was not made durable is gone
- * at the next mount. The negative control runs the same with fsync doing nothing: then an acknowledged checkpoint must
- * be missing or damaged; a disk that cannot be cut or mounted does not count as that.
+ * A power cut is the file system's own shutdown ioctl with the journal not flushed: what was not
+ * made durable is gone at the next mount. The negative control runs the same with fsync doing
+ * nothing: then an acknowledged checkpoint must be missing or damaged. A disk that cannot be cut or
+ * mounted does not count as that.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -91,7 +92,8 @@ train(const struct scenario *sc, const char *root, enum shim_mode mode, long nth
 	waitpid(pid, NULL, 0);
 }
 
-/* One training on a disk of this size, then somebody makes room. Returns 0 or what scenario_check found. */
+/* One training on a disk of this size; then space is freed. Returns 0 or what scenario_check
+ * found. */
 static int
 on_full_disk(const struct scenario *sc, const char *root, enum shim_mode mode, long kib, struct shared *shared)
 {
@@ -125,7 +127,8 @@ prove_space(const char *root, long every, long pass, struct shared *shared, stru
 		const struct scenario sc = scenario_vary(which[i], pass);
 
 		for (long kib = 16; kib <= 1600; kib += 4 * every) {
-			/* Asked beforehand the save is refused; blind, the disk fills up under it. */
+			/* If space is checked beforehand, the save is refused; if not, the disk
+			 * becomes full during it. */
 			t->bad += on_full_disk(&sc, root, SHIM_COUNT, kib, shared) != 0;
 			t->bad += on_full_disk(&sc, root, SHIM_BLIND, kib, shared) != 0;
 			t->cases += 2;
@@ -160,8 +163,9 @@ cut(const char *mount_point)
 	return rc;
 }
 
-/* One training, killed at its n-th call, the power cut at once, then mounted again and checked. Returns 0 or what
- * scenario_check found; SCENARIO_BAD also if the disk was not to be cut or mounted. */
+/* One training, killed at its n-th call. The power is cut at once, then the disk is mounted again
+ * and checked. Returns 0 or what scenario_check found; SCENARIO_BAD also if the disk could not be
+ * cut or mounted. */
 static int
 one_cut(const struct scenario *sc, const struct disk *d, enum shim_mode mode, long nth, struct shared *shared,
         char *why, size_t len)

@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * proof: interrupts the trainings of scenario.c by every kind of fault and checks the promises after each. Prints one
- * row per figure: cases, how many are required, how many were bad, seconds. Every harness has a negative control: with
- * one safeguard taken away it must find a violation, or the run fails; the check after each case has one per promise.
+ * proof: interrupts the trainings of scenario.c by every kind of fault and checks the promises
+ * after each. Prints one row per figure: cases, how many are required, how many were bad, seconds.
+ * Every harness has a negative control: with one safeguard taken away it must find a violation, or
+ * the run fails. The check after each case has one per promise.
  *
  *   proof [--every N] [--passes N] [--first N] [--only KIND] [--root DIR] [--format tap]
  *   kinds: check kill torn alloc io short sync space head data truncate power ranks
  *
- * A pass takes every N-th point (N = 1: all of them) of each training, on tmpfs, ext4 and xfs in turn: three passes
- * bring every training to each of them. io takes every fourth point for each kind of error (every 32nd where it fails
- * from then on), alloc every fourth where it fails from then on, a thinned-out power every 2N-th. Passes differ in
- * sizes, packs, threads, contents and scores (scenario_vary); --first is the number of the first one. Without --passes
- * a kind is repeated until its required figure is reached, or runs once if --every thins it out. ext4 and xfs lie in
- * files and need root and loop devices; without them everything is done on tmpfs, and the output says so. space sweeps
- * five trainings, power six on ext4 and xfs; head, data and truncate damage one small checkpoint; ranks runs jobs of
- * several processes.
+ * A pass takes every N-th point (N = 1: all of them) of each training, on tmpfs, ext4 and xfs in
+ * turn: three passes bring every training to each of them. io takes every fourth point for each
+ * kind of error (every 32nd where it fails from then on). alloc takes every fourth where it fails
+ * from then on, a thinned-out power every 2N-th. Passes differ in sizes, packs, threads, contents
+ * and scores (scenario_vary); --first is the number of the first one. Without --passes a kind is
+ * repeated until its required figure is reached, or runs once if --every thins it out. ext4 and xfs
+ * are stored in files and need root and loop devices. Without them everything is done on tmpfs, and
+ * the output reports it. space sweeps five trainings, power six on ext4 and xfs; head, data and
+ * truncate damage one small checkpoint; ranks runs jobs of several processes.
  */
 #include <errno.h>
 #include <ftw.h>
@@ -35,7 +37,7 @@
 #include "shim.h"
 
 #define MAX_PASSES 1000
-#define DIED (-3) /* beside the results of scenario_check: the training ended as it must not */
+#define DIED (-3) /* in addition to the results of scenario_check: the training ended as it must not */
 
 struct backend {
 	const char *name;
@@ -87,7 +89,8 @@ proof_wipe(const char *root)
 	nftw(root, wipe_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* Runs a scenario in a child with one fault armed. Returns its wait status; shared gets what the shim counted. */
+/* Runs a scenario in a child with one fault armed. Returns its wait status; shared gets what the
+ * shim counted. */
 static int
 run_child(const struct scenario *sc, const char *root, const struct fault *f, struct shared *shared)
 {
@@ -166,7 +169,7 @@ sweep(struct proof *p, struct fault f, long every, long pass, struct totals *t)
 		if (p->training && strncmp(sc.name, p->training, strlen(p->training)) != 0)
 			continue;
 		run_whole(&sc, b->root, p->shared);
-		/* threads make the count vary a little, so go on a few calls beyond it */
+		/* threads make the count vary a little, so take a few more calls */
 		const long n = points(p->shared, f.mode) + 5;
 
 		proof_wipe(b->root);
@@ -270,7 +273,8 @@ ranks(struct proof *p, long pass, struct totals *t)
 
 /* ---- controls */
 
-/* The same sweep over a library that lacks the check (mode): some point must be found bad, and for this reason. */
+/* The same sweep over a library that lacks the check (mode): some point must be found bad, and for
+ * this reason. */
 static int
 control_sweep(struct proof *p, enum shim_mode mode, int expected)
 {
@@ -342,13 +346,14 @@ power_control(struct proof *p)
 	return control_power(p->root, p->shared);
 }
 
-/* Damage done by hand to a whole run, or to what it told, and a word that the check's complaint must have. */
+/* Damage done by hand to a complete run, or to what it reported, and a word that the check's
+ * complaint must have. */
 static const struct by_hand {
 	const char *what;
 	int scenario;
 	int saves; /* 0 = the scenario's */
 	const char *word;
-	const char *damage; /* shell command in the run's folder; NULL = what was told is changed */
+	const char *damage; /* shell command in the run's folder; NULL = what it reported is changed */
 	int64_t expect_at_most;
 	int64_t begun;
 } by_hand[] = {
@@ -421,7 +426,8 @@ static const struct kind {
          "a verdict turned round, a pack gone, a save gone, a wait", ranks_control},
 };
 
-/* One line of TAP, where that is asked for; then the table is its comments. skip: why it was not run, or NULL. */
+/* One line of TAP, if that is requested; then the table is its comments. skip: why it was not run,
+ * or NULL. */
 static void
 print_tap(struct proof *p, bool good, const char *what, const char *skip)
 {

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ranks: jobs of several processes, of which one is killed or stopped at one of its changing system calls. After each
- * case it must hold that
+ * ranks: jobs of several processes, of which one is killed or stopped at one of its changing system
+ * calls. After each case it must hold that
  *
  *   no rank hangs (P16),
  *   no two ranks ended one save with opposite verdicts (P11),
- *   what was acknowledged to a rank is listed, what failed for one is not, and every listed checkpoint restores bit
- *   for bit (P2, P3),
- *   the job started again, with as many ranks and with another number, restores the newest, saves, and nothing lies
- *   about afterwards (P4, P9).
+ *   what was acknowledged to a rank is listed, what failed for one is not, and every listed
+ *   checkpoint restores bit for bit (P2, P3),
+ *   the job can be started again, with as many ranks and with another number: it restores the
+ *   newest and saves, and no leftovers remain afterwards (P4, P9).
  *
- * Cases spend their time with waiting for deadlines, so several run at once, each in a process of its own.
+ * Cases spend their time waiting for deadlines, so several run at once, each in a process of its
+ * own.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -335,7 +336,7 @@ check_verdicts(const struct point *p, const struct board *b, unsigned *acked, un
 	return SCENARIO_BAD;
 }
 
-/* Every listed checkpoint, each whole. Steps as bits; *newest 0 = none. */
+/* Every listed checkpoint, each complete. Steps as bits; *newest 0 = none. */
 static int
 check_list(const char *root, unsigned *steps, int *newest, char *why, size_t len)
 {

@@ -166,7 +166,7 @@ score_of(const struct scenario *sc, int64_t step)
 	return scores[(step + sc->seed) % 4];
 }
 
-/* The score is told last: until then the older, lower one asks for less. */
+/* The score is reported last: until then the older, lower one asks for less. */
 static void
 note_score(struct scenario_progress *progress, int64_t step, double score)
 {
@@ -350,8 +350,8 @@ look_at(struct seen *seen, const struct pawl_info *info)
 	}
 }
 
-/* The newest N (all, without a limit) of the acknowledged ones; which of them a list of best ones keeps is another
- * rule. */
+/* The newest N (all, without a limit) of the acknowledged ones. Which of them a list of best ones
+ * keeps is another rule. */
 static int
 check_newest(const struct scenario *sc, const struct seen *seen, const struct scenario_progress *progress, char *why,
              size_t len)
@@ -428,13 +428,13 @@ check_list(const struct scenario *sc, struct pawl *run, const struct scenario_pr
 		rc = check_best(run, &seen, progress, why, len);
 	if (rc == 0 && seen.newest > progress->begun_step)
 		rc = complain(why, len, "list", "a checkpoint is listed that was never begun");
-	/* The latest stays beside the best ones. */
+	/* The latest stays in addition to the best ones. */
 	if (rc == 0 && settled && limit > 0 && seen.n_unpinned > limit + (sc->by_score ? 1 : 0))
 		rc = complain(why, len, "retention", "more are kept than num_to_keep allows");
 	return rc;
 }
 
-/* Looks for what a crash left and nobody removed; its name goes to found. */
+/* Looks for what a crash left and no process removed; its name goes to found. */
 static int
 find_leftover(const char *root, const char *folder, char *found, size_t len)
 {

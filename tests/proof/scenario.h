@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scenario: small but complete trainings that the proof programs interrupt at every point, and the check that must hold after
- * any interruption. Contents are a function of the step, so that every restored byte can be checked without a second copy.
+ * scenario: small but complete trainings that the proof programs interrupt at every point, and the
+ * check that must hold after any interruption. Contents are a function of the step, so that every
+ * restored byte can be checked without a second copy.
  */
 #ifndef PROOF_SCENARIO_H
 #define PROOF_SCENARIO_H
@@ -19,7 +20,7 @@ struct scenario {
 	uint32_t recycle;
 	int frozen;            /* a large tensor that never changes: linked packs */
 	const char *codec;     /* packs are compressed */
-	int nodes;             /* packs in the folders of two nodes, which lie in the run's */
+	int nodes;             /* packs in the folders of two nodes, which are in the run's */
 	int marks;             /* also pins, scores, removes */
 	int on_busy;
 	int saves;
@@ -33,7 +34,8 @@ struct scenario {
 extern const struct scenario scenarios[];
 extern const int n_scenarios;
 
-/* Training number `which` as pass `pass` runs it: other sizes, packs, threads, contents and scores. */
+/* Training number `which` as pass `pass` runs it: other sizes, packs, threads, contents and
+ * scores. */
 struct scenario scenario_vary(int which, long pass);
 
 /* What the interrupted process tells the one that checks, in memory shared by both. */
@@ -52,11 +54,13 @@ enum { SCENARIO_BAD = -1, SCENARIO_LOST = -2 /* what was acknowledged is gone or
 /* Runs the training in root. Returns 0 or the first error; a failed save is not tried again. */
 int scenario_run(const struct scenario *sc, const char *root, struct scenario_progress *progress, struct pawl_error *err);
 
-/* Checks the promises on what is there. Each listed checkpoint holds exactly the bytes of its step (P1, P2); of the
- * acknowledged ones (P3) the newest is there, those that num_to_keep keeps, the pinned one, still pinned, and where scores
- * decide the best one (P6); no step above the begun ones is listed (P2). then_use: opens for writing and saves once more; then all
- * that again, no more than num_to_keep unpinned ones are left (and the latest beside the best ones), and nothing lies about (P4).
- * Returns 0, or an enum value above with the reason in why. */
+/* Checks the promises on the files that exist. Each listed checkpoint holds exactly the bytes of
+ * its step (P1, P2). Of the acknowledged ones (P3) these exist: the newest, those that num_to_keep
+ * keeps, the pinned one, still pinned, and where scores decide the best one (P6). No step above the
+ * begun ones is listed (P2). then_use: opens for writing, saves once more, then checks all that
+ * again. Then no more than num_to_keep unpinned ones are left (and the latest in addition to the
+ * best ones), and no leftovers remain (P4). Returns 0, or an enum value above with the reason in
+ * why. */
 int scenario_check(const struct scenario *sc, const char *root, const struct scenario_progress *progress, int then_use, char *why,
                    size_t why_len);
 

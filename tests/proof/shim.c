@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shim: see shim.h. File system calls go on by raw system calls, allocations by libc's own names. */
+/* shim: see shim.h. File system calls are forwarded by raw system calls, allocations by libc's own
+ * names. */
 #include "shim.h"
 
 #include <errno.h>
@@ -74,7 +75,8 @@ is_turn(long count)
 	return count == n || (atomic_load(&repeat) && count > n);
 }
 
-/* true if this call is to fail; does not return if it is to die. *torn: let it half happen, then die. */
+/* true if this call is to fail; does not return if it is to die. *torn: let it half happen, then
+ * die. */
 static bool
 meet(bool changes, bool *torn)
 {
@@ -147,7 +149,8 @@ open(const char *path, int flags, ...)
 	PLAIN((flags & O_CREAT) != 0, SYS_openat, AT_FDCWD, path, flags, mode_bits);
 }
 
-/* How many bytes a write is to claim whatever happens, 0 = what it did; *n becomes what it really moves. */
+/* How many bytes a write is to claim in any case, 0 = what it did; *n becomes what it really
+ * moves. */
 static size_t
 lie(size_t *n)
 {
@@ -225,9 +228,11 @@ pread64(int fd, void *ptr, size_t n, off_t offset)
 	return transfer(false, SYS_pread64, fd, (uintptr_t)ptr, n, offset, true);
 }
 
-/* ---- an fsync that fails: the kernel drops the dirty pages and says so once; the next one succeeds */
+/* ---- an fsync that fails: the kernel drops the dirty pages and reports it once; the next one
+ * succeeds */
 
-/* The name that this thread's last rename made, as long as nothing was there before: what the folder's fsync is for. */
+/* The name that this thread's last rename made, if it did not exist before: the folder's fsync
+ * makes it durable. */
 static _Thread_local struct {
 	char from[600], to[600];
 	dev_t dev;
@@ -290,8 +295,8 @@ zero_file(int fd, off_t size)
 		syscall(SYS_close, again);
 }
 
-/* True if it is this fsync's turn to lose what it was to keep: a file is zeros afterwards, a folder has not got the new
- * name that this thread gave. */
+/* True if it is this fsync's turn to lose what it was to keep: a file is zeros afterwards, a folder
+ * lacks the new name that this thread gave. */
 static bool
 loses(int fd)
 {

@@ -37,7 +37,7 @@ PLAIN = {
     r"\bwhole\b(?! (numbers?|bytes)\b)": "complete",
     r"\bmend(s|ed|ing)?\b": "repair, fix",
 }
-PLAIN_FOLDERS = ("include/", "src/", "tune/", "cli/", "python/")
+PLAIN_FOLDERS = ("include/", "src/", "tune/", "cli/", "python/", "tests/", "examples/", "bench/")
 COLUMNS = 100
 MAX_WORDS = 25  # in a sentence of the documents
 TEXT = ("*", "*/*", "*/**/*")

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* clock: processes are told alive, dead or unknown; unknown whenever there is doubt. */
+/* clock: processes are found alive, dead or unknown; unknown whenever there is doubt. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

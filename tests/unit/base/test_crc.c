@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* crc: published values of each checksum, parts in any order, copies, pieces and joined checksums. */
+/* crc: published values of each checksum, parts in any order, copies, pieces and joined
+ * checksums. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -40,7 +41,8 @@ test_parts_in_any_order_make_the_whole(void **state)
 	assert_int_not_equal(crc32_whole(crc32_part(bytes, 999, 1), sizeof(bytes)), whole);
 }
 
-/* Of every length about the limits, from and to every place: the sum is that of the bytes, and they arrive. */
+/* Of every length about the limits, from and to every place: the checksum is that of the bytes, and
+ * they are copied. */
 static void
 test_copies_are_what_was_summed(void **state)
 {

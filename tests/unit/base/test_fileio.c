@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fileio: complete reads and writes, folders made and removed, links not followed. Needs a writable /tmp. */
+/* fileio: complete reads and writes, folders made and removed, links not followed. Needs a writable
+ * /tmp. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

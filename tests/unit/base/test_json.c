@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* json: tables of documents to accept and refuse (RFC 8259 and the limits of the reader), exact numbers, early stop. */
+/* json: tables of documents to accept and refuse (RFC 8259 and the limits of the reader), exact
+ * numbers, early stop. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -219,7 +220,7 @@ test_P16_memory_is_limited_by_the_bump(void **state)
 	struct pawl_error err;
 	assert_int_equal(json_parse("doc", text.ptr, text.len, NULL, &memory, &root, &err), PAWL_ELIMIT);
 	bump_clear(&memory);
-	/* Wherever the memory ends, it is the limit that is told of. */
+	/* Wherever the memory ends, the limit is what is reported. */
 	int rc = PAWL_ELIMIT;
 	for (memory.limit_bytes = 1; memory.limit_bytes < 9000; memory.limit_bytes++) {
 		int before = rc;
@@ -360,7 +361,8 @@ static void
 test_special_bytes_are_found_at_every_place(void **state)
 {
 	(void)state;
-	/* The scan takes eight bytes at a time: a control character at each of them, and quotes, must be seen. */
+	/* The scan takes eight bytes at a time: a control character at each of them, and quotes,
+	 * must be seen. */
 	for (size_t len = 1; len < 40; len++)
 		for (size_t at = 0; at < len; at++)
 			for (int c = 0; c < 256; c++) {

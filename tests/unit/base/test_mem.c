@@ -159,7 +159,7 @@ test_P16_bump_stops_at_its_limit(void **state)
 	assert_int_equal(b.limit_bytes, 1000);
 	assert_non_null(bump_alloc(&b, 992));
 	assert_null(bump_alloc(&b, 1));
-	/* 16 bytes are taken at a time: 8 more than 992 are no room for one. */
+	/* 16 bytes are taken at a time: the 8 after 992 are not enough for one. */
 	assert_false(bump_has_room(&b, 1));
 	bump_clear(&b);
 	assert_true(bump_has_room(&b, 992));

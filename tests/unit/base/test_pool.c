@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pool: every job runs once, groups wait for their own jobs, threads leave signals to the program. */
+/* pool: every job runs once, groups wait for their own jobs, threads leave signals to the
+ * program. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

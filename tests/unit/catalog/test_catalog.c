@@ -144,7 +144,8 @@ test_P2_only_real_folders_with_safe_names_and_verifying_manifests_count(void **s
 	ASSERT_IDS("1 2 checkpoint_000013!", r->run);
 }
 
-/* A program or a person has put it there: no writer of ours makes such a checkpoint, and none is still being made. */
+/* Another program or a person has put it there: pawl never makes such a checkpoint, and none is
+ * still being made. */
 static void
 test_P2_a_folder_in_place_of_a_manifest_is_damage(void **state)
 {
@@ -341,7 +342,8 @@ test_reload_reads_only_what_is_new_or_has_changed(void **state)
 	uint64_t one = pawl_fault_calls(b.fault) - all;
 	assert_true(one > 0 && one * 5 <= all);
 	assert_int_equal(c.n, 6);
-	/* Another process deletes: manifest first, so that for a while a folder without one is left. */
+	/* Another process deletes: manifest first, so that for a while a folder without one is
+	 * left. */
 	small_remove(r, "checkpoints/checkpoint_000002/manifest.json");
 	small_remove(r, "checkpoints/checkpoint_000004");
 	OK(catalog_reload(&c, err));
@@ -683,8 +685,8 @@ test_P6_pins_survive_and_an_unreadable_mark_counts_as_a_pin(void **state)
 
 /* --------------------------------------------------------------------- holds */
 
-/* Runs fn in a child with its own handle; *ret_pipe delivers what it writes. The child then sleeps until it is killed.
- */
+/* Runs fn in a child with its own handle; *ret_pipe delivers what it writes. The child then sleeps
+ * until it is killed. */
 static pid_t
 in_child(const struct small_run *r, void (*fn)(struct pawl *run, int out), int *ret_pipe)
 {

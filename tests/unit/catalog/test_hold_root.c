@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hold_root: checkpoints of a run that are opened by their own path are held. Reading processes are stopped in the
- * middle of a copy while a writer removes, recycles and overwrites files. */
+/* hold_root: checkpoints of a run that are opened by their own path are held. Reading processes are
+ * stopped in the middle of a copy while a writer removes, recycles and overwrites files. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,7 +20,8 @@
 
 /* ------------------------------------------- a process that stops in a copy */
 
-/* The memory to read into cannot be touched. A thread that tries tells the test, and waits for its answer. */
+/* The memory to read into cannot be accessed. A thread that tries reports it to the test, and waits
+ * for its answer. */
 static struct {
 	char *memory;
 	int hear, ask;
@@ -45,7 +46,8 @@ value(int64_t step, size_t i)
 	return (float)step + (float)i * 0.5f;
 }
 
-/* Restores the checkpoint at path; returns 0 if every value is that of step 1, else the positive code of the error. */
+/* Restores the checkpoint at path; returns 0 if every value is that of step 1, else the positive
+ * code of the error. */
 static int
 read_path(const char *path)
 {
@@ -79,7 +81,8 @@ struct reader {
 	int ask;
 };
 
-/* Starts a process that reads the first checkpoint, and returns when it is in the middle. The run must be closed. */
+/* Starts a process that reads the first checkpoint, and returns when it is in the middle. The run
+ * must be closed. */
 static struct reader
 reader_start(const struct small_run *r, bool can_hold)
 {
@@ -166,7 +169,8 @@ pause_run(struct small_run *r)
 	r->run = NULL;
 }
 
-/* Trains with states of this size while a process is in the middle of reading the first checkpoint. */
+/* Trains with states of this size while a process is in the middle of reading the first
+ * checkpoint. */
 static void
 check_reader(void **state, bool can_hold, size_t n)
 {

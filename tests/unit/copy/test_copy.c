@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* copy: a checkpoint from one store to another, in both directions, completely or not at all, continued after any
- * fault.
- */
+/* copy: a checkpoint from one store to another, in both directions, completely or not at all,
+ * continued after any fault. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -81,7 +80,8 @@ is_there(struct store *s, const char *key)
 	return store_stat(s, key, &entry, NULL) == 0;
 }
 
-/* Every file of the checkpoint there is the same as at the source, and nothing else is in the folder. */
+/* Every file of the checkpoint there is the same as at the source, and nothing else is in the
+ * folder. */
 struct comparison {
 	struct store *a, *b;
 	size_t n;
@@ -324,8 +324,8 @@ test_P3_what_is_found_in_a_folder_is_synced(void **state)
 }
 #endif
 
-/* At every call of the target that fails once: an error and no checkpoint, or success; then the next call completes it.
- */
+/* At every call of the target that fails once: an error and no checkpoint, or success. Then the
+ * next call completes it. */
 static void
 test_P2_P15_after_a_failure_at_any_call_the_next_one_completes_it(void **state)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device_queue: copies are never torn, whatever order the device chooses; failures end clean and are named. */
+/* device_queue: copies are never torn, whatever order the device chooses. Failures end clean and
+ * are named. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,8 +19,9 @@
 
 /* ---------------------------------------------------------- save and restore */
 
-/* A save between steps 1 and 2 of a training, then a restore of step 3. 0, or the error of the first call that
- * failed. *ret_torn: a copy or a tensor is not of the step that it should be of. */
+/* A save between steps 1 and 2 of a training, then a restore of step 3. Returns 0, or the error of
+ * the first call that failed. *ret_torn: a copy or a tensor is not of the step that it should be
+ * of. */
 static int
 save(struct bed *b, struct device_queue *q, bool *ret_torn, struct pawl_error *err)
 {

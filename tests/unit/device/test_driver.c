@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* driver: only what the process has loaded is used; old drivers, and results by name. This program is not linked to the
- * fake driver, but loads it. */
+/* driver: only what the process has loaded is used; old drivers, and results by name. This program
+ * is not linked to the fake driver, but loads it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

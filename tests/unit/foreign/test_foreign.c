@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* foreign: a safetensors file of another program opens as a checkpoint: state, metadata, tensors, differences. */
+/* foreign: a safetensors file of another program opens as a checkpoint: state, metadata, tensors,
+ * differences. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tests of compressed files (E11, R82, T7): every format, every size around a frame, one thread and several; ranges;
- * the tools of the system read what is written and write what is read; cut at every byte, flipped, followed by other
- * bytes, bombs, every allocation failing.
+ * Tests of compressed files (E11, R82, T7): every format, every size around a frame, one thread and
+ * several; ranges. The tools of the system read what is written and write what is read. Files are
+ * cut at every byte, flipped, followed by other bytes; also bombs, and every allocation failing.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -609,7 +609,8 @@ test_bombs_are_refused(void **state)
 			if (rc != codes[k])
 				fail_msg("%s, limits %zu: %d %s", names[i], k, rc, err.message);
 		}
-		/* What says its frames has said its size: that may be large, but not larger than is allowed. */
+		/* If a file states its frames, it states its size: that may be large, but not
+		 * larger than is allowed. */
 		struct codec_source *s = NULL;
 		struct pawl_error err = {0};
 		const int rc = codec_source_open(codec, &source, NULL, &s, &err);
@@ -657,8 +658,8 @@ test_tables_that_lie(void **state)
 			free(p);
 			codec_source_close(s);
 		}
-		/* A frame that is larger than what is unpacked at once, and one that hides what is in it: read as a
-		 * stream, as every other tool reads it. */
+		/* A frame that is larger than what is unpacked at once, and one that hides its
+		 * contents: both are read as a stream, as every other tool reads them. */
 		for (uint32_t lie = UINT32_MAX; lie + 1 <= 1; lie++) {
 			codec_put_u32(size, lie);
 			const struct source source = source_of(&packed);

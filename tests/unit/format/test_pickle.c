@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of the pickle reader: every operation that is taken and every one that is refused, limits (T4), ends, flips. */
+/* Tests of the pickle reader: every operation that is accepted and every one that is refused,
+ * limits (T4), ends, flips. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -401,7 +402,8 @@ test_P16_no_more_operations_than_there_may_be(void **state)
 	assert_non_null(strstr(err.message, "operations"));
 }
 
-/* A list that holds itself, and a reference that appears again and again: both are nodes like others here. */
+/* A list that holds itself, and a reference that appears again and again: both are ordinary nodes
+ * here. */
 static void
 test_circles_and_shared_nodes(void **state)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tests of the planes codec (E11): what weights of each dtype shrink to; every size and kind comes back; files of
- * several dtypes; damaged and hostile segments, without the checksums of a frame, never lead anywhere.
+ * Tests of the planes codec (E11): what weights of each dtype shrink to; every size and kind comes
+ * back; files of several dtypes. Damaged and hostile segments, without the checksums of a frame,
+ * never write outside their memory.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -208,8 +209,8 @@ test_E11_a_file_of_several_dtypes(void **state)
 	free(plain);
 }
 
-/* Damaged in every way that the draw finds: refused, or exactly as many bytes, and never one outside of what is given
- * (which the sanitizers see: both sides are memory of their own). */
+/* Damaged in random ways: refused, or exactly as many bytes. It never accesses memory outside of
+ * what is given (the sanitizers check this: both sides are memory of their own). */
 static void
 test_P17_damaged_segments_lead_nowhere(void **state)
 {

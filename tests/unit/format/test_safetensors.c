@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of safetensors headers: what is written, what is read, and everything that is refused (limits T1). */
+/* Tests of safetensors headers: what is written, what is read, and everything that is refused
+ * (limits T1). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -523,7 +524,8 @@ test_P17_every_truncation_of_a_header_is_refused(void **unused)
 			fail_msg("%zu bytes", len);
 		free(exact);
 	}
-	/* and every truncation of the file, which the header's length and the data's end both tell */
+	/* and every truncation of the file, which both the header's length and the data's end
+	 * show */
 	for (uint64_t nbytes = 0; nbytes < out.len + data_len; nbytes++) {
 		uint64_t json_len = 0;
 		int rc = st_header_len("file", (const unsigned char *)out.ptr, nbytes, &json_len, NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of the zip reader: archives as torch.save writes them, every rule of T3 broken once, cut and flipped
- * everywhere. */
+/* Tests of the zip reader: archives as torch.save writes them, every rule of T3 broken once, cut
+ * and flipped everywhere. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -44,7 +44,8 @@ put(struct buf *b, unsigned n, uint64_t value)
 		buf_putc(b, (char)(i < 8 ? value >> (8 * i) : 0));
 }
 
-/* The header of torch.save: padded by an extra field so that the payload begins at a multiple of 64. */
+/* The header of torch.save: padded by an extra field so that the payload begins at a multiple of
+ * 64. */
 static void
 put_local(struct archive *a, size_t i, const struct member *m, uint32_t crc)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cast and rename: rounding at its borders, and rules of names. What torch and numpy give is compared in
- * test_convert.py. */
+/* cast and rename: rounding at its borders, and rules of names. test_convert.py compares with the
+ * results of torch and numpy. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -74,7 +74,8 @@ test_doubles_are_rounded_once(void **state)
 	assert_int_equal(half_of(1e-300, PAWL_F64, PAWL_F16), 0);
 }
 
-/* All 65,536 codes there and back: the same bits, and NaN stays NaN. The numbers are those of numbers.c. */
+/* All 65,536 codes in both directions: the same bits, and NaN stays NaN. The numbers are those of
+ * numbers.c. */
 static void
 test_every_half_comes_back(void **state)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* composer: the pure rules of checkpoint files by name (names, conflicts, what stays, what is left out), and the whole
- * way of a file with stores in folders. */
+/* composer: the pure rules of checkpoint files by name (names, conflicts, what stays, what is left
+ * out), and the complete path of a file with stores in folders. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* diff: added, removed and changed leaves, with the largest differences of tensors, in bounded memory. */
+/* diff: added, removed and changed leaves, with the largest differences of tensors, in bounded
+ * memory. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

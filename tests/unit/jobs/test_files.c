@@ -215,7 +215,8 @@ test_threads_and_pieces_do_not_show_in_the_file(void **state)
 	OK(pawl_files_close(alone, err));
 }
 
-/* P4, P5: whichever call of the store fails, there is the old file or the new one, and nothing half; told once. */
+/* P4, P5: whichever call of the store fails, the old file or the new one exists, never a partial
+ * one. It is reported once. */
 static void
 test_P4_P5_a_failing_call_leaves_the_old_file(void **state)
 {

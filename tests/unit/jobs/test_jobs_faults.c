@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Diff, export and reshard with every allocation failing (P4): what faults_bed.h promises, for the calls of jobs. */
+/* Diff, export and reshard with every allocation failing (P4): what faults_bed.h promises, for the
+ * calls of jobs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -46,8 +47,8 @@ export_shards(struct bed *b, struct pawl_error *err)
 	return pawl_convert(b->run, 2, small_path(&b->files, "shards").text, &opts, NULL, NULL, err);
 }
 
-/* Where a checkpoint is written again: next to the run, in a folder of its own. Without any memory the library cannot
- * remove what it has begun there. */
+/* Where a checkpoint is written again: next to the run, in a folder of its own. Without any memory
+ * the library cannot remove what it has begun there. */
 static void
 reshard_target(struct bed *b, char path[160])
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Diff and export over what other rooms make: files of other programs, and the caller's error after a success. */
+/* Diff and export over what other rooms make: files of other programs, and the caller's error after
+ * a success. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

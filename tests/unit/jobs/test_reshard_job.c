@@ -183,7 +183,8 @@ check_verifies(const char *path)
 	pawl_close(run, NULL);
 }
 
-/* How many rows the comparison with the original has: only of values that each rank has for itself, or differed. */
+/* How many rows the comparison with the original has: only of values that each rank has for itself,
+ * or differed. */
 static size_t
 count_differences(struct fixture *f, const char *path)
 {
@@ -320,7 +321,7 @@ test_R160_values_per_rank_are_not_lost_unasked(void **state)
 	assert_int_equal(count_entries(f->folder), 0);
 }
 
-/* The shares are as even as whole rows allow. */
+/* The shares are as even as complete rows allow. */
 static void
 test_packs_of_all_ranks_are_of_like_size(void **state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The input of syncing: places, commands, secrets. Moving and verifying, by every way, is tested from Python:
- * tests/py/test_sync.py.
+ * The input of syncing: places, commands, secrets. Moving and verifying, in every way, is
+ * tested from Python: tests/py/test_sync.py.
  */
 #include <setjmp.h>
 #include <stdarg.h>

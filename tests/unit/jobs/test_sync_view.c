@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The view of a folder that commands and functions are given, while the folder changes at known points: each link is
- * made by linkat, which this program intercepts.
+ * The view of a folder that commands and functions are given, while the folder changes at known
+ * points. Each link is made by linkat, which this program intercepts.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -201,7 +201,7 @@ test_R119_a_checkpoint_that_is_removed_while_it_is_linked_is_not_in_the_view(voi
 	sync_view_clear(&v);
 }
 
-/* A search saves a checkpoint, says so in its journal, and removes the one before. */
+/* A search saves a checkpoint, reports it in its journal, and removes the one before. */
 static void
 replace_checkpoint(void)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tests of tar (R79, R81): folders packed and unpacked in every compression; GNU tar reads ours and we read GNU tar's,
- * long names and folders included; hostile archives leave nothing behind.
+ * Tests of tar (R79, R81): folders packed and unpacked in every compression. GNU tar reads ours and
+ * we read GNU tar's, long names and folders included. Hostile archives leave nothing behind.
  */
 #include <setjmp.h>
 #include <stdarg.h>

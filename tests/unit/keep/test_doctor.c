@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of doctor.c: it answers by trying, leaves nothing behind, and copes with places where nothing can be tried. */
+/* Tests of doctor.c: it answers by trying, leaves nothing behind, and copes with places where it
+ * cannot try. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -71,7 +72,7 @@ test_doctor_names_the_holder_of_the_lease(void **state)
 	pawl_rows_free(rows);
 }
 
-/* As a user without rights, in a child: this process may be root, who may do everything. */
+/* As a user without rights, in a child: this process may be root, which has all rights. */
 static void
 test_doctor_of_a_place_that_cannot_be_written_to(void **state)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of gc.c: everything that a crash can leave is taken (R138, P4), and nothing else is (P8). */
+/* Tests of gc.c: everything that a crash can leave is removed (R138, P4), and nothing else is
+ * (P8). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -204,7 +205,8 @@ test_P7_what_is_left_of_deleted_checkpoints_is_taken(void **state)
 {
 	struct small_run *r = start(state, 4);
 
-	/* 1: a pack of two is gone already. 2: all are. 3: all are there, but a deletion had begun. */
+	/* 1: one pack of two is deleted already. 2: all are. 3: all exist, but a deletion had
+	 * begun. */
 	small_remove(r, FIRST "/manifest.json");
 	small_rename(r, FIRST "/rank00000-00000.safetensors", FIRST "/rank00000-00001.safetensors");
 	small_remove(r, "checkpoints/checkpoint_000002");
@@ -232,9 +234,9 @@ test_P8_folders_without_manifest_that_are_not_surely_ours_are_left(void **state)
 	struct small_run *r = start(state, 6);
 	size_t len;
 
-	/* 1: damaged, but not being deleted. 2: with a foreign file. 3: with a folder. 4: packs of another run.
-	 * 5: a pack that is no pack. 7: empty, but the run has never given out that number. x: empty, and not our name.
-	 */
+	/* 1: damaged, but not being deleted. 2: with a foreign file. 3: with a folder. 4: packs of
+	 * another run. 5: a file named like a pack that is not one. 7: empty, but the run has never
+	 * given out that number. x: empty, and not our name. */
 	small_damage(r, FIRST "/manifest.json", 50);
 	small_age(r, FIRST, 1);
 	small_remove(r, "checkpoints/checkpoint_000002/manifest.json");
@@ -317,7 +319,8 @@ test_temporary_files_are_taken_when_they_are_old(void **state)
 		assert_false(small_exists(r, files[i]));
 }
 
-/* In a bucket a trial of the store is an object. Opening the run makes one, and must find it again. */
+/* In a bucket a probe of the store is an object. Opening the run makes one, and must find it
+ * again. */
 static void
 test_P10_opening_takes_nothing_from_others_that_open_it(void **state)
 {
@@ -421,7 +424,8 @@ test_P8_a_failing_listing_stops_and_repeating_finishes(void **state)
 		small_write(r, PARTIAL "/rank00000-00000.safetensors", "x", 1);
 		pawl_close(r->run, NULL);
 		r->run = NULL;
-		/* Opening collects by itself and does not mind a failure; what counts is that nothing good goes. */
+		/* Opening collects by itself and ignores a failure. What counts is that nothing
+		 * good is removed. */
 		OK(pawl_fault_new("any", nth, PAWL_EIO, 1, &r->opts.io.fault, err));
 		int opened = pawl_open(&r->opts, &r->run, NULL);
 		int rc = opened < 0 ? opened : pawl_gc(r->run, 0, NULL, NULL, NULL, NULL);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of repair.c and pack_header.c: a manifest rebuilt from packs equals the lost one, or repair refuses. */
+/* Tests of repair.c and pack_header.c: a manifest rebuilt from packs equals the lost one, or repair
+ * refuses. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,7 +21,8 @@
 #define PACK0 FOLDER "/rank00000-00000.safetensors"
 #define PACK1 FOLDER "/rank00000-00001.safetensors"
 
-/* One checkpoint of two packs, with everything that a header has to carry: complex numbers, metadata, a NaN metric. */
+/* One checkpoint of two packs, with everything that a header has to carry: complex numbers,
+ * metadata, a NaN metric. */
 static struct small_run *
 start(void **state)
 {
@@ -252,8 +254,8 @@ test_readers_may_only_ask(void **state)
 	pawl_close(reader, NULL);
 }
 
-/* Tries a repair of a pack in some changed form. What must never happen: a crash, or a manifest that does not verify.
- */
+/* Tries a repair of a pack in some changed form. It must never crash, nor write a manifest that
+ * does not verify. */
 static int
 try_repair(struct small_run *r)
 {
@@ -340,7 +342,8 @@ test_P15_a_repair_that_was_cut_off_can_be_repeated(void **state)
 		int rc = pawl_repair(r->run, NAME, 0, NULL, NULL);
 		int done = rc == 0 && pawl_fault_calls(fault) < nth;
 		r->run->store = plain;
-		/* The wrapper owns the store, which lives on: only the wrapper's own memory goes. */
+		/* The wrapper owns the store, which lives longer: only the wrapper's own memory is
+		 * freed. */
 		mem_free(faulty->root);
 		mem_free(faulty);
 		pawl_fault_free(fault);

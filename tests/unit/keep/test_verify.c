@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* verify: every kind of damage in packs and manifests is found and named; good checkpoints are not suspected. */
+/* verify: every kind of damage in packs and manifests is found and named. Good checkpoints are not
+ * reported. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

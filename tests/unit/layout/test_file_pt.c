@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of the layout of single files: what file_pt.c lays out pt.c reads, also beyond 4 GiB, where nothing is written:
- * a source hands out constants, sums and tensors from the plan. (torch itself reads them in tests/py/test_files.py.) */
+/* Tests of the layout of single files: pt.c reads what file_pt.c lays out, also beyond 4 GiB. There
+ * nothing is written: a source makes constants, sums and tensors from the plan. (torch itself reads
+ * the files in tests/py/test_files.py.) */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,7 +20,8 @@
 #include "format/safetensors/safetensors.h"
 #include "state/state.h"
 
-/* A file that is only planned. Tensors read as what they are, or, where they have no memory, as zeros. */
+/* A file that is only planned. Tensors read as their contents or, if they have no memory, as
+ * zeros. */
 struct planned {
 	const struct pawl_state *state;
 	struct piece_plan plan;
@@ -198,8 +200,8 @@ test_R148_what_is_laid_out_is_read_back(void **test)
 	bump_clear(&memory);
 }
 
-/* A tensor of 5 GiB, one of 4 GiB less a byte (its size just fits into 32 bits, what follows needs 64), and small ones
- * before and behind them. */
+/* A tensor of 5 GiB, one of 4 GiB less a byte (its size just fits into 32 bits, what follows needs
+ * 64), and small ones before and behind them. */
 static void
 test_sizes_and_places_beyond_4_gib(void **test)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* regroup: which tensors share a pack, over histories of saves. A model of the saves, which knows nothing of the
- * decider, counts what each of them writes: pack 0, packs that hold other tensors than one of the save before, and
- * packs in which anything has changed. */
+/* regroup: which tensors share a pack, over histories of saves. A model of the saves, which is
+ * independent of the decider, counts what each save writes. That is pack 0, packs whose set of
+ * tensors is new since the save before, and packs in which any tensor has changed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -186,7 +186,8 @@ test_R140_frozen_tensors_are_written_once(void **unused)
 	free(b);
 }
 
-/* Each layer: a large weight, a medium one, a small one, all frozen, and two of an adapter that change. */
+/* Each layer: a large weight, a medium one, a small one, all frozen, and two of an adapter that
+ * change. */
 static void
 test_R140_adapters_among_frozen_tensors_of_all_sizes(void **unused)
 {
@@ -261,7 +262,8 @@ test_R140_averaged_weights_at_every_tenth_save(void **unused)
 	}
 }
 
-/* Each begins to change later than the one before: what that costs beyond the tensors themselves is bounded. */
+/* Each begins to change later than the one before. The cost beyond the tensors themselves is
+ * bounded. */
 static void
 test_R140_layers_that_are_unfrozen_one_by_one(void **unused)
 {
@@ -340,8 +342,8 @@ test_R140_random_changes_do_not_scatter_tensors(void **unused)
 	}
 }
 
-/* One that changes for some saves and then rests again and again: what it costs is a fraction of what it is written
- * for. */
+/* One that changes for some saves and then rests, again and again: its cost is a fraction of the
+ * bytes it is written for. */
 static void
 test_R140_bursts_do_not_thrash(void **unused)
 {
@@ -361,7 +363,8 @@ test_R140_bursts_do_not_thrash(void **unused)
 	}
 }
 
-/* Groups that change at every twentieth save, each at another one: they stay apart, however small they are. */
+/* Groups that change at every twentieth save, each at another one: they stay apart, however small
+ * they are. */
 static void
 test_R140_many_small_groups_stay_apart(void **unused)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reshard: plans by tables, and random shapes, shardings, boxes and strides against a naive copy of every element. */
+/* reshard: plans by tables, and random shapes, shardings, boxes and strides against a naive copy of
+ * every element. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -248,7 +249,8 @@ execute(const struct world *w, const struct reshard_plan *plan, const struct res
 	}
 }
 
-/* Units are aligned, ascending, disjoint, not too large, and hold exactly the blocks that are needed. */
+/* Units are aligned, ascending, disjoint, not too large, and hold exactly the blocks that are
+ * needed. */
 static void
 check_units(const struct world *w, const struct reshard_plan *plan, uint64_t unit_bytes)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pieces that are not in C order: random permutations with gaps, random boxes and ranges of bytes, against a naive
- * look at every element. */
+/* Pieces that are not in C order: random permutations with gaps, random boxes and ranges of bytes.
+ * Each is compared with a naive copy of every element. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -37,7 +37,8 @@ below(struct world *w, uint64_t n)
 	return (w->seed >> 11) % n;
 }
 
-/* A tensor in one piece or two, cut in its first dimension; each is a permutation of its dimensions, with gaps. */
+/* A tensor in one piece or two, cut in its first dimension; each is a permutation of its
+ * dimensions, with gaps. */
 static void
 make(struct world *w)
 {
@@ -116,8 +117,8 @@ expected(const struct world *w, const struct pawl_tensor *box, uint64_t at)
 	return w->bytes[place_of(w, index) + at % item];
 }
 
-/* Carries a plan out and looks at its rules: runs ascend in the file, parts are in their units, no byte is written
- * twice. */
+/* Carries a plan out and checks its rules: runs ascend in the file, parts are in their units, no
+ * byte is written twice. */
 static void
 carry_out(const struct world *w, const struct reshard_plan *plan, unsigned char *out, unsigned char *seen)
 {
@@ -207,7 +208,8 @@ test_a_piece_that_reaches_beyond_its_file_is_refused(void **state)
 	assert_int_equal(reshard_plan(&w.m, &b, 1, 512, &plan, &err), PAWL_ECORRUPT);
 }
 
-/* Elements [1, 23) of 2 x 3 x 4: the end of a row, of a plane, a plane but one row, and the rest. */
+/* Elements [1, 23) of 2 x 3 x 4: the end of a row, of a plane, a plane but one row, and the
+ * rest. */
 static void
 test_a_range_of_elements_is_a_row_of_boxes(void **state)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mirror: what is uploaded next, and what is known; pure tables. What mirrors do: tests/py/test_mirrors.py. */
+/* mirror: what is uploaded next, and what is known; pure tables. For the actions of mirrors:
+ * tests/py/test_mirrors.py. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* compress_rule (E11): on where the link is slower than the coder, and not back and forth; off where nothing is won. */
+/* compress_rule (E11): on where the link is slower than the coder, without switching back and
+ * forth; off where there is no gain. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

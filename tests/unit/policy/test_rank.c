@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rank: every launcher's variables, which one counts where several are there, what is wrong with them, and what tells
- * one start of a job from the next. */
+/* rank: every launcher's variables, which one counts if several are set, what is wrong with them,
+ * and what distinguishes one start of a job from the next. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of retain.c: tables for each rule. Random histories against an oracle: test_retain_histories.c. */
+/* Tests of retain.c: tables for each rule. Random histories against an oracle:
+ * test_retain_histories.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -628,8 +629,8 @@ test_R141_P6_pins_and_holds_stand_above_all_rules(void **state)
 	assert_string_equal(kept(&l, &p, 0, text), "1 3 4");
 }
 
-/* What a mirror lacks stays, whatever the rules are; what nothing is to be kept of goes once every mirror has it, the
- * latest and the best too. */
+/* What a mirror lacks stays, whatever the rules are. If nothing is to be kept of a checkpoint, it
+ * is removed once every mirror has it, also the latest and the best. */
 static void
 test_R95_P6_only_what_every_mirror_has_goes(void **state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Retention under random histories and policies, against a naive oracle that is written in another way; and damaged
- * deciders, which the oracle must catch. Seeded: a failure repeats.
+ * Retention under random histories and policies, against a naive oracle that is written in another
+ * way. Also damaged deciders, which the oracle must catch. Seeded: a failure repeats.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -106,7 +106,8 @@ random_event(struct rng *r, struct world *w)
 		w->items[i].metrics = w->metrics[i];
 }
 
-/* The oracle asks of two items which one a person would prefer: +1 the first, -1 the second, 0 neither. */
+/* The oracle decides which of two items a person would prefer: +1 the first, -1 the second, 0
+ * neither. */
 static int
 oracle_prefers(const struct pawl_retention *p, const struct world *w, size_t a, size_t b)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trigger: time strings, thresholds crossed, the end of training, and Young's and Daly's interval. */
+/* trigger: time strings, thresholds crossed, the end of training, and Young's and Daly's
+ * interval. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -223,13 +224,15 @@ static void
 test_R154_the_interval_is_the_one_of_Daly(void **state)
 {
 	(void)state;
-	/* Figures 3 to 5 of the article, in minutes: a cost of 5 at 24 h, 6 h and 15 min between failures. */
+	/* Figures 3 to 5 of the article, in minutes: a cost of 5 at 24 h, 6 h and 15 min between
+	 * failures. */
 	assert_true(fabs(pawl_optimal_interval_seconds(300, 24 * 3600) / 60 - 117) < 0.5);
 	assert_true(fabs(pawl_optimal_interval_seconds(300, 6 * 3600) / 60 - 57) < 0.5);
 	assert_true(fabs(pawl_optimal_interval_seconds(300, 15 * 60) / 60 - 9.1) < 0.05);
 }
 
-/* Time wasted per time of work by Daly's complete model: work of `every` between saves that cost `cost`. */
+/* Time wasted per time of work by Daly's complete model: work of `every` between saves that cost
+ * `cost`. */
 static double
 waste(double every, double cost, double mtbf)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Many ranks: real processes that save one checkpoint together and restore it on any number. P9 to P11, P15. */
+/* Many ranks: real processes that save one checkpoint together and restore it on any number. P9 to
+ * P11, P15. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -161,7 +162,8 @@ test_R160_what_n_ranks_saved_m_ranks_restore(void **state)
 	}
 }
 
-/* What many ranks have saved is rebuilt from their packs alone: the union of their trees, values per rank too. */
+/* What many ranks have saved is rebuilt from their packs alone: the union of their trees, values
+ * per rank too. */
 static void
 test_a_lost_manifest_of_many_ranks_is_made_anew_from_the_packs(void **state)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Many ranks when something is wrong: real processes that disagree, fail, die, hang, come twice or never. P9 to P11,
- * P16. What must hold every time: all ranks end a step alike and in time, the error names ranks and tensors, what was
- * there before is there and whole, and nothing else is listed.
+ * Many ranks when something is wrong: real processes that disagree, fail, die, hang, connect twice
+ * or never. P9 to P11, P16. What must hold every time: all ranks end a step alike and in time, the
+ * error names ranks and tensors, what existed before still exists and is complete, and nothing else
+ * is listed.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -227,7 +228,8 @@ test_P11_ranks_that_disagree_on_the_number_of_ranks_are_told(void **state)
 	expect_text(&board->opened[5], 5, "rank 5 has a world size of 6, rank 0 one of 3");
 }
 
-/* A closing rank 0 gives ranks that have not joined a limited time. It gives the refused one none. */
+/* A closing rank 0 gives ranks that have not joined a limited time. It gives the refused one
+ * none. */
 int __real_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t deadline_ms);
 int __wrap_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t deadline_ms);
 
@@ -239,7 +241,7 @@ __wrap_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t dead
 	return __real_cond_wait_until(cond, lock, deadline_ms);
 }
 
-/* The others learn of it from their running save; and no rank waits for the refused one at the end. */
+/* The others learn of it from their running save. No rank waits for the refused one at the end. */
 static void
 test_P11_a_rank_that_was_refused_fails_the_running_save_with_the_reason(void **state)
 {
@@ -290,7 +292,8 @@ test_P11_a_rank_that_cannot_write_fails_the_save_on_all(void **state)
 	}
 }
 
-/* Rank 0 fails and removes the folder while rank 1 still writes into it: rank 1 reports rank 0's reason. */
+/* Rank 0 fails and removes the folder while rank 1 still writes into it: rank 1 reports rank 0's
+ * reason. */
 static void
 test_P11_a_rank_whose_folder_has_vanished_reports_the_reason_of_rank_0(void **state)
 {
@@ -488,7 +491,7 @@ kill_rank(const char *root, int rank, enum moment moment)
 	struct act act = {.bad_rank = rank, .first_step = 2, .steps = 2};
 	pid_t pids[WORLD];
 
-	/* At first one is held that is not to be seen by the others: the one to be killed, or rank 0. */
+	/* At first one is held that the others must not see: the one to be killed, or rank 0. */
 	act.hold_rank = moment == AFTER_PART ? 0 : rank;
 	act.hold_step = moment == WHILE_WRITING ? 0 : 2;
 	act.twist = moment == WHILE_WRITING ? MANY_PACKS : STRAIGHT;
@@ -514,7 +517,8 @@ kill_rank(const char *root, int rank, enum moment moment)
 			assert_int_equal(rank_join(pids[r]), 0);
 }
 
-/* No rank waits for the dead (on one host), each save says who it is, and a new start of the job goes on. */
+/* No rank waits for a dead one (on one host), each save names it, and a new start of the job
+ * resumes. */
 static void
 expect_after_kill(const char *root, int rank, bool first_is_there)
 {
@@ -570,7 +574,8 @@ test_P11_rank_0_killed_while_it_writes(void **state)
 	expect_after_kill(*state, 0, false);
 }
 
-/* The others continue; the stopped one hears the same when it is continued, and the next save is one of all again. */
+/* The others continue. The stopped rank gets the same result when it is continued, and the next
+ * save is one of all ranks again. */
 static void
 stop_rank(const char *root, int rank)
 {
@@ -775,7 +780,8 @@ test_P11_damage_that_one_rank_meets_makes_all_fall_back(void **state)
 	}
 }
 
-/* Damage, or a disk that fails, anywhere in a restore: all have the same checkpoint afterwards, or none. */
+/* Damage, or a disk that fails, anywhere in a restore: all have the same checkpoint afterwards, or
+ * none. */
 static void
 test_P11_whatever_cannot_be_read_on_a_rank_all_restore_the_same(void **state)
 {
@@ -964,8 +970,7 @@ test_P11_the_reason_of_a_rank_that_gives_a_restore_up_is_told(void **state)
 	expect_restored(*state, WORLD, 2);
 }
 
-/* What is left for a verdict to be told, and for a save to be aborted, is taken from the timeout, not added to it.
- */
+/* The time to report a verdict and to abort a save is part of the timeout, not added to it. */
 static void
 test_P16_nobody_waits_longer_than_the_commit_timeout(void **state)
 {

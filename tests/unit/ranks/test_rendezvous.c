@@ -13,8 +13,8 @@
 #include "ranks/gather.h"
 #include "ranks/rendezvous.h"
 
-/* One attempt of a rank 0 without others, which is over when this returns; *ret_token is that of its
- * first save. */
+/* One attempt of a rank 0 without others, which is over when this returns. *ret_token is that of
+ * its first save. */
 static void
 run_attempt(struct store *store, char ret_token[33])
 {

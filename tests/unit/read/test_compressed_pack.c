@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of compress.c and compressed_pack.c: compressed packs are written, restored, reused, verified and repaired as
- * others are.
- */
+/* Tests of compress.c and compressed_pack.c: compressed packs are written, restored, reused,
+ * verified and repaired as others are. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -307,7 +306,8 @@ test_what_cannot_be_compressed_by_is_refused_at_open(void **state)
 	small_open(r);
 }
 
-/* "auto": a store of this host's own is not a link; one behind a limit is, once something has gone over it. */
+/* "auto": a store of this host is not a link. One behind a limit is, after the first bytes were
+ * sent over it. */
 static void
 test_E11_auto_compresses_behind_a_slow_link_alone(void **state)
 {
@@ -325,8 +325,8 @@ test_E11_auto_compresses_behind_a_slow_link_alone(void **state)
 	}
 }
 
-/* What is called compressed and is not, by its row of version 1, is nothing that a compressed pack could be linked to.
- */
+/* A pack that is named as compressed, but is not by its row of version 1, is never the target of a
+ * link of a compressed pack. */
 static void
 test_R140_a_name_alone_makes_no_pack_a_compressed_one(void **state)
 {
@@ -395,7 +395,7 @@ test_P16_sizes_that_no_codec_can_make_are_refused(void **state)
 	manifest_free(m);
 }
 
-/* Nothing is read of a file of 0 bytes, so that no read says that there is no further copy of it. */
+/* Nothing is read of a file of 0 bytes, so no read reports that there is no further copy of it. */
 static void
 test_P16_files_too_short_for_a_codec_are_damaged(void **state)
 {
@@ -439,7 +439,8 @@ count_read(struct store *s, struct store_reader *r, uint64_t offset, void *dst, 
 	return reads.real->read(s, r, offset, dst, n, err);
 }
 
-/* One that has no table is unpacked completely to be read: not for every block of it that nothing comes out of. */
+/* A file without a table is unpacked completely to be read. That happens once, not for every block
+ * that yields nothing. */
 static void
 test_P17_a_damaged_stream_is_unpacked_once_and_not_for_every_block(void **state)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fetch: units of many files with several threads, limits, collected damage. From a store in memory. */
+/* fetch: units of many files with several threads, limits, collected damage. From a store in
+ * memory. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -224,8 +225,8 @@ test_the_tensors_of_a_range_are_named_in_file_order(void **state)
 #define ROWS 32
 #define COLUMNS 64
 
-/* A file in memory with two tensors in one block. The first is read into a map of that file, over the bytes of the
- * second: what another process can do while the block is being placed. */
+/* A file in memory with two tensors in one block. The first is read into a map of that file, over
+ * the bytes of the second. Another process can do the same while the block is being placed. */
 static void
 check_second_tensor(const int64_t *strides, bool held)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Checkpoints that may not be read: no permission is no damage (R137). No older one is taken in their place, nothing is
- * said about their bytes, and neither gc nor repair touches them.
+ * Checkpoints that may not be read: missing permission is not damage (R137). No older one is taken
+ * in their place, nothing is reported about their bytes, and neither gc nor repair changes them.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -279,7 +279,8 @@ mirror_is_read_instead(struct small_run *r)
 	pawl_restore_close(restore);
 }
 
-/* A newer one that is only in a mirror is not skipped; one that a mirror has, too, is read there. */
+/* A newer one that is only in a mirror is not skipped. One that a mirror has, too, is read
+ * there. */
 static void
 test_R137_no_permission_in_a_mirror_is_an_access_error(void **state)
 {

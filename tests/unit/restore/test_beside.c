@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Readers while a training saves and keeps one checkpoint: what is deleted under a reader is neither damaged nor
- * missing (R137, R156). First the training saves at every single call of a reader, then it saves all the time. The
- * suite makes a fifth of the reads; "test_beside 20000" makes as many as it names.
+ * Readers while a training saves and keeps one checkpoint: what is deleted under a reader is
+ * neither damaged nor missing (R137, R156). First the training saves at every single call of a
+ * reader, then it saves all the time. The suite makes a fifth of the reads; "test_beside 20000"
+ * makes as many as it names.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -32,7 +33,7 @@ static const char *const kind_names[] = {"restore", "restore of an open run", "v
 struct readers {
 	struct small_run *r;
 	atomic_ulong next, n[N_KINDS];
-	atomic_ulong deleted; /* a load by path that says so: the only word besides success */
+	atomic_ulong deleted; /* a load by path that reports a deletion: the only allowed result other than success */
 	atomic_ulong wrong;
 	pthread_mutex_t lock;
 	char first[800]; /* the first wrong word */
@@ -464,8 +465,8 @@ test_R137_a_save_at_any_call_of_a_reader_of_an_object_store_is_no_damage(void **
 
 /* ---- the training deletes what a reader has just taken hold of */
 
-/* The training decides to delete, then the reader takes hold, then the training renames the folder. It looks for holds
- * only after the reader has looked for the folder in vain. */
+/* The training decides to delete, then the reader takes a hold, then the training renames the
+ * folder. The training looks for holds only after the reader has looked for the folder in vain. */
 static struct {
 	const struct store_ops *straight_training, *straight_reader;
 	struct store_ops training, reader;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * broadcast_reads: real processes restore together over a broadcast of their own, in memory that they share: all see
- * the same calls, each byte is read by one, and a function that fails or gives false bytes is not believed. P1, P11,
- * P16; R160.
+ * broadcast_reads: real processes restore together over a broadcast of their own, in memory that
+ * they share. All see the same calls, and each byte is read by one. A function that fails or gives
+ * false bytes is not believed. P1, P11, P16; R160.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -32,7 +32,7 @@ enum lie { TRUTH, FAILS, OTHER_BYTES, SKIPS };
 struct line {
 	atomic_int begun, ended; /* processes that have reached a call and left it, in all */
 	atomic_int calls[RANKS_MAX];
-	atomic_bool is_broken; /* from the first lie on, no rank may answer those that wait */
+	atomic_bool is_broken; /* after the first false answer, no rank may answer those that wait */
 	uint32_t root;
 	size_t nbytes;
 	char bytes[16 << 20];

@@ -481,8 +481,8 @@ test_R136_small_blocks_name_the_range_and_the_tensor(void **state)
 	made_flip(&f->made, 1, "rank00000-00000.safetensors", at, 0x10);
 	assert_int_equal(restore_code(f, NULL, &err), PAWL_ECORRUPT);
 	assert_non_null(strstr(err.message, range));
-	/* A touched block counts completely, also where the change is next to what is wanted; others do not.
-	 */
+	/* A touched block counts completely, also where the change is next to the wanted bytes.
+	 * Others do not count. */
 	const char *globs[] = {"optimizer/pairs"};
 	struct pawl_restore_opts opts = PAWL_RESTORE_OPTS_INIT;
 	opts.include = globs;

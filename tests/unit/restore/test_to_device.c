@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Restores into tensors on devices: every byte is checked before it is copied, after the caller's earlier work and
- * before its later work. */
+/* Restores into tensors on devices: every byte is checked before it is copied, after the caller's
+ * earlier work and before its later work. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -77,7 +77,8 @@ test_no_order_of_the_devices_tears_a_restore(void **state)
 	}
 }
 
-/* The controls. Step 2 is held; without the wait for the caller's work it overwrites what was restored. */
+/* The controls. Step 2 is held. Without the wait for the caller's work it overwrites what was
+ * restored. */
 static void
 test_each_missing_wait_is_found(void **state)
 {
@@ -117,7 +118,7 @@ test_damage_falls_back(void **state)
 	device_check(&d);
 }
 
-/* A checkpoint of step 1 and one of step 2. A device that fails says nothing about the newer one. */
+/* A checkpoint of step 1 and one of step 2. A failing device proves nothing about the newer one. */
 static bool
 fail_nth(struct small_run *r, long nth, int result, int code)
 {
@@ -283,7 +284,8 @@ __wrap_store_read(struct store *s, struct store_reader *r, uint64_t offset, void
 	return err_sys(err, EFAULT, "a read");
 }
 
-/* The kernel may not write to registered memory, as where a device is forwarded to another machine. */
+/* The kernel may not write to registered memory, as where a device is forwarded to another
+ * machine. */
 static void
 test_registered_memory_that_cannot_be_read_into_works(void **state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tests of lease.c: what happens between two checks of a process that takes a lease. A layer over a store in memory
- * lets another process act just before a request, once.
+ * Tests of lease.c: what happens between two checks of a process that takes a lease. A layer over a
+ * store in memory lets another process act just before a request, once.
  */
 #include "helpers/store_bed.h"
 
@@ -214,7 +214,8 @@ test_P10_a_lease_that_is_given_up_between_two_looks_is_free(void **state)
 	assert_ours_and_drop(bed, lease);
 }
 
-/* In the middle of a takeover: the exclusive put decides between the two who want what is free now. */
+/* In the middle of a takeover: the exclusive put decides between two processes that want the free
+ * lease. */
 static void
 test_P10_what_is_given_up_during_a_takeover_is_taken_as_a_newcomer_would(void **state)
 {
@@ -394,7 +395,8 @@ test_P10_the_lock_of_a_takeover_that_crashed_goes_after_a_minute(void **state)
 	assert_ours_and_drop(bed, lease);
 }
 
-/* Another rank looks at the lease of rank 0, whose clock is wrong: it is there until the watch has seen silence. */
+/* Another rank reads the lease of rank 0, whose clock is wrong: it counts as held until the watch
+ * has seen silence. */
 static void
 test_P10_a_look_at_the_lease_of_another_needs_no_common_clock(void **state)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requirements that no single source file answers for, through pawl.h: names and places, numbering, order of a save,
- * space. */
+/* Requirements that no single source file answers for, through pawl.h: names and places, numbering,
+ * order of a save, space. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -72,7 +72,8 @@ test_R3_memory_only_cannot_be_asked_of_checkpoints_on_disk(void **state)
 	ASSERT_IDS("1 2", r->run);
 }
 
-/* What became of the folders of checkpoints, in order: "+name" for each one that came, "-name" for each that went. */
+/* What became of the folders of checkpoints, in order: "+name" for each one that appeared, "-name"
+ * for each that was removed. */
 static void
 changes_of_names(int watch, char *out, size_t cap)
 {
@@ -319,8 +320,8 @@ packs_begun(const struct small_run *r)
 	return n;
 }
 
-/* In the child: saves epoch 7, and then a state of several packs so slowly that it can be killed when most of them are
- * begun and the last bytes are not written. */
+/* In the child: saves epoch 7, and then a state of several packs. That save is so slow that it can
+ * be killed when most packs are begun and the last bytes are not written. */
 static void
 save_until_killed(struct small_run *r)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of save_progress.c: what the events of a run report of a running save, and which lines count. */
+/* Tests of save_progress.c: what the events of a run report of a running save, and which lines
+ * count. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -58,7 +59,7 @@ test_the_last_word_of_the_last_attempt_counts(void **state)
 	add(r, ENDED, "save failed", 1, 2);
 	assert_saving(r, 0);
 	add(r, SAVING, "saving", 1, 3);
-	add(r, ENDED, "warning", 2, 3); /* who has opened the run after that */
+	add(r, ENDED, "warning", 2, 3); /* of the process that opened the run after that */
 	assert_saving(r, 0);
 }
 
@@ -78,7 +79,7 @@ test_lines_that_say_nothing_are_passed_over(void **state)
 	assert_saving(r, 1);
 	pawl_close(r->run, NULL);
 	OK(pawl_open(&r->opts, &r->run, err));
-	/* More than is looked at: the line that begins before it is not taken for a whole one. */
+	/* More than is read: the line that begins before it is not taken for a complete one. */
 	add(r, "\n", "", 0, 0);
 	for (int i = 0; i < 200; i++)
 		used += (size_t)snprintf(long_line + used, sizeof(long_line) - used, "{\"x\":\"%0380d\"}\n", i);

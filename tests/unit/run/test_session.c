@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a training finds when it opens, restores and goes on: the mark of the intervals, the remembered best, a run.json
- * that is damaged, a root that is the wrong one. */
+/* What a training finds when it opens, restores and resumes: the mark of the intervals, the
+ * remembered best, a run.json that is damaged, a root that is the wrong one. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -373,7 +373,8 @@ test_a_mean_time_between_failures_is_no_negative_number(void **state)
 	}
 }
 
-/* Times are added to clocks in milliseconds and nanoseconds: what would not fit is refused, at once and by name. */
+/* Times are added to clocks in milliseconds and nanoseconds. A time that would not fit is refused
+ * at once, and the error names it. */
 static void
 test_P16_a_timeout_that_no_clock_can_hold_is_refused(void **state)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every call of pawl.h with every allocation of it failing, one at a time and from one on: it returns PAWL_ENOMEM or
- * succeeds, leaves its out-parameters alone when it fails, leaks nothing, and the run is what it was (P4).
+ * Every call of pawl.h with every allocation of it failing, one at a time and from one on. The call
+ * returns PAWL_ENOMEM or succeeds, leaves its out-parameters alone when it fails, leaks nothing,
+ * and leaves the run as it was (P4).
  *
  * The allocations are intercepted in this program: failing_malloc.h.
  */

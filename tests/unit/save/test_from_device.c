@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* from_device: saves of tensors on devices are never torn, in any order that the device chooses, and hold what the
- * caller's streams had computed at the call. The fake driver may leave out a wait: the tests must find that. */
+/* from_device: saves of tensors on devices are never torn, in any order that the device chooses.
+ * They hold what the caller's streams had computed at the call. The fake driver may leave out a
+ * wait: the tests must detect that. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -182,8 +183,8 @@ test_each_missing_wait_is_found(void **state)
 	}
 }
 
-/* A write before the fence that nothing counts, on one device: of the buffers and all else, or first
- * of one row. */
+/* A write before the fence that nothing counts, on one device: of the buffers and all else, or
+ * first of one row. */
 static enum outcome
 write_uncounted(struct small_run *r, uint64_t seed, int ordinal, bool row_first, bool fences, long ignored)
 {
@@ -214,8 +215,8 @@ test_a_write_before_the_fence_that_nothing_counts_is_refused(void **state)
 		}
 }
 
-/* The controls: each wait that orders a reading of the samples is needed. The second reading must not
- * be too early for a write that has begun. */
+/* The controls: each wait that orders a reading of the samples is needed. The second reading must
+ * not be too early for a write that has begun. */
 static void
 test_without_the_order_of_the_samples_a_torn_save_is_committed(void **state)
 {
@@ -286,7 +287,8 @@ test_the_end_of_a_save_does_not_wait_for_the_next_one(void **state)
 	assert_int_equal(end_save(&d), OF_STEP_1);
 }
 
-/* Samples that follow each other in one tensor are separate copies: those of a batch have no order. */
+/* Samples that follow each other in one tensor are separate copies: those of a batch have no
+ * order. */
 static void
 test_samples_of_one_small_tensor_do_not_overlap(void **state)
 {
@@ -342,8 +344,8 @@ test_units_share_events_and_copies(void **state)
 	assert_true(joined + 4 < apart); /* of each unit but the first: a copy and an event */
 }
 
-/* The driver takes what the call adds, but not all copies: the call would hang, since the streams are
- * held. Then the fence waits for the driver, as long as it may. */
+/* The driver takes what the call adds, but not all copies: the call would hang, since the streams
+ * are held. Then the fence waits for the driver, as long as it may. */
 static void
 test_a_fence_waits_for_a_driver_that_is_full(void **state)
 {
@@ -381,9 +383,8 @@ test_a_lazy_save_without_room_for_samples_copies_at_once(void **state)
 	assert_int_equal(end_save(&d), OF_STEP_1);
 }
 
-/* A save that is not lazy, with a copy within the device. Neither the call nor the caller's next work waits for the
- * bus.
- */
+/* A save that is not lazy, with a copy within the device. Neither the call nor the caller's next
+ * work waits for the bus. */
 static bool
 is_torn_staged(struct small_run *r, long ignored)
 {
@@ -448,7 +449,8 @@ test_a_device_without_room_is_not_used_for_staging(void **state)
 	device_check(&d);
 }
 
-/* The second save is staged while the first is written: the memory on the device belongs to one of them. */
+/* The second save is staged while the first is written. The memory on the device belongs to one of
+ * them. */
 static void
 test_two_saves_do_not_share_the_staging_memory(void **state)
 {
@@ -491,7 +493,8 @@ test_unchanged_tensors_are_linked(void **state)
 	}
 }
 
-/* Any call of the driver may fail: the save does, with the name of the call, and the last checkpoint stands. */
+/* Any call of the driver may fail: then the save fails with the name of the call, and the last
+ * checkpoint remains. */
 static bool
 fail_nth(struct small_run *r, long nth, int result, bool lazy)
 {
@@ -606,8 +609,8 @@ test_a_captured_stream_is_refused(void **state)
 	device_check(&d);
 }
 
-/* A graph is captured from a stream that no tensor names: the save registers memory and copies, and the capture
- * continues. */
+/* A graph is captured from a stream that no tensor names: the save registers memory and copies, and
+ * the capture continues. */
 static void
 test_a_capture_elsewhere_is_not_disturbed(void **state)
 {
@@ -787,7 +790,8 @@ test_a_stream_may_end_after_the_fence(void **state)
 	}
 }
 
-/* The driver goes before the run is closed, as at the end of a program. What is not copied yet is not saved. */
+/* The driver ends before the run is closed, as at the end of a program. What is not copied yet is
+ * not saved. */
 static void
 test_closing_after_the_driver_has_gone_is_no_error(void **state)
 {

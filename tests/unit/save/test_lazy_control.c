@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tensors that change at the worst moment, and the negative controls of the tests of such changes. Lazy: between the
- * call and the copy. Direct: between the checksum of a live tensor and its write. With the library's check the save
- * fails; with the check replaced by one that sees nothing (linked with --wrap) a mixture or a damaged file is
- * committed, and the comparison that the tests use finds it.
+ * Tensors that change at the worst moment, and the negative controls of the tests of such changes.
+ * Lazy: between the call and the copy. Direct: between the checksum of a live tensor and its write.
+ * With the library's check the save fails. With the check replaced by one that sees nothing (linked
+ * with --wrap) a mixture or a damaged file is committed. The comparison that the tests use finds
+ * it.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -97,8 +98,9 @@ __wrap_store_write(struct store *s, struct store_file *f, uint64_t offset, const
 	return __real_store_write(s, f, offset, ptr, len, err);
 }
 
-/* Called at the end of the call, before the copy: changes one of two tensors. What a late fence does, but without a
- * race. It reports no change, as a framework that does not count this write. */
+/* Called at the end of the call, before the copy: changes one of two tensors. A late fence has the
+ * same effect, but with a race. It reports no change, like a framework that does not count this
+ * write. */
 static size_t
 change_one(void *arg, int later)
 {
@@ -225,8 +227,8 @@ test_a_direct_save_of_a_tensor_that_changes_while_it_is_written_fails(void **sta
 	pawl_findings_free(findings);
 }
 
-/* All other threads have copied before the call of a lazy save goes on. The check that follows the copy reads the
- * state again and waits for devices: it is not for the caller. */
+/* All other threads have copied before the call of a lazy save continues. The check that follows
+ * the copy reads the state again and waits for devices. The caller must not run it. */
 static void
 test_the_caller_does_not_check_a_lazy_save(void **state)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory that is faulted in before the first save needs it (R145): the arena's steps, and saves that take it over. */
+/* Memory that is faulted in before the first save needs it (R145): the arena's steps, and saves
+ * that take it over. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -207,8 +208,8 @@ prepare(struct small_run *r, unsigned char *data, size_t nbytes)
 	pawl_state_free(s);
 }
 
-/* The first save comes after any number of steps, also while the job is running. Its bytes are right, and it leaves no
- * more memory than a later save needs. */
+/* The first save comes after any number of steps, also while the job is running. Its bytes are
+ * right, and it leaves no more memory than a later save needs. */
 static void
 test_R145_a_first_save_takes_over_what_is_ready(void **state)
 {
@@ -247,7 +248,8 @@ wait_until_warm(struct pawl_arena *arena)
 		sched_yield();
 }
 
-/* In small pages, so that every fault counts; the best of three, since a context switch may charge a stray one. */
+/* In small pages, so that every fault counts. The best of three, since a context switch may charge
+ * a stray one. */
 static void
 test_R145_a_prepared_first_save_takes_no_minor_fault(void **state)
 {
@@ -300,7 +302,8 @@ test_R145_other_sizes_than_prepared(void **state)
 	free(data);
 }
 
-/* A run that is closed while its job runs, or before it has begun. The arena lives on, and is taken by the next run. */
+/* A run that is closed while its job runs, or before it has begun. The arena outlives it, and the
+ * next run takes it. */
 static void
 test_R145_a_run_is_closed_while_memory_is_faulted_in(void **state)
 {

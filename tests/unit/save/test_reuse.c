@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a save writes of a state of which only some has changed, and that all of it is there (R140). Through pawl.h. */
+/* What a save writes if only a part of the state has changed, and that all of the state is there
+ * (R140). Through pawl.h. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -172,7 +173,8 @@ test_R140_the_second_save_writes_only_what_has_changed(void **state)
 	finish(b);
 }
 
-/* Frozen and changing tensors of every size share packs at first: the fourth save writes only what has changed. */
+/* Frozen and changing tensors of every size share packs at first. The fourth save writes only what
+ * has changed. */
 static void
 adapters(void **state, int mode, const char *codec, bool lazy, size_t unit)
 {
@@ -282,8 +284,8 @@ test_R140_averages_and_layers_that_are_unfrozen(void **state)
 	finish(b);
 }
 
-/* Random changes, modes, processes and losses of manifests: what is restored is what was saved, and each checkpoint is
- * complete in itself. */
+/* Random changes, modes, processes and losses of manifests: what is restored is what was saved, and
+ * each checkpoint is complete in itself. */
 static void
 test_R140_P1_random_histories(void **state)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The engine end to end through pawl.h: save, modes, admission, reuse, recycling, lease, retention, memory-only,
- * failures. */
+/* The engine end to end through pawl.h: save, modes, admission, reuse, recycling, lease, retention,
+ * memory-only, failures. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -270,8 +270,8 @@ test_a_state_above_arena_bytes_passes_through_a_ring(void **state)
 	pawl_arena_free(arena);
 }
 
-/* In small pages, so that every fault counts: the memory is not made ready while the caller of a lazy save waits, and
- * is ready for the next one. */
+/* In small pages, so that every fault counts. The memory is not made ready while the caller of a
+ * lazy save waits, and is ready for the next one. */
 static void
 test_R145_the_first_lazy_save_does_not_fault_memory_in_on_the_callers_thread(void **state)
 {
@@ -368,8 +368,9 @@ test_lazy_save_copies_before_the_fence_returns(void **state)
 	close_run(run);
 }
 
-/* A caller that writes to its tensors when it is asked whether they have changed: at the end of the call, when nothing
- * but what is copied at once has been copied, or when all has been copied. */
+/* A caller that writes to its tensors when it is asked whether they have changed. That is at the
+ * end of the call, when only what is copied at once has been copied, or when all has been
+ * copied. */
 struct writer {
 	struct fixture *f;
 	int when;        /* the question that is answered by writing; -1 = none */
@@ -783,7 +784,8 @@ test_lease_of_a_killed_writer_is_taken_over(void **state)
 	close_run(run);
 }
 
-/* What no pawl wrote cannot keep a run from being written: not JSON, beyond its limits, a time before all. */
+/* What pawl has not written cannot keep a run from being written: not JSON, beyond its limits, a
+ * time before all. */
 static void
 test_P17_a_lease_that_is_none_is_taken_over(void **state)
 {
@@ -808,9 +810,8 @@ test_P17_a_lease_that_is_none_is_taken_over(void **state)
 	}
 }
 
-/* Each operation fails once, at its first, second, ... call; the save fails completely and the next one works (P4, P5,
- * P15).
- */
+/* Each operation fails once, at its first, second, ... call. The save fails completely and the next
+ * one works (P4, P5, P15). */
 static void
 fail_operation(struct fixture *f, const char *operation)
 {

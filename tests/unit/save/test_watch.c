@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* watch: the flag is up when the signal has been delivered, earlier handlers live on, everything is put back. */
+/* watch: the flag is up when the signal has been delivered, earlier handlers still run, everything
+ * is put back. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

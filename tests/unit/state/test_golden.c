@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The checkpoints of every released format (tests/golden) restore to what they are known to hold, and today's writer
- * makes what decodes to the same. They are copied first: reading leaves holds for a moment, and the source tree is left
- * alone.
+ * The checkpoints of every released format (tests/golden) restore to their known contents, and
+ * today's writer makes files that decode to the same. They are copied first: reading leaves holds
+ * for a moment, and the source tree is left unchanged.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -266,8 +266,8 @@ test_R148_the_golden_run_can_be_continued(void **state)
 	pawl_close(run, NULL);
 }
 
-/* The lines of a manifest from "state" to before "digest", and "files" without what depends on pack 0's header. The
- * caller frees. */
+/* The lines of a manifest from "state" to before "digest", and "files" without what depends on pack
+ * 0's header. The caller frees. */
 static char *
 contents_of(const struct small_run *r, const char *manifest)
 {
@@ -298,7 +298,8 @@ test_R148_todays_writer_makes_what_decodes_to_the_same(void **state)
 		snprintf(then, sizeof(then), "golden/%s/manifest.json", folders[i]);
 		snprintf(now, sizeof(now), "today/%s/manifest.json", folders[i]);
 		char *a = contents_of(r, then), *b = contents_of(r, now);
-		/* The same tree and the same names; where pieces are in a file is the writer's business. */
+		/* The same tree and the same names; the writer decides where pieces are in a
+		 * file. */
 		*strstr(a, "\n\"tensors\":[") = '\0';
 		*strstr(b, "\n\"tensors\":[") = '\0';
 		assert_string_equal(a, b);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of the commit record: round trips, its digest, and consistent false contents with a good digest. */
+/* Tests of the commit record: round trips, its digest, and consistent false contents with a good
+ * digest. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -44,7 +45,8 @@ fill_summary(struct manifest *m)
 	m->progress.fraction = 0.5;
 }
 
-/* The sample: "w" in one piece, "s" in two pieces of two rows, "e" empty, "t" a long str; two files. */
+/* The sample: "w" in one piece, "s" in two pieces of two rows, "e" empty, "t" a long str; two
+ * files. */
 struct sample {
 	struct manifest m;
 	struct manifest_tensor tensors[4];

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Azure Blob storage without a server: where URLs and the environment lead, and SharedKey signatures, against values
- * computed by a program of its own in another language. A real server checks them in tests/py/test_azure.py.
+ * Azure Blob storage without a server: where URLs and the environment lead. Also SharedKey
+ * signatures, against values computed by a separate program in another language. A real server
+ * checks them in tests/py/test_azure.py.
  */
 #include <setjmp.h>
 #include <stdarg.h>

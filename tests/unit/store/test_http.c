@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* HTTP calls against a server on the loopback: what is sent, where answers go, and which of them are refused. */
+/* HTTP calls against a server on the loopback: what is sent, where answers go, and which of them
+ * are refused. */
 #include "helpers/http_bed.h"
 
 #include "base/clock.h"

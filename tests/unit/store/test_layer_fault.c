@@ -53,7 +53,8 @@ test_a_replaced_object_survives_a_failed_put(void **state)
 	bed_close(&bed);
 }
 
-/* Runs the life of an object; returns its first error. The object must be there exactly if there is none. */
+/* Runs the life of an object; returns its first error. The object must exist exactly if there is
+ * none. */
 static int
 write_object(struct bed *bed, const char *key)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Packs in the folders of nodes, in two copies (R159): where they are, what a lost or damaged copy does, and what is
- * cleared away. */
+/* Packs in the folders of nodes, in two copies (R159): where they are, the effect of a lost or
+ * damaged copy, and what is removed. */
 #include "helpers/store_bed.h"
 
 #include "state/pack_name.h"

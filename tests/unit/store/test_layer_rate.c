@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The rate layer and what it counts with, by a clock that only moves when a thread sleeps: the bytes a second are then
- * a matter of arithmetic. R144: the bandwidth cap holds for all threads together, in each direction.
+ * The rate layer and what it counts with, by a clock that only moves when a thread sleeps: the
+ * bytes a second are then a matter of arithmetic. R144: the bandwidth cap holds for all threads
+ * together, in each direction.
  */
 #include "helpers/store_bed.h"
 
@@ -114,7 +115,7 @@ test_R144_writes_are_paced(void **state)
 	limit(bed, &clock, MIB, 0);
 	struct bytes b = bytes_new(8 * MIB, 0, 1);
 	write_bytes(bed, "pack", &b, 2 * MIB, NULL);
-	/* The first piece goes at once, so that all but one piece of the 8 MiB has been waited for. */
+	/* The first piece is sent at once, so the waits are for all but one piece of the 8 MiB. */
 	assert_true(clock.slept_ns >= 7 * SECOND && clock.slept_ns <= 8 * SECOND);
 	int64_t before = clock.slept_ns;
 	assert_bytes(bed, "pack", &b); /* reading is not limited */

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The retry layer over an engine that fails on command: before anything has happened, or after everything has (a
- * lost answer). Whatever the order, each operation must come to the same as without failures (P15).
+ * The retry layer over an engine that fails on command: before anything has happened, or after
+ * everything has (a lost answer). Whatever the order, each operation must have the same result as
+ * without failures (P15).
  */
 #include "helpers/store_bed.h"
 
 #include "base/err.h"
 #include "store/layers/layer.h"
 
-/* What each call in turn comes to: '.' its own result, 'b' a failure before it, 'a' one after it, 't' a deadline before
- * it, 'x' refused rights. The last one counts forever. */
+/* The outcome of each call in turn: '.' its own result, 'b' a failure before it, 'a' one after it,
+ * 't' a deadline before it, 'x' refused rights. The last one counts forever. */
 struct flaky {
 	struct store base; /* a layer */
 	const char *script;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tests of store_tiers.c: an object is read from the first store that has it, range by range where it must be, and what
- * the first store did not give is remembered once, for whoever repairs it.
+ * Tests of store_tiers.c: an object is read from the first store that has it, range by range where
+ * it must be. What the first store did not give is remembered once, for the process that repairs
+ * it.
  */
 #include "helpers/store_bed.h"
 
@@ -117,7 +118,7 @@ test_what_is_read_elsewhere_is_named_once_and_taken_once(void **state)
 	assert_reads(b, KEY, "one");
 	assert_suspects(b, KEY " checkpoints/a/other");
 	assert_suspects(b, "");
-	assert_reads(b, KEY, "one"); /* it is still not here, so it is told of again */
+	assert_reads(b, KEY, "one"); /* it is still missing here, so it is reported again */
 	assert_suspects(b, KEY);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Streamed objects without a server: what becomes of pieces that straddle parts when a part cannot be sent and the same
- * write comes again, as the retry layer does it (P15).
+ * Streamed objects without a server: pieces straddle parts, a part cannot be sent, and the same
+ * write is repeated, as the retry layer does it (P15).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -73,7 +73,8 @@ make_bytes(void)
 	return bytes;
 }
 
-/* Pieces of one size in a given order, each again until it is taken; n_failures[i]: how often part i is refused. */
+/* Pieces of one size in a given order, each repeated until it is accepted. n_failures[i]: how often
+ * part i is refused. */
 static void
 check_pieces(size_t piece, const size_t *order, size_t n, const unsigned n_failures[N_PARTS])
 {
@@ -98,8 +99,8 @@ check_pieces(size_t piece, const size_t *order, size_t n, const unsigned n_failu
 	free(bytes);
 }
 
-/* The piece at 6 MiB ends part 0 and begins part 1: whichever part cannot be sent, what the other one has of it counts
- * once. */
+/* The piece at 6 MiB ends part 0 and begins part 1. Whichever part cannot be sent, the bytes in the
+ * other one count once. */
 static void
 test_R144_P15_a_piece_of_two_parts_that_comes_again_counts_once(void **state)
 {

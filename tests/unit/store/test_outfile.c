@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of outfile.c: what is put is what is stored, in pieces of any size, with and without a codec. */
+/* Tests of outfile.c: what is put is what is stored, in pieces of any size, with and without a
+ * codec. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

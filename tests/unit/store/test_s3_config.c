@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where an s3:// URL leads: bucket, prefix, endpoint, region, style, from URL, environment and profile. */
+/* Where an s3:// URL leads: bucket, prefix, endpoint, region, style, from URL, environment and
+ * profile. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Credentials of S3: each place where they are searched, in their order, with a home folder and a server of the
- * test's own; renewal; and that no message shows a secret (P18).
+ * Credentials of S3: each place where they are searched, in their order, with a home folder and a
+ * server of the test's own. Also renewal, and that no message shows a secret (P18).
  */
 #include "helpers/http_bed.h"
 
@@ -308,7 +308,7 @@ test_instance_metadata_by_version_2(void **state)
 	http_bed_close(&bed->http);
 }
 
-/* The clock of the credentials: it stands still, and moves only when a test says so. 0 = the machine's. */
+/* The clock of the credentials: it stands still, and only a test moves it. 0 = the machine's. */
 static int64_t frozen_ns;
 
 int64_t __real_clock_unix_ns(void);

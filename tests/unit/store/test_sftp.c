@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The SFTP client against a server in this process, which answers rightly, or not: answers that are cut, changed in any
- * byte, of impossible lengths, for other requests (P16, P17). The real server is that of tests/py/test_ssh.py.
+ * The SFTP client against a server in this process, which answers correctly, or not: answers that
+ * are cut, changed in any byte, of impossible lengths, for other requests (P16, P17). The real
+ * server is that of tests/py/test_ssh.py.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Signatures, against the four examples that Amazon publishes in the S3 API reference, "Authenticating Requests: Using
- * the Authorization Header (AWS Signature Version 4)". Real servers check them in tests/py/test_s3.py.
+ * Signatures, against the four examples that Amazon publishes in the S3 API reference,
+ * "Authenticating Requests: Using the Authorization Header (AWS Signature Version 4)". Real servers
+ * check them in tests/py/test_s3.py.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -134,7 +135,8 @@ test_headers_are_lower_case_sorted_and_trimmed(void **state)
 	                                   "host;x-amz-meta-test;x-amz-meta-test-two\n" SIGV4_EMPTY);
 }
 
-/* Computed by a program of its own, in another language; the tests of the engine have every request verified so. */
+/* Computed by a separate program, in another language. The tests of the engine have every request
+ * verified so. */
 static void
 test_googles_names_for_the_same(void **state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One conformance suite over every engine and every stack of layers: what the core may rely on. What only
- * the file engine has (modes, links, full disks) is in test_store_file.c.
+ * One conformance suite over every engine and every stack of layers: what the core may rely on.
+ * What only the file engine has (modes, links, full disks) is in test_store_file.c.
  */
 #include "helpers/store_bed.h"
 #include "helpers/user_store.h"
@@ -279,7 +279,8 @@ test_ranges_are_read_exactly(void **state)
 	struct store_reader *r = NULL;
 	write_bytes(bed, "pack", &b, PIECE, NULL);
 	OK(bed, store_open_reader(bed->store, "pack", &r, NULL, &bed->err));
-	/* Offset, length and place in memory: aligned or not, congruent or not, at the end, empty. */
+	/* Offset, length and place in memory: aligned or not, congruent or not, at the end,
+	 * empty. */
 	const struct {
 		size_t offset, len, at;
 	} ranges[] = {{0, 1, 0},
@@ -994,7 +995,8 @@ group_user(void **state, const struct pawl_stores *stores, const char *url)
 	return 0;
 }
 
-/* Cases that an object store without conditions cannot meet: exclusive puts, folders to rename, views. */
+/* Cases that an object store without conditions cannot meet: exclusive puts, folders to rename,
+ * views. */
 static int
 run_flat_suite(const char *name, CMFixtureFunction open)
 {

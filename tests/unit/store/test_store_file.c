@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The file engine beyond the common suite: modes, links, pipes, recycling, full disks, and system calls that
- * fail or whose outcome is unknown. Those calls are this program's own (below) and can be told to fail.
+ * The file engine beyond the common suite: modes, links, pipes, recycling, full disks, and system
+ * calls that fail or whose outcome is unknown. Those calls are this program's own (below) and can
+ * be made to fail.
  */
 #include "helpers/store_bed.h"
 
@@ -449,7 +450,8 @@ test_recycling_keeps_the_blocks(void **state)
 	free(b.memory);
 }
 
-/* A process that has read-only access to a file, by a descriptor or only by a map, and reads it when asked to. */
+/* A process that has read-only access to a file, by a descriptor or only by a map, and reads it on
+ * request. */
 struct looker {
 	pid_t pid;
 	int ask, hear;
@@ -749,7 +751,8 @@ test_files_are_written_where_nothing_can_be_reserved(void **state)
 
 /* ---------------------------------------------------------------- full disks */
 
-/* A private filesystem of 1 MiB and 16 names, or, without the right to mount one, a limit on the size of files. */
+/* A private filesystem of 1 MiB and 16 names, or, without the right to mount one, a limit on the
+ * size of files. */
 struct small {
 	bool mounted;
 	struct rlimit before;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What only the S3 engine has, against the server that PAWL_TEST_S3 names (tests/py/test_s3.py starts one). Without a
- * server only what needs none.
+ * What only the S3 engine has, against the server that PAWL_TEST_S3 names (tests/py/test_s3.py
+ * starts one). Without a server only what needs none.
  */
 #include "helpers/store_bed.h"
 

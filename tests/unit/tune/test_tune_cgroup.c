@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Control groups of trials, with a folder of plain files for the system's: which group they are made in, what is
- * written there and what is read. What the system does with it is seen where it lets this process make groups:
- * tests/py/test_tune_cli.py.
+ * Control groups of trials, with a folder of plain files for the system's: which group they are
+ * made in, what is written there and what is read. What the system does with it is tested where it
+ * lets this process make groups: tests/py/test_tune_cli.py.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -102,7 +102,7 @@ test_a_group_is_made_where_the_limits_of_ours_hold(void **state)
 	put(&f, "user/me/cgroup.subtree_control", "cpu memory\n");
 	put(&f, "user/me/memory.max", "500\n");
 	check_place(&f, "user/me");
-	make(&f, "1:name=systemd:/x\n0::/user/me\n"); /* it does not, and has no limit: beside it */
+	make(&f, "1:name=systemd:/x\n0::/user/me\n"); /* it does not, and has no limit: next to it */
 	put(&f, "user/me/cgroup.controllers", "cpu memory pids\n");
 	put(&f, "user/me/cgroup.subtree_control", "\n");
 	put(&f, "user/me/memory.max", "max\n");
@@ -158,7 +158,8 @@ test_the_system_tells_whom_it_has_ended(void **state)
 	}
 }
 
-/* A runner that is killed removes nothing; the next one does, but not what another one still uses. */
+/* A runner that is killed removes nothing. The next one does, but not what another one still
+ * uses. */
 static void
 test_groups_of_runners_that_are_gone_are_removed(void **state)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The runner's times with a clock that is put forward here, by far more than a slow machine could take: trials that say
- * nothing and trials that say that they live; trials that do not end when they are asked to; those of a runner that was
- * killed. A trial is a shell script that does what it is told through one pipe and says so through another one.
+ * The runner's times with a clock that is put forward here, by far more than a slow machine could
+ * take. Trials that report nothing and trials that report that they live; trials that do not end on
+ * request; those of a runner that was killed. A trial is a shell script that receives orders
+ * through one pipe and confirms them through another one.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -271,7 +272,8 @@ test_P16_a_trial_that_waits_for_its_answer_is_not_silent(void **state)
 	end(&p);
 }
 
-/* Asked to end, it reports nothing; it gets SIGTERM when its grace is over, and SIGKILL after as long again. */
+/* Asked to end, it reports nothing. It gets SIGTERM when its grace is over, and SIGKILL after as
+ * long again. */
 static void
 test_P16_a_trial_that_does_not_end_is_terminated_and_then_killed(void **state)
 {

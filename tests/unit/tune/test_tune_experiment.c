@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The experiment without processes: searches to their end, under each scheduler, with and without being left in the
- * middle. */
+/* The experiment without processes: searches to their end, under each scheduler, with and without
+ * being left in the middle. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -60,7 +60,8 @@ test_a_search_ends_with_its_best_trial(void **state)
 	tune_experiment_close(d.e);
 }
 
-/* Left after every number of steps and opened again, the search comes to the same trials with the same values. */
+/* Left after every number of steps and opened again, the search ends with the same trials and the
+ * same values. */
 static void
 left_anywhere(struct tune_bed *bed, const char *name, const char *spec, uint64_t every, bool exploits, bool pauses,
               bool same)
@@ -115,7 +116,8 @@ test_R105_pbt_exploits_and_ends(void **state)
 	left_anywhere(*state, "pbts", pbt_synch, 0, false, true, true);
 }
 
-/* Reports of the worse trial up to a verdict other than CONTINUE, and its end; the iteration of that verdict. */
+/* Reports of the worse trial up to a verdict other than CONTINUE, and its end; the iteration of
+ * that verdict. */
 static uint64_t
 report_until_told(struct tune_experiment *e, const struct tune_start *start, enum tune_verdict_kind expected)
 {
@@ -130,8 +132,9 @@ report_until_told(struct tune_experiment *e, const struct tune_start *start, enu
 	return iteration;
 }
 
-/* Interval 10. Trial 1 is ranked and saves at 30, and is at 33 when trial 0 goes on from it: that one is ranked at 40,
- * not at its first report; also when the search was left and opened again in between. */
+/* Interval 10. Trial 1 is ranked and saves at 30, and is at 33 when trial 0 resumes from its
+ * checkpoint. Trial 0 is then ranked at 40, not at its first report; also when the search was left
+ * and opened again in between. */
 static void
 test_R158_a_clone_is_ranked_an_interval_after_its_donor(void **state)
 {

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Searches in which an allocation fails, or a call that writes: the n-th, or all from the n-th on (no memory, a full
- * disk). The call says so and the search ends; nothing is leaked; what was said to be taken is there (P3, P4); and when
- * it is opened again it comes to what it comes to undisturbed (R128, R130).
+ * Searches in which an allocation fails, or a call that writes: the n-th, or all from the n-th on
+ * (no memory, a full disk). The call returns the error and the search ends; nothing is leaked; what
+ * was acknowledged exists (P3, P4). Opened again, the search ends as it does undisturbed (R128,
+ * R130).
  *
- * Thinned; --whole: every point. Allocations are intercepted in this program (failing_malloc.h), so
- * that those of libc count; the calls that write, where the library makes them (by the linker).
+ * Thinned unless is_whole is set. Allocations are intercepted in this program (failing_malloc.h),
+ * so that those of libc count; the calls that write, where the library makes them (by the linker).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -107,7 +108,7 @@ look(struct tune_experiment *e, struct pawl_error *err)
 	return rc == PAWL_ENOTFOUND ? 0 : rc;
 }
 
-/* Opens, continues until the end or a failure, closes. d: what it was told. */
+/* Opens, continues until the end or a failure, closes. d: what was reported to it. */
 static struct life
 run_once(struct tune_bed *bed, const struct search *s, const char *folder, enum tune_resume resume, bool disturbed,
          uint64_t steps, struct bed_driver *d)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Trials whose forker has gone: numbers of processes that other processes may have by now. Processes like a forker's
- * are made here: a session with a process group in it, whose leader ends when a pipe is closed.
+ * Trials whose forker has ended: numbers of processes that other processes may have by now.
+ * Processes like a forker's are made here: a session with a process group in it, whose leader ends
+ * when a pipe is closed.
  */
 #include <setjmp.h>
 #include <stdarg.h>

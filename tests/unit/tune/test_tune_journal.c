@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The journal of a search: torn at every byte, damaged, lost; experiments that moved or begin with another one's
- * trials; clones. */
+/* The journal of a search: torn at every byte, damaged, lost; experiments that moved or begin with
+ * another one's trials; clones. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -53,7 +53,8 @@ write_bytes(const char *root, const char *name, const char *ptr, size_t len)
 	fclose(file);
 }
 
-/* What was there after a number of reports is what is there when the journal ends in the next entry: a prefix. */
+/* If the journal ends within the next entry, the state is that after the reports before it: a
+ * prefix. */
 static void
 test_P4_a_journal_torn_at_any_byte_is_a_prefix(void **state)
 {
@@ -107,8 +108,8 @@ count_lines(struct tune_bed *bed, const char *folder, const char *trial, const c
 	return n;
 }
 
-/* Run again with a torn journal: it is cut off, the search comes to the same end, and the trials' files have every
- * result that the journal has. */
+/* Run again with a torn journal: the torn end is cut off and the search has the same result. The
+ * trials' files have every result that the journal has. */
 static void
 test_P4_R130_a_torn_journal_goes_on(void **state)
 {
@@ -177,9 +178,9 @@ test_P12_a_lost_or_damaged_journal_is_made_again(void **state)
 	free(whole.ptr);
 }
 
-/* The journal is lost, and so is the folder of a trial in the middle: it is drawn again, and comes to what it would
- * have. Two folders that say they are the same trial, or one that there cannot be, are refused, and nothing is touched.
- */
+/* The journal is lost, and so is the folder of a trial in the middle: it is drawn again, and has
+ * the result that it would have had. Two folders that claim to be the same trial are refused, and
+ * so is the folder of an impossible trial. Then nothing is changed. */
 static void
 test_P12_a_hole_in_the_folders_is_drawn_again(void **state)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parts of the runner that need no process: devices and processors shared out, commands filled in, lines of a channel.
- */
+/* Parts of the runner that need no process: devices and processors shared out, commands filled in,
+ * lines of a channel. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -112,7 +112,7 @@ test_an_environment_is_changed(void **state)
 	value_free(changes);
 }
 
-/* Sends bytes from the other end, takes in what has come. */
+/* Sends bytes from the other end, takes in what has arrived. */
 static void
 feed(struct channel *c, int theirs, const char *bytes, size_t len)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The runner with processes in which an allocation fails, or a call that writes: it says so, its trials are gone with
- * it, nothing is leaked, no trial has failed by that or goes back behind what it was told is safe (P3, P4), and when it
- * is run again the search comes to what it comes to undisturbed (R128, R130). Thinned; --whole: every point.
+ * The runner with processes in which an allocation fails, or a call that writes. It returns the
+ * error, its trials have ended with it, and nothing is leaked. No trial has failed by that or
+ * resumes before what was reported to it as safe (P3, P4). Run again, the search ends as it does
+ * undisturbed (R128, R130). Thinned unless is_whole is set.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +20,8 @@
 
 #define PATIENCE_MS HANG_MS
 
-/* A trial of two iterations that saves at each; its state is a number. What it was told, it writes down. */
+/* A trial of two iterations that saves at each; its state is a number. It writes down every
+ * answer. */
 static const char script[] =
 	"n=0\n"
 	"[ -z \"$PAWL_TUNE_CHECKPOINT\" ] || read -r n <\"$PAWL_TUNE_CHECKPOINT/value\"\n"
@@ -91,7 +93,7 @@ remove_logs(struct tune_bed *bed)
 	closedir(dir);
 }
 
-/* No trial began before something that it had been told was taken with its checkpoint. */
+/* No trial began before a report that was acknowledged to it with its checkpoint. */
 static void
 check_logs(struct tune_bed *bed, const char *what)
 {

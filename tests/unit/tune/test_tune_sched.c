@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The schedulers of trials, against the sizes and rules of the papers, and their properties over random histories. */
+/* The schedulers of trials, against the sizes and rules of the papers, and their properties over
+ * random histories. */
 #include <math.h>
 #include <stdarg.h>
 #include <setjmp.h>
@@ -33,7 +34,8 @@ test_fifo_lets_all_go_on(void **state)
 	sched_free(s);
 }
 
-/* Four trials with constant metrics 1, 2, 3 and 0 at time 10: the means of the others are 1, 2, 3; the median is 2. */
+/* Four trials with constant metrics 1, 2, 3 and 0 at time 10. The means of the others are 1, 2, 3;
+ * the median is 2. */
 static void
 test_the_median_rule_stops_what_is_below(void **state)
 {
@@ -81,8 +83,8 @@ test_a_document_chooses_between_stop_and_pause(void **state)
 	}
 }
 
-/* eta = 4, rungs 1, 4, 16, 64: of 16 that come to a rung from the best to the worst, only those stay that are not below
- * the quantile of the ones before. */
+/* eta = 4, rungs 1, 4, 16, 64. 16 trials reach a rung, from the best to the worst. Only those stay
+ * that are not below the quantile of the ones before. */
 static void
 test_asha_stops_below_the_quantile_of_a_rung(void **state)
 {
@@ -102,8 +104,9 @@ test_asha_stops_below_the_quantile_of_a_rung(void **state)
 	sched_free(s);
 }
 
-/* Algorithm 1 of the paper with R = 81 and eta = 3: brackets of 81, 34, 15, 8 and 5 trials that begin with 1, 3, 9, 27
- * and 81 units. Runs a complete bracket of 81 and counts how far each comes. */
+/* Algorithm 1 of the paper with R = 81 and eta = 3: brackets of 81, 34, 15, 8 and 5 trials that
+ * begin with 1, 3, 9, 27 and 81 units. Runs a complete bracket of 81 and counts how far each trial
+ * gets. */
 static void
 test_hyperband_halves_like_the_paper(void **state)
 {
@@ -141,8 +144,9 @@ test_hyperband_halves_like_the_paper(void **state)
 	sched_free(s);
 }
 
-/* Successive halving in step, with the rungs of ASHA: 16 trials, eta 4, up to 20: 16 at 1, 4 at 4, 1 at 16, then 20.
- * No trial continues before all have come, and the order in which they come changes nothing. */
+/* Successive halving in step, with the rungs of ASHA: 16 trials, eta 4, up to 20: 16 at 1, 4 at 4,
+ * 1 at 16, then 20. No trial continues before all have reached the rung, and the order of their
+ * arrival changes nothing. */
 static void
 test_asha_in_step_waits_for_all(void **state)
 {
@@ -236,8 +240,8 @@ test_pbt_takes_from_the_best_and_changes_values(void **state)
 	sched_free(s);
 }
 
-/* Six trials, two places: from one perturbation to the next each has had its turn, the longest waiting one continues.
- */
+/* Six trials, two places: from one perturbation to the next each has had its turn, and the one that
+ * waited longest continues. */
 static void
 test_R158_pbt_gives_each_trial_its_turn(void **state)
 {
@@ -296,8 +300,9 @@ test_R158_pbt_gives_each_trial_its_turn(void **state)
 	sched_free(s);
 }
 
-/* Interval 10, the donor ranked at 30 and saved at `at`: the clone is ranked when the donor is ranked again (the rule
- * of Ray Tune), whether the donor was ahead or behind; from a state before 30, ten units after that state. */
+/* Interval 10, the donor ranked at 30 and saved at `at`. The clone is ranked when the donor is
+ * ranked again (the rule of Ray Tune), whether the donor was ahead or behind. From a state before
+ * 30, it is ranked ten units after that state. */
 static void
 test_R158_a_clone_keeps_the_perturbation_interval(void **state)
 {
@@ -326,8 +331,8 @@ test_R158_a_clone_keeps_the_perturbation_interval(void **state)
 	}
 }
 
-/* Of those that wait: what was interrupted, what has come furthest, what has not begun, a further one; of PBT: who was
- * perturbed the longest ago. */
+/* The order of those that wait: what was interrupted, what has advanced furthest, what has not
+ * begun, a further one. With PBT: the trial that was perturbed the longest ago. */
 static void
 test_who_is_next(void **state)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The schedulers against the small examples of their papers, and over random histories against oracles that are written
- * down naively from the papers: every report of every trial, in any order, with ends, metrics that are not finite and
- * trials that go back to an older checkpoint.
+ * The schedulers against the small examples of their papers, and over random histories. Oracles for
+ * these are written down naively from the papers: every report of every trial, in any order, with
+ * ends, metrics that are not finite and trials that return to an older checkpoint.
  */
 #include <math.h>
 #include <stdarg.h>
@@ -59,9 +59,9 @@ seen(double metric, bool maximize)
 
 /* ---- HyperBand ---- */
 
-/* Table 1 of the paper (R = 81, eta = 3): of each bracket s = 4 .. 0 the trials and the resources of each rung, by its
- * algorithm 1: n = ceil((s_max + 1) / (s + 1) * eta^s), then floor(n / eta). All five brackets at once, the best are
- * those with the largest numbers. */
+/* Table 1 of the paper (R = 81, eta = 3): of each bracket s = 4 .. 0 the trials and the resources
+ * of each rung, by its algorithm 1: n = ceil((s_max + 1) / (s + 1) * eta^s), then floor(n / eta).
+ * All five brackets at once. The best are those with the largest numbers. */
 static void
 test_hyperband_has_the_table_of_its_paper(void **state)
 {
@@ -100,8 +100,8 @@ test_hyperband_has_the_table_of_its_paper(void **state)
 	sched_free(s);
 }
 
-/* Figure 1 of the paper of ASHA: successive halving with n = 9, r = 1, R = 9, eta = 3: bracket s begins with 9 trials
- * at r * eta^s, then 3, then 1. */
+/* Figure 1 of the paper of ASHA: successive halving with n = 9, r = 1, R = 9, eta = 3. Bracket s
+ * begins with 9 trials at r * eta^s, then 3, then 1. */
 static void
 test_successive_halving_has_the_figure_of_its_paper(void **state)
 {
@@ -128,8 +128,9 @@ test_successive_halving_has_the_figure_of_its_paper(void **state)
 	}
 }
 
-/* Nine trials, rungs 1, 3, 9, 27. Trials 1 to 8 report their number at 1; trial 0 has jumped over rungs: its report
- * counts at each of them, and it waits where the others have not come to yet. */
+/* Nine trials, rungs 1, 3, 9, 27. Trials 1 to 8 report their number at 1. Trial 0 has jumped over
+ * rungs: its report counts at each of them, and it waits at those that the others have not reached
+ * yet. */
 static void
 test_a_report_counts_at_every_rung_that_it_jumps_over(void **state)
 {
@@ -137,7 +138,7 @@ test_a_report_counts_at_every_rung_that_it_jumps_over(void **state)
 		double time, metric;         /* of trial 0 */
 		enum sched_verdict at_first; /* the answer to it */
 		enum sched_verdict after[4]; /* of trials 0, 8, 7 and 6, once all have reached 1 */
-		enum sched_verdict at_last;  /* of trial 0, once those that went on have come to 3 */
+		enum sched_verdict at_last;  /* of trial 0, once those that continued have reached 3 */
 	} rows[] = {
 		{1, 100, SCHED_PAUSE, {SCHED_CONTINUE, SCHED_CONTINUE, SCHED_CONTINUE, SCHED_STOP}, SCHED_CONTINUE},
 		{2, 100, SCHED_PAUSE, {SCHED_CONTINUE, SCHED_CONTINUE, SCHED_CONTINUE, SCHED_STOP}, SCHED_CONTINUE},
@@ -176,7 +177,8 @@ test_a_report_counts_at_every_rung_that_it_jumps_over(void **state)
 	}
 }
 
-/* All have jumped over all rungs but the last: they are compared at each of them, and no trial waits forever. */
+/* All have jumped over all rungs but the last. They are compared at each of them, and no trial
+ * waits forever. */
 static void
 test_a_bracket_that_has_jumped_over_its_rungs_goes_on(void **state)
 {
@@ -194,8 +196,8 @@ test_a_bracket_that_has_jumped_over_its_rungs_goes_on(void **state)
 	sched_free(s);
 }
 
-/* 50 * 1.1 is a little more than 55 in floating point; a report at 55 has reached that rung. 60.5 stays as it is: 61 is
- * the first whole number there. */
+/* 50 * 1.1 is a little more than 55 in floating point; a report at 55 has reached that rung. 60.5
+ * stays as it is: 61 is the first integer there. */
 static void
 test_rungs_are_exact_where_they_are_whole_numbers(void **state)
 {
@@ -229,8 +231,9 @@ struct run {
 	bool over, waits;
 };
 
-/* Plays trials in a random order, each waiting where it is told to, until all are over: a waiting one continues or
- * is dropped, at each rung all of a bracket that live are compared, and the kept ones are the best. */
+/* Plays trials in a random order, each waiting on the verdict PAUSE, until all are over. A waiting
+ * one continues or is dropped. At each rung all live trials of a bracket are compared, and the kept
+ * ones are the best. */
 static void
 play_rungs(const struct sched_opts *opts, unsigned n_trials)
 {
@@ -248,7 +251,7 @@ play_rungs(const struct sched_opts *opts, unsigned n_trials)
 			continue;
 		verdict = paused(s, i);
 		if (runs[i].waits && verdict == SCHED_PAUSE) {
-			bool somebody = false; /* is there one who may run? else it waits forever */
+			bool somebody = false; /* may any trial run? else it waits forever */
 			for (unsigned k = 0; k < n_trials; k++)
 				somebody |= !runs[k].over && paused(s, k) != SCHED_PAUSE;
 			assert_true(somebody);
@@ -319,7 +322,7 @@ by_value(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* The value below which a share q of them lies, with linear interpolation. */
+/* The value below which there is a share q of them, with linear interpolation. */
 static double
 naive_quantile(const double *values, unsigned n, double q)
 {
@@ -333,7 +336,8 @@ naive_quantile(const double *values, unsigned n, double q)
 	return sorted[low] + part * (sorted[low + 1] - sorted[low]);
 }
 
-/* The highest rung that the trial has reached and not been measured at decides: below the quantile it stops. */
+/* The highest rung that the trial has reached and not been measured at decides: below the quantile
+ * it stops. */
 static void
 test_asha_is_its_naive_form_over_random_histories(void **state)
 {
@@ -382,8 +386,9 @@ test_asha_is_its_naive_form_over_random_histories(void **state)
 
 /* ---- the median rule ---- */
 
-/* Vizier, section 3.2.2: at step t a trial stops whose best objective is strictly worse than the median of the running
- * averages of the others up to t. Three others with the averages 2, 4 and 9 at step 3; one of them ran backwards. */
+/* Vizier, section 3.2.2: at step t a trial stops if its best objective is strictly worse than the
+ * median of the running averages of the others up to t. Three others with the averages 2, 4 and 9
+ * at step 3; one of them ran backwards. */
 static void
 test_the_median_rule_by_hand(void **state)
 {
@@ -474,8 +479,9 @@ climb(double theta[2], const double h[2])
 		theta[k] -= 0.02 * 2 * h[k] * theta[k];
 }
 
-/* The toy of figure 2 of the paper: two workers climb a surrogate of the objective, each blind for one coordinate.
- * Alone they come to 1.2 - 0.9^2 = 0.39; as a population that exploits and explores, to the optimum of 1.2. */
+/* The toy of figure 2 of the paper: two workers climb a surrogate of the objective, each blind for
+ * one coordinate. Alone they reach 1.2 - 0.9^2 = 0.39; as a population that exploits and explores,
+ * the optimum of 1.2. */
 static void
 test_pbt_solves_the_toy_of_its_paper(void **state)
 {
@@ -539,7 +545,8 @@ is_explored(const struct sched_mutation *m, double from, double to)
 	       fabs(to - from * 0.8) <= (m->whole ? 0.5 : 1e-9);
 }
 
-/* Who exploits is in the lowest quantile of those that were ranked and live, whom it takes from in the highest. */
+/* A trial that exploits is in the lowest quantile of the live and ranked ones; its donor is in the
+ * highest. */
 static void
 check_exploit(const double *scores, const bool *ranked, unsigned n_trials, uint32_t trial, uint32_t donor,
               double quantile)
@@ -633,8 +640,8 @@ test_pbt_over_random_histories(void **state)
 	}
 }
 
-/* In step: no trial continues before all that live have come to the perturbation, and then the verdicts do not hang on
- * the order in which they came. */
+/* In step: no trial continues before all live ones have reached the perturbation. Then the verdicts
+ * do not depend on the order of their arrival. */
 static void
 test_pbt_in_step_does_not_hang_on_who_was_quick(void **state)
 {

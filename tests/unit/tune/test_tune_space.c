@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Documents and spaces: every draw against its definition, names, the grid, and each wrong document with what it is
- * told. */
+/* Documents and spaces: every draw against its definition, names, the grid, and each wrong document
+ * with its error message. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -40,8 +40,8 @@ draw(const struct value *space, uint64_t trial)
 	return config;
 }
 
-/* 20000 draws of each kind: within the bounds, multiples of the step, whole where they are to be, the mean where it
- * belongs. */
+/* 20000 draws of each kind: within the bounds, multiples of the step, integers where they must be,
+ * the expected mean. */
 static void
 test_draws_are_what_they_are_called(void **state)
 {
