@@ -535,7 +535,7 @@ test_a_selector_that_finds_nothing_names_what_exists(void **state)
 	FAILS(PAWL_ENOTFOUND, "there are checkpoint_000001, checkpoint_000002; or", pawl_find(r->run, "x", &id, err));
 	for (int64_t i = 3; i <= 12; i++)
 		small_save(r, 100 * i, 0.5);
-	FAILS(PAWL_ENOTFOUND, "step 7; the newest are 300, 400, 500, 600, 700, 800, 900, 1000, 1100, 1200",
+	FAILS(PAWL_ENOTFOUND, "step 7; the newest of 12 are 300, 400, 500, 600, 700, 800, 900, 1000, 1100, 1200",
 	      pawl_find(r->run, "7", &id, err));
 }
 
