@@ -151,6 +151,8 @@ refuse_absent(struct catalog *c, const char *what, const char *selector, struct 
 		n += c->entries[--i].summary != NULL;
 	if (n < n_all)
 		snprintf(first, sizeof(first), "the newest of %zu are ", n_all);
+	else if (n == 1)
+		snprintf(first, sizeof(first), "the only one is ");
 	for (; i < c->n; i++) {
 		const struct catalog_entry *e = &c->entries[i];
 		const char *comma = len > 0 ? ", " : "";
