@@ -467,8 +467,8 @@ struct pawl_ranks_opts {
  * read from a mirror. */
 struct pawl_mirror {
 	const char *url;
-	const char *every; /* copies only the checkpoints that are due by this time string, counted from
-	                      the one copied before; NULL = every checkpoint */
+	const char *every; /* copies only the first checkpoint at or after each multiple of this time
+	                      string; NULL = every checkpoint */
 	const struct pawl_retention *retention; /* of the copies; NULL = keep all */
 };
 struct pawl_mirrors_opts {

@@ -239,22 +239,26 @@ see_run(void *arg, const struct store_entry *entry)
 	return PAWL_EEXISTS;
 }
 
-/* Refuses a new run in a folder of runs: it would hide them. Not asked of other machines, where it
- * would take many requests. */
+/* Refuses a new run in a folder of runs, which it would hide, and a reader of the folder, which
+ * would see no checkpoint. Not asked of other machines, where it would take many requests. */
 static int
 check_shelf(struct pawl *run, struct pawl_error *err)
 {
 	struct shelf shelf = {.store = run->store};
 
-	if (run->opts.read_only || run->opts.maintenance || run->home.single_name || !run->home.caps.local)
+	if (run->opts.maintenance || run->home.single_name || !run->home.caps.local)
 		return 0;
 	(void)store_list(run->store, "", see_run, &shelf, NULL);
 	PAWL_FREE char *name = shelf.name;
 
-	return !name ? 0
-	             : err_set(err, PAWL_EEXISTS,
-	                       "%s holds runs, such as %s; open one of them, or name a new folder in it (%s/NAME)",
-	                       run->home.root, name, run->home.root);
+	if (!name)
+		return 0;
+	if (run->opts.read_only)
+		return err_set(err, PAWL_ENOTFOUND, "%s holds runs, such as %s; name one of them", run->home.root,
+		               name);
+	return err_set(err, PAWL_EEXISTS,
+	               "%s holds runs, such as %s; open one of them, or name a new folder in it (%s/NAME)",
+	               run->home.root, name, run->home.root);
 }
 
 /* Which run this is: by run.json, else by the newest checkpoint if the folder has lost its

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TypedDict, Unpack
 
 from . import _checks, _pawl, checkpoint
+from .options import Size
 from .records import Converted
 
 
@@ -19,7 +20,7 @@ class Options(TypedDict, total=False):
     exclude: str | Sequence[str]
     rename: str | Sequence[str]
     dtype: str | None
-    max_shard_bytes: int
+    max_shard_bytes: Size
     strip_prefix: str | None
     model: bool
     dots: bool
@@ -57,7 +58,7 @@ def convert(
     exclude: str | Sequence[str] = (),
     rename: str | Sequence[str] = (),
     dtype: str | None = None,
-    max_shard_bytes: int = 0,
+    max_shard_bytes: Size = 0,
     strip_prefix: str | None = None,
     model: bool = False,
     dots: bool = False,

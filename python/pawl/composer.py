@@ -128,7 +128,7 @@ class CheckpointSaver:
         ignore_keys: Paths with ``*``, whose branches are left out, or a function that changes the
             state dict.
         num_concurrent_uploads: Uploads at a time. Default: 1.
-        upload_timeout_in_seconds: Seconds until an upload has failed. Default: 3,600.
+        upload_timeout_in_seconds: Duration until an upload has failed. Default: 3,600 seconds.
 
     Raises:
         UsageError: An option is wrong; the message names it.
@@ -148,7 +148,7 @@ class CheckpointSaver:
         weights_only: bool = False,
         ignore_keys: IgnoreKeys = None,
         num_concurrent_uploads: int = 1,
-        upload_timeout_in_seconds: float = 3600,
+        upload_timeout_in_seconds: Duration = 3600,
     ) -> None:
         self._changes: Callable[[dict[str, Any]], object] | None = None
         paths: tuple[str, ...] = ()

@@ -149,7 +149,7 @@ class CheckpointManager(Contents, Generic[Saved]):
             save_interval: When a save is due: a time string ("1ep", "500ba", "5min", "0.25dur",
                 "auto"), a number of steps, or a function of the step. Default: None, at every call.
             mirrors: Paths, URLs or ``pawl.Mirror`` to which checkpoints are copied in the
-                background (docs/how-to/mirrors.md).
+                background (docs/how-to/mirrors.md). Default: none.
             compression: "zst", "planes" or "auto" (docs/how-to/compression.md). Default: None, no
                 compression.
             on_busy: What ``save`` does while another save is written: "wait"; "skip" returns None;
@@ -166,19 +166,21 @@ class CheckpointManager(Contents, Generic[Saved]):
             logger: Where metrics and the cost of each checkpoint go (pawl.loggers). Default: None.
             on_durable: Called with a ``pawl.Event`` once a checkpoint is durable. As all hooks it
                 is called on the caller's thread, by the next call of the manager or by ``poll``.
-            on_uploaded: Called with a ``pawl.Event`` once a mirror has a checkpoint.
+                Default: None.
+            on_uploaded: Called with a ``pawl.Event`` once a mirror has a checkpoint. Default: None.
             on_deleted: Called with a ``pawl.Event`` once a checkpoint was deleted; it has the
-                reason.
+                reason. Default: None.
             on_error: Called with a ``pawl.Event`` when a save or an upload fails in the background.
-                The error is raised by a later call as well.
-            retention: More rules of what to keep.
-            uploads: How checkpoints reach the mirrors.
-            staging: How tensors get from the caller to the threads that write.
-            packs: How checkpoints are stored in files.
-            io: How bytes reach the store.
+                The error is raised by a later call as well. Default: None.
+            retention: More rules of what to keep. Default: None, no other rule.
+            uploads: How checkpoints reach the mirrors. Default: None, ``Uploads()``.
+            staging: How tensors get from the caller to the threads that write. Default: None,
+                ``Staging()``.
+            packs: How checkpoints are stored in files. Default: None, ``Packs()``.
+            io: How bytes reach the store. Default: None, ``IO()``.
             ranks: Many processes that save one run together. Default: None, as the launcher says.
-            timeouts: Durations that the run waits or counts with.
-            naming: How the run and its checkpoints are called.
+            timeouts: Durations that the run waits or counts with. Default: None, ``Timeouts()``.
+            naming: How the run and its checkpoints are called. Default: None, ``Naming()``.
 
         Raises:
             BusyError: Another process holds the run's lease.

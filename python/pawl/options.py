@@ -89,9 +89,9 @@ class Mirror:
 
     Attributes:
         url: A path or a URL, outside of the run's folder.
-        every: Copy only the checkpoints that are due by this interval, counted from the one copied
-            before: a number of steps, a time string (``"1000ba"``, ``"5min"``) or a timedelta.
-            Default: None, every checkpoint.
+        every: Copy only the first checkpoint at or after each multiple of this interval: a number
+            of steps, a time string (``"1000ba"``, ``"5min"``) or a timedelta. Default: None, every
+            checkpoint.
         keep: Rules for the checkpoints of the mirror. Default: None, it keeps all.
     """
 

@@ -44,8 +44,8 @@ class SyncConfig:
         syncer: "auto" depends on the place; None syncs nothing (the folder is shared); a command
             with ``{source}`` and ``{target}``; or a function ``f(source, target)``. Commands and
             functions get a view of the folder, which does not change. Default: "auto".
-        sync_period: Seconds between two syncs. Default: 300.
-        sync_timeout: Longest time of one sync, in seconds. Default: 1,800.
+        sync_period: Time between two syncs, as a duration. Default: 300 seconds.
+        sync_timeout: Longest time of one sync, as a duration. Default: 1,800 seconds.
         sync_on_checkpoint: Sync soon after a new checkpoint, too. Default: True.
         shell: Run the command by ``/bin/sh``, with the places quoted. Default: False.
         verify: Read back what was sent, and compare it. Default: True.
@@ -53,8 +53,8 @@ class SyncConfig:
 
     upload_dir: str | os.PathLike[str] | None = None
     syncer: str | SyncFunction | None = "auto"
-    sync_period: float = 300.0
-    sync_timeout: float = 1800.0
+    sync_period: Duration = 300.0
+    sync_timeout: Duration = 1800.0
     sync_on_checkpoint: bool = True
     shell: bool = False
     verify: bool = True
@@ -93,7 +93,7 @@ class SyncReport:
 
 class Syncer:
     """Syncs one folder. ``up`` and ``down`` do it now; as a context manager, or after ``start``, a
-    thread syncs up every ``sync_period`` seconds, and soon after a new checkpoint
+    thread syncs up every ``sync_period``, and soon after a new checkpoint
     (``sync_on_checkpoint``).
 
     Args:
@@ -107,6 +107,8 @@ class Syncer:
         self, local: str | os.PathLike[str], config: SyncConfig | None = None, remote: str | None = None
     ) -> None:
         self.config = config or SyncConfig()
+        self._period = _checks.seconds("sync_period", self.config.sync_period)
+        self._longest = _checks.seconds("sync_timeout", self.config.sync_timeout)
         self.local = os.path.abspath(_checks.path("local", local))
         self.remote = self._remote(remote)
         self.enabled = self.config.syncer is not None and self.remote is not None
@@ -129,7 +131,7 @@ class Syncer:
                 self.remote,
                 command=command,
                 shell=self.config.shell,
-                timeout_ms=max(1, int(self.config.sync_timeout * 1000)),
+                timeout_ms=max(1, int(self._longest * 1000)),
                 verify=self.config.verify,
             )
 
@@ -180,7 +182,7 @@ class Syncer:
         return self._run(down=True)
 
     def up_if_due(self) -> SyncReport | None:
-        """Syncs up if ``sync_period`` seconds have passed since the last time.
+        """Syncs up if ``sync_period`` has passed since the last time.
 
         Returns:
             As ``up``; None if it is not due.
@@ -189,7 +191,7 @@ class Syncer:
             BusyError: The folder is being synced.
             StorageError: The sync has failed.
         """
-        if time.monotonic() - self._last_up < self.config.sync_period:
+        if time.monotonic() - self._last_up < self._period:
             return None
         return self.up()
 
@@ -279,11 +281,9 @@ class Syncer:
 
         self._call = threading.Thread(target=work, name="pawl-sync-function", daemon=True)
         self._call.start()
-        self._call.join(self.config.sync_timeout)
+        self._call.join(self._longest)
         if self._call.is_alive():
-            raise _pawl.TimeoutError(
-                f"{self.local}: the sync function has not returned within {self.config.sync_timeout:g} s"
-            )
+            raise _pawl.TimeoutError(f"{self.local}: the sync function has not returned within {self._longest:g} s")
         if error:
             if isinstance(error[0], PawlError):
                 raise error[0]
@@ -357,7 +357,7 @@ class Syncer:
             return []
 
     def _is_due(self) -> bool:
-        if self._begun > self._done or time.monotonic() - self._last_up >= self.config.sync_period:
+        if self._begun > self._done or time.monotonic() - self._last_up >= self._period:
             return True
         if not self.config.sync_on_checkpoint:
             return False
@@ -375,7 +375,7 @@ class Syncer:
                 self._sync_once()
             with self._wake:
                 if not self._stop and self._begun <= self._done:
-                    self._wake.wait(min(self.config.sync_period, _LOOK_SECONDS))
+                    self._wake.wait(min(self._period, _LOOK_SECONDS))
 
     def _sync_once(self) -> None:
         asked = self._begun

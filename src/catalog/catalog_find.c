@@ -142,11 +142,17 @@ is_id(struct catalog *c, const char *text)
 static int
 refuse_absent(struct catalog *c, const char *what, const char *selector, struct pawl_error *err)
 {
-	char names[640] = "";
-	size_t n = 0, len = 0, i = c->n;
+	char names[640] = "", first[48] = "there are ";
+	size_t n = 0, len = 0, n_all = 0, i = c->n;
 
+	for (size_t k = 0; k < c->n; k++)
+		n_all += c->entries[k].summary != NULL;
 	while (i > 0 && n < SHOWN_MAX)
 		n += c->entries[--i].summary != NULL;
+	if (n < n_all)
+		snprintf(first, sizeof(first), "the newest of %zu are ", n_all);
+	else if (n == 1)
+		snprintf(first, sizeof(first), "the only one is ");
 	for (; i < c->n; i++) {
 		const struct catalog_entry *e = &c->entries[i];
 		const char *comma = len > 0 ? ", " : "";
@@ -163,10 +169,7 @@ refuse_absent(struct catalog *c, const char *what, const char *selector, struct 
 	}
 	const bool is_meant = *what == 's' && is_id(c, selector);
 	return err_set(err, PAWL_ENOTFOUND, "no checkpoint has the %s %.200s; %s%s%s%.200s", what, selector,
-	               n == 0           ? "there is no checkpoint yet"
-	               : n == SHOWN_MAX ? "the newest are "
-	                                : "there are ",
-	               names,
+	               n == 0 ? "there is no checkpoint yet" : first, names,
 	               *what == 'n' ? "; or select by latest, best, good, a step or id:N"
 	               : is_meant   ? "; to select by id, write id:"
 	                            : "",

@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas
 
+import pawl
 from pawl import tune
 from pawl.tune.optuna import OptunaSearch
 
@@ -42,6 +43,16 @@ def run(folder: pathlib.Path, n: int, search: OptunaSearch, **more: Any) -> tune
     )
 
 
+def checkpoints_and_differences_are_frames(root: pathlib.Path) -> None:
+    with pawl.CheckpointManager(root) as manager:
+        for step in (100, 200):
+            manager.save(step, {"x": step}, metrics={"loss": 1 / step})
+        manager.wait_until_finished()
+        frame = manager.checkpoints().to_pandas()
+    assert list(frame.step) == [100, 200] and isinstance(frame.time.dtype, pandas.DatetimeTZDtype)
+    assert list(pawl.diff(f"{root}@100", f"{root}@200").to_pandas().path) == ["x"]
+
+
 def main() -> None:
     folder = pathlib.Path(sys.argv[1])
     point = {"x": 3.0, "inner": {"kind": (1, "a"), "n": 1}}
@@ -69,6 +80,7 @@ def main() -> None:
         lines = pandas.read_json(pathlib.Path(one.logdir, "result.json"), lines=True, precise_float=True)
         assert list(rows.loss) == list(lines.loss) == [row["loss"] for row in more.results_of(one)]
         assert list(rows.training_iteration) == list(lines.training_iteration) == [1, 2]
+    checkpoints_and_differences_are_frames(folder / "run")
     for wrong in ({"x": tune.randn(0, 1)}, {"x": tune.grid_search([1])}, {"x": 1}):
         try:
             OptunaSearch(wrong).set_search_properties("loss", "min", {})

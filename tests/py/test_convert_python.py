@@ -54,7 +54,7 @@ def test_checkpoints_of_a_run_are_selected(tmp_path: pathlib.Path) -> None:
 
 
 def test_folders_of_others_and_back(model: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    pawl.convert(model, tmp_path / "hub", to="hf", max_shard_bytes=1000)
+    pawl.convert(model, tmp_path / "hub", to="hf", max_shard_bytes="1kB")
     assert len(list((tmp_path / "hub").glob("*.safetensors"))) > 1
     pawl.convert(model, tmp_path / "dcp", to="dcp")
     pawl.convert(tmp_path / "dcp", tmp_path / "whole", to="pawl")

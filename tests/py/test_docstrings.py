@@ -266,6 +266,26 @@ def test_docstrings_of_the_extension_are_complete() -> None:
     assert wrong == []
 
 
+def lines_of_section(text: str, title: str) -> dict[str, str]:
+    """What a section says of each name."""
+    section = re.search(rf"^{title}:\n((?:    .*\n?|\n)+)", text, re.MULTILINE)
+    assert section, text
+    rows = re.findall(r"^    (\w+): ((?:.*\n?)(?:^     .*\n?)*)", section[1], re.MULTILINE)
+    return {name: " ".join(row.split()) for name, row in rows}
+
+
+GROUPS = [pawl.IO, pawl.Mirror, pawl.Naming, pawl.Packs, pawl.Ranks, pawl.Retention, pawl.Staging, pawl.Timeouts]
+
+
+@pytest.mark.parametrize("kind", [pawl.CheckpointManager, pawl.Uploads, *GROUPS], ids=lambda kind: kind.__name__)
+def test_each_option_has_a_line_with_its_default(kind: type) -> None:
+    is_group = kind is not pawl.CheckpointManager
+    text = inspect.cleandoc((kind if is_group else kind.__init__).__doc__ or "")  # type: ignore[misc]
+    rows = lines_of_section(text, "Attributes" if is_group else "Args")
+    optional = [each.name for each in inspect.signature(kind).parameters.values() if each.default is not each.empty]
+    assert [name for name in optional if "Default: " not in rows[name]] == []
+
+
 def test_the_methods_of_frameworks_exist() -> None:
     for place, names in HOOKS.items():
         module, _, name = place.rpartition(".")

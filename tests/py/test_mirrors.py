@@ -229,6 +229,12 @@ def test_each_mirror_has_a_cadence_and_rules_of_its_own(root: pathlib.Path, mirr
     assert names(mirror) == [5, 6]
 
 
+def test_a_mirror_gets_the_first_checkpoint_at_or_after_each_multiple(root: pathlib.Path, mirror: pathlib.Path) -> None:
+    save(root, range(300, 3300, 300), mirrors=pawl.Mirror(mirror, every="1000ba"))
+    with pawl.CheckpointManager(mirror, read_only=True) as there:
+        assert there.all_steps() == [1200, 2100, 3000]
+
+
 def test_P6_what_is_pinned_or_held_in_the_mirror_stays_there(root: pathlib.Path, mirror: pathlib.Path) -> None:
     with pawl.CheckpointManager(root, mirrors=pawl.Mirror(mirror, keep=pawl.Retention(keep_last=3))) as m:
         for step in (1, 2, 3):

@@ -11,6 +11,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
 
 import numpy as np
 import pytest
@@ -78,6 +80,15 @@ def test_R113_R114_a_command_must_have_both_fields() -> None:
         pawl.SyncConfig(syncer=7)  # type: ignore[arg-type]
     with pytest.raises(pawl.UsageError, match="sync_period"):
         pawl.SyncConfig(sync_period=0)
+
+
+@pytest.mark.parametrize("period", ["1h", timedelta(hours=1), 3600])
+def test_a_period_is_a_number_a_text_or_a_timedelta(tmp_path: pathlib.Path, period: Any) -> None:
+    run = make_run(tmp_path / "run")
+    config = pawl.SyncConfig(str(tmp_path / "up"), sync_period=period, sync_timeout=period)
+    syncer = pawl.Syncer(run, config)
+    assert syncer.up_if_due() is not None and syncer.up_if_due() is None
+    syncer.close(sync=False)
 
 
 def test_R109_R110_a_shared_folder_is_not_synced(tmp_path: pathlib.Path) -> None:

@@ -13,6 +13,7 @@ import sys
 import time
 import types
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import cloudpickle
@@ -108,6 +109,16 @@ def test_R55_a_killed_a_raising_and_a_stopped_worker_cost_a_start_each(
     last = result.checkpoint.to_dict()
     assert (last["epoch"], last["_current_checkpoint_id"]) == (3, 3)
     assert [row["epoch"] for row in result.metrics_history] == [0, 1, 2, 3]
+
+
+def one_report(config: dict[str, Any]) -> None:
+    train.report({"epoch": 1})
+
+
+def test_times_of_failures_are_text_or_timedelta(tmp_path: pathlib.Path) -> None:
+    longest = timedelta(seconds=HANG_SECONDS)
+    times: dict[str, Any] = {"heartbeat_timeout": "2h", "report_timeout": longest, "progress_timeout": longest}
+    assert fit(one_report, tmp_path, grace_seconds="30s", **times).metrics == {"epoch": 1}
 
 
 def raising(config: dict[str, Any]) -> None:

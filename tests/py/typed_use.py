@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import pathlib
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, assert_type
 
 import pawl
+import pawl.train
+import pawl.tune
 
 
 @dataclass
@@ -47,6 +49,13 @@ def restoring(manager: pawl.CheckpointManager, state: State) -> None:
         assert_type(restored.path, pathlib.Path | str)
     if anything := manager.restore():
         assert_type(anything.state, Any)
+
+
+def sizes_and_durations_as_text(trainable: Any) -> None:
+    pawl.SyncConfig(sync_period="5min", sync_timeout=timedelta(hours=1))
+    pawl.train.FailureConfig(heartbeat_timeout="2min", grace_seconds=timedelta(seconds=30))
+    pawl.tune.run(trainable, time_budget_s="12h", grace_s="1min", heartbeat_s="5min")
+    pawl.convert("runs/demo@400", "hub", to="hf", max_shard_bytes="5GB")
 
 
 def looking(manager: pawl.CheckpointManager, checkpoint: pawl.Checkpoint, event: pawl.Event) -> None:

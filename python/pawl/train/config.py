@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from .. import _checks, loggers
 from .._pawl import UsageError
+from ..options import Duration
 
 MAX = "max"
 MIN = "min"
@@ -72,7 +73,7 @@ class ScalingConfig:
 
 @dataclass
 class FailureConfig:
-    """What to do when a worker fails. Times are seconds.
+    """What to do when a worker fails. Times are durations: seconds, ``"5min"`` or a timedelta.
 
     Attributes:
         max_failures: How many times the workers are started again, from the newest valid
@@ -88,10 +89,10 @@ class FailureConfig:
     """
 
     max_failures: int = 0
-    heartbeat_timeout: float = 60.0
-    report_timeout: float = 1800.0
-    grace_seconds: float | None = None
-    progress_timeout: float | None = None
+    heartbeat_timeout: Duration = 60.0
+    report_timeout: Duration = 1800.0
+    grace_seconds: Duration | None = None
+    progress_timeout: Duration | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.max_failures, bool) or not isinstance(self.max_failures, int) or self.max_failures < -1:

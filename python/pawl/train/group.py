@@ -10,7 +10,7 @@ import logging
 import time
 from typing import Any
 
-from .. import _pawl
+from .. import _checks, _pawl
 from ..loggers import Log, Scalars
 from . import parts, workers
 from .channel import Channel, Host
@@ -52,7 +52,7 @@ class Group:
             look.take_rows()
             if self._watch.signal and deadline is None:
                 channel.put("preempt", self._watch.signal)
-                deadline = time.monotonic() + (self._config.grace_seconds or float("inf"))
+                deadline = time.monotonic() + (_checks.limit(self._config.grace_seconds) or float("inf"))
             if deadline is not None and time.monotonic() > deadline - 0.5:
                 self._left = True
                 self._engine.stop()
@@ -139,8 +139,8 @@ class Look:
         self, channel: Channel, job: Job, limits: FailureConfig, rows: list[dict[str, Any]], log: Log | None = None
     ) -> None:
         self._channel, self._world_size, self._keep_all_ranks = channel, job.world_size, job.keep_all_ranks
-        self._silent_ms = int(limits.heartbeat_timeout * 1000)
-        self._still_ms = int((limits.progress_timeout or 0) * 1000)
+        self._silent_ms = int(_checks.seconds("heartbeat_timeout", limits.heartbeat_timeout) * 1000)
+        self._still_ms = int((_checks.limit(limits.progress_timeout) or 0) * 1000)
         self._seen: dict[str, tuple[Any, float]] = {}  # what was read last, and since when it is so
         self._checked, self._next = 1, 0.0
         self._rows, self._n_rows = rows, 0

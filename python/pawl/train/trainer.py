@@ -88,7 +88,7 @@ class DataParallelTrainer:
         with contextlib.ExitStack() as after:
             root, memory = self._folder(after)
             resume, first = self._resumed(after)
-            grace = self._run.failure_config.grace_seconds
+            grace = _checks.limit(self._run.failure_config.grace_seconds)
             watch = _signals.acquire(grace or 0.0)
             after.callback(_signals.release)
             host = Host(engine.host())
@@ -191,14 +191,14 @@ class DataParallelTrainer:
             _options(keep, self._run.options),
             keep._checkpoint_keep_all_ranks,
             keep.allow_pickle,
-            failure.report_timeout,
-            failure.grace_seconds or 0.0,
+            _checks.seconds("report_timeout", failure.report_timeout),
+            _checks.limit(failure.grace_seconds) or 0.0,
             self._group_backend(),
             resume,
             names,
             tuple(sys.path),
             launched,
-            failure.heartbeat_timeout,
+            _checks.seconds("heartbeat_timeout", failure.heartbeat_timeout),
             self._log(launched),
             channel,
         )

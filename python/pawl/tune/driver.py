@@ -11,11 +11,11 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Callable, Mapping
-from datetime import timedelta
 from typing import Any, Protocol
 
 from .. import _pawl, _signals
 from .._pawl import UsageError
+from ..options import Duration
 from ..syncer import SyncConfig
 from . import _json, places, search, spec, trainable
 from .analysis import ExperimentAnalysis, Trial
@@ -68,7 +68,7 @@ def run(
     metric: str | None = None,
     mode: str | None = None,
     stop: Mapping[str, float] | Callable[[str, dict[str, Any]], bool] | Stopper | None = None,
-    time_budget_s: float | timedelta | None = None,
+    time_budget_s: Duration | None = None,
     config: Mapping[str, Any] | None = None,
     resources_per_trial: Mapping[str, float] | None = None,
     num_samples: int = 1,
@@ -89,8 +89,8 @@ def run(
     max_concurrent_trials: int | None = None,
     *,
     seed: int = 0,
-    grace_s: float = 30.0,
-    heartbeat_s: float = 0.0,
+    grace_s: Duration = 30.0,
+    heartbeat_s: Duration = 0.0,
     env: Mapping[str, str] | None = None,
     engine: str | None = None,
     fork: bool = True,
@@ -108,8 +108,8 @@ def run(
         mode: "min" or "max". Default: None.
         stop: When a trial ends: a dict of limits by the names of results, a function of the trial's
             id and its result, or a Stopper. Default: None.
-        time_budget_s: Seconds, or a timedelta, after which everything ends. Default: None, no
-            limit.
+        time_budget_s: Everything ends after this duration: seconds, ``"5min"`` or a timedelta.
+            Default: None, no limit.
         config: Values, and what values are drawn from (``tune.uniform``, ``tune.choice``,
             ``tune.grid_search``, ...). Default: None, empty.
         resources_per_trial: What a trial takes, ``{"cpu": 2, "gpu": 1}``. Default: None, one core.
@@ -136,8 +136,8 @@ def run(
         raise_on_failed_trial: Raise TuneError if trials have failed. Default: True.
         max_concurrent_trials: How many run at a time. Default: None, as many as there is room for.
         seed: Seed of the draws. Default: 0.
-        grace_s: Seconds that a trial has to save when it is stopped. Default: 30.
-        heartbeat_s: A trial without report, checkpoint or ``tune.heartbeat()`` for so many seconds
+        grace_s: Duration that a trial has to save when it is stopped. Default: 30 seconds.
+        heartbeat_s: A trial without report, checkpoint or ``tune.heartbeat()`` for this duration
             has failed. Default: 0, no limit.
         env: Variables of the trials' environment. Default: None.
         engine: "local" for processes of this machine, "ray" for actors of the Ray cluster that this

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any
 
 from .. import _checks
@@ -127,10 +126,8 @@ def default_name(what: Any) -> str:
     return f"{trainable.name_of(what)}_{time.strftime('%Y-%m-%d_%H-%M-%S')}"
 
 
-def _seconds(budget: float | timedelta | None) -> float:
-    if budget is None:
-        return 0.0
-    return budget.total_seconds() if isinstance(budget, timedelta) else _checks.seconds("time_budget_s", budget)
+def _seconds(budget: object) -> float:
+    return 0.0 if budget is None else _checks.seconds("time_budget_s", budget)
 
 
 def _score(attribute: str | None) -> str:

@@ -12,11 +12,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any
 
 from .. import _checks
 from .._pawl import NotFoundError, UsageError
+from ..options import Duration
 from ..syncer import SyncConfig
 from . import driver, places, search, spec, stopper
 from .analysis import ExperimentAnalysis, Trial
@@ -36,10 +36,10 @@ class TuneConfig:
         scheduler: A scheduler or its name.
         num_samples: How often the grids are run and the values drawn.
         max_concurrent_trials: How many trials run at a time.
-        time_budget_s: Seconds, or a timedelta, after which everything ends.
+        time_budget_s: Everything ends after this duration: seconds, ``"5min"`` or a timedelta.
         seed: Seed of the draws.
         engine: "local" or "ray".
-        heartbeat_s: Seconds without a sign of life that are a failure; 0 is no limit.
+        heartbeat_s: Duration without a sign of life that is a failure; 0 is no limit.
     """
 
     metric: str | None = None
@@ -48,10 +48,10 @@ class TuneConfig:
     scheduler: TrialScheduler | str | None = None
     num_samples: int = 1
     max_concurrent_trials: int | None = None
-    time_budget_s: float | timedelta | None = None
+    time_budget_s: Duration | None = None
     seed: int = 0
     engine: str | None = None
-    heartbeat_s: float = 0.0
+    heartbeat_s: Duration = 0.0
 
 
 @dataclass

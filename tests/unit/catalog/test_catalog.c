@@ -526,16 +526,18 @@ test_an_address_splits_at_the_selector(void **state)
 static void
 test_a_selector_that_finds_nothing_names_what_exists(void **state)
 {
-	struct small_run *r = start(state, 2);
+	struct small_run *r = start(state, 1);
 	uint64_t id;
 
+	FAILS(PAWL_ENOTFOUND, "no checkpoint has the step 7; the only one is 100", pawl_find(r->run, "7", &id, err));
+	small_save(r, 200, 0.5);
 	FAILS(PAWL_ENOTFOUND, "no checkpoint has the step 7; there are 100, 200", pawl_find(r->run, "7", &id, err));
 	FAILS(PAWL_ENOTFOUND, "there are 100, 200; to select by id, write id:2", pawl_find(r->run, "2", &id, err));
 	FAILS(PAWL_ENOTFOUND, "no checkpoint has the id 7; there are 1, 2", pawl_find(r->run, "id:7", &id, err));
 	FAILS(PAWL_ENOTFOUND, "there are checkpoint_000001, checkpoint_000002; or", pawl_find(r->run, "x", &id, err));
 	for (int64_t i = 3; i <= 12; i++)
 		small_save(r, 100 * i, 0.5);
-	FAILS(PAWL_ENOTFOUND, "step 7; the newest are 300, 400, 500, 600, 700, 800, 900, 1000, 1100, 1200",
+	FAILS(PAWL_ENOTFOUND, "step 7; the newest of 12 are 300, 400, 500, 600, 700, 800, 900, 1000, 1100, 1200",
 	      pawl_find(r->run, "7", &id, err));
 }
 
