@@ -2,7 +2,7 @@
 """A sync function for URLs that pawl has no way to of its own, by fsspec where it is installed.
 
 Packs go before the manifests of their checkpoints and the journals of searches. What makes a folder a search follows,
-and pointers are last. What was sent is read back and compared, byte by byte.
+and pointers are last. Each sent file is read back and compared, byte by byte.
 """
 
 from __future__ import annotations

@@ -15,47 +15,23 @@ finite_8(const char *ptr, size_t n, unsigned mask, unsigned bad)
 	return !found;
 }
 
-static bool
-finite_16(const char *ptr, size_t n, uint16_t mask)
-{
-	unsigned bad = 0;
-
-	for (size_t i = 0; i + 2 <= n; i += 2) {
-		uint16_t v;
-
-		memcpy(&v, ptr + i, 2);
-		bad |= (v & mask) == mask;
+/* Wider elements: false if all bits of the exponent, the mask, are set in any of them. */
+#define FINITE(bits)                                                              \
+	static bool finite_##bits(const char *ptr, size_t n, uint##bits##_t mask) \
+	{                                                                         \
+		unsigned bad = 0;                                                 \
+                                                                                  \
+		for (size_t i = 0; i + bits / 8 <= n; i += bits / 8) {            \
+			uint##bits##_t v;                                         \
+                                                                                  \
+			memcpy(&v, ptr + i, sizeof(v));                           \
+			bad |= (v & mask) == mask;                                \
+		}                                                                 \
+		return !bad;                                                      \
 	}
-	return !bad;
-}
-
-static bool
-finite_32(const char *ptr, size_t n)
-{
-	unsigned bad = 0;
-
-	for (size_t i = 0; i + 4 <= n; i += 4) {
-		uint32_t v;
-
-		memcpy(&v, ptr + i, 4);
-		bad |= (v & 0x7f800000u) == 0x7f800000u;
-	}
-	return !bad;
-}
-
-static bool
-finite_64(const char *ptr, size_t n)
-{
-	unsigned bad = 0;
-
-	for (size_t i = 0; i + 8 <= n; i += 8) {
-		uint64_t v;
-
-		memcpy(&v, ptr + i, 8);
-		bad |= (v & 0x7ff0000000000000u) == 0x7ff0000000000000u;
-	}
-	return !bad;
-}
+FINITE(16)
+FINITE(32)
+FINITE(64)
 
 bool
 finite_all(int dtype, const void *bytes, size_t n)
@@ -78,10 +54,10 @@ finite_all(int dtype, const void *bytes, size_t n)
 		return finite_16(ptr, n, 0x7f80);
 	case PAWL_F32:
 	case PAWL_C64:
-		return finite_32(ptr, n);
+		return finite_32(ptr, n, 0x7f800000u);
 	case PAWL_F64:
 	case PAWL_C128:
-		return finite_64(ptr, n);
+		return finite_64(ptr, n, 0x7ff0000000000000u);
 	default:
 		return true;
 	}
