@@ -598,7 +598,8 @@ struct pawl_place {
 struct pawl_places;
 /* Lists the runs, single checkpoints and other files below a path or URL: of the folder itself and
  * of its folder `checkpoints`, or with recursive at any depth. The contents of a run or a
- * checkpoint are not listed, nor are hidden names. In natural order. PAWL_ENOTFOUND: no such folder. */
+ * checkpoint are not listed, nor are hidden names. In natural order.
+ * PAWL_ENOTFOUND: no such folder. */
 PAWL_API int pawl_places_open(const char *root, int recursive, struct pawl_places **ret, struct pawl_error *err);
 PAWL_API size_t pawl_places_count(const struct pawl_places *places);
 PAWL_API const struct pawl_place *pawl_places_get(const struct pawl_places *places, size_t i);
