@@ -559,6 +559,7 @@ def write_page(results: dict[str, Any], page: pathlib.Path) -> None:
     page.write_text(re.sub(re.escape(BEGIN) + ".*?" + re.escape(END), lambda _: new, text, flags=re.DOTALL))
     for chart in charts.CHARTS:
         if chart.group in results["samples"]:
-            size = f"{results['facts']['saves bytes'] / 1e9:.1f} GB"
+            part = "restores" if "restore" in chart.group else "saves"
+            size = f"{results['facts'][f'{part} bytes'] / 1e9:.1f} GB"
             picture = charts.draw(chart, size, lambda *place: cell(results, *place))
             (page.parent / chart.file).write_text(picture)
