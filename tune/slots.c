@@ -18,10 +18,12 @@
 static double
 count_cpus(void)
 {
+#ifdef __linux__
 	cpu_set_t set;
 
 	if (sched_getaffinity(0, sizeof(set), &set) == 0)
 		return (double)CPU_COUNT(&set);
+#endif
 	long n = sysconf(_SC_NPROCESSORS_ONLN);
 
 	return n > 0 ? (double)n : 1;

@@ -18,6 +18,9 @@
 #include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
+#ifdef __APPLE__
+#include <sys/sysctl.h>
+#endif
 
 #include "base/err.h"
 #include "base/sum.h"
@@ -91,6 +94,8 @@ clock_token(char out[33], struct pawl_error *err)
 }
 
 /* -------------------------------------------------------------- processes */
+
+#ifdef __linux__
 
 /* First bytes of a file of /proc as text; false if it cannot be read. */
 static bool
@@ -182,6 +187,38 @@ read_start_ticks(int64_t pid, uint64_t *ret_ticks)
 	*ret_ticks = strtoull(start, NULL, 10);
 	return 1;
 }
+
+#else
+
+static int
+read_boot(char out[64], struct pawl_error *err)
+{
+	(void)err;
+	memset(out, 0, 64);
+#ifdef __APPLE__
+	size_t len = 63;
+	if (sysctlbyname("kern.bootsessionuuid", out, &len, NULL, 0) < 0)
+		out[0] = '\0';
+#endif
+	return 0;
+}
+
+static void
+read_machine(char out[33])
+{
+	out[0] = '\0';
+}
+
+static int
+read_start_ticks(int64_t pid, uint64_t *ret_ticks)
+{
+	if (pid <= 0 || (kill((pid_t)pid, 0) < 0 && errno == ESRCH))
+		return 0;
+	*ret_ticks = 0;
+	return 1;
+}
+
+#endif
 
 int
 clock_this_process(struct clock_process *ret, struct pawl_error *err)

@@ -122,7 +122,11 @@ fd_pread_all(int fd, void *ptr, size_t len, uint64_t offset, const char *what, s
 int
 fd_sync(int fd, const char *what, struct pawl_error *err)
 {
+#ifdef F_FULLFSYNC
+	int rc = fcntl(fd, F_FULLFSYNC);
+#else
 	int rc = fsync(fd);
+#endif
 	return rc < 0 ? err_sys(err, errno, "%s: fsync", what) : 0;
 }
 

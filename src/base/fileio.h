@@ -28,7 +28,7 @@ void fd_limit_end(struct fd_limit *l); /* usable as PAWL_CLEAN(fd_limit_end) */
 /* All bytes or an error naming `what` and the offset. read: a short file is PAWL_ECORRUPT. */
 int fd_pwrite_all(int fd, const void *ptr, size_t len, uint64_t offset, const char *what, struct pawl_error *err);
 int fd_pread_all(int fd, void *ptr, size_t len, uint64_t offset, const char *what, struct pawl_error *err);
-int fd_sync(int fd, const char *what, struct pawl_error *err); /* never retried */
+int fd_sync(int fd, const char *what, struct pawl_error *err); /* fsync (F_FULLFSYNC on macOS); never retried */
 /* Opens a path below dirfd without following a symlink in the last component (O_CLOEXEC,
  * O_NOFOLLOW). */
 int fd_openat(int dirfd, const char *path, int flags, mode_t mode, struct pawl_error *err); /* fd >= 0, or code */

@@ -84,17 +84,31 @@ is_same(int dir_fd, const char *name, const struct stat *st)
 int
 file_rename_new(int from_fd, const char *from, int to_fd, const char *to)
 {
+#if defined __linux__
 	if (renameat2(from_fd, from, to_fd, to, RENAME_NOREPLACE) == 0)
 		return 0;
 	return errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP ? ENOTSUP : errno;
+#elif defined RENAME_EXCL
+	return renameatx_np(from_fd, from, to_fd, to, RENAME_EXCL) == 0 ? 0 : errno;
+#else
+	(void)from_fd, (void)from, (void)to_fd, (void)to;
+	return ENOTSUP;
+#endif
 }
 
 int
 folder_exchange(int a_fd, const char *a, int b_fd, const char *b)
 {
+#if defined __linux__
 	if (renameat2(a_fd, a, b_fd, b, RENAME_EXCHANGE) == 0)
 		return 0;
 	return errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP ? ENOTSUP : errno;
+#elif defined RENAME_SWAP
+	return renameatx_np(a_fd, a, b_fd, b, RENAME_SWAP) == 0 ? 0 : errno;
+#else
+	(void)a_fd, (void)a, (void)b_fd, (void)b;
+	return ENOTSUP;
+#endif
 }
 
 int

@@ -6,13 +6,16 @@
  */
 #include "base/mem.h"
 
-#include <linux/mempolicy.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#ifdef __linux__
+#include <linux/mempolicy.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#endif
 
 void *
 mem_alloc(size_t nbytes)

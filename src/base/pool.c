@@ -48,7 +48,13 @@ group_done(struct group *g)
 static void
 name_this_thread(const char *name)
 {
+#if defined(__APPLE__)
+	pthread_setname_np(name);
+#elif defined(__linux__)
 	pthread_setname_np(pthread_self(), name);
+#else
+	(void)name;
+#endif
 }
 
 static struct job *
@@ -67,11 +73,13 @@ pool_next(struct pool *pool)
 	return job;
 }
 
-/* Linux keeps the nice value for each thread. */
+/* Linux keeps the nice value for each thread, other systems for the process. */
 static void
 calm_this_thread(void)
 {
+#if defined(__linux__)
 	setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + CALM_NICE);
+#endif
 }
 
 static void *
@@ -223,6 +231,9 @@ group_wait(struct group *g)
 int
 cond_init(pthread_cond_t *cond)
 {
+#ifdef __APPLE__
+	return pthread_cond_init(cond, NULL); /* waits below are relative there */
+#else
 	pthread_condattr_t attr;
 	int rc = pthread_condattr_init(&attr);
 
@@ -233,6 +244,7 @@ cond_init(pthread_cond_t *cond)
 		rc = pthread_cond_init(cond, &attr);
 	pthread_condattr_destroy(&attr);
 	return rc;
+#endif
 }
 
 int
@@ -240,7 +252,17 @@ cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t deadline_ms
 {
 	if (deadline_ms < 0)
 		return pthread_cond_wait(cond, lock);
+#ifdef __APPLE__
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	int64_t left_ms = deadline_ms - ((int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000);
+	if (left_ms <= 0)
+		return ETIMEDOUT;
+	struct timespec left = {.tv_sec = (time_t)(left_ms / 1000), .tv_nsec = (long)(left_ms % 1000) * 1000000};
+	return pthread_cond_timedwait_relative_np(cond, lock, &left);
+#else
 	struct timespec until = {.tv_sec = (time_t)(deadline_ms / 1000),
 	                         .tv_nsec = (long)(deadline_ms % 1000) * 1000000};
 	return pthread_cond_timedwait(cond, lock, &until);
+#endif
 }

@@ -14,9 +14,11 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
+#ifdef __linux__
 #include <sys/uio.h>
 #include <sys/vfs.h>
-#include <unistd.h>
+#endif
 
 #include "base/clock.h"
 #include "base/err.h"
@@ -85,6 +87,8 @@ add_answer(struct pawl_rows *rows, const char *key, int sys)
 
 /* ----------------------------------------------------------------- reading */
 
+#ifdef __linux__
+
 static const char *
 type_name(uint32_t magic)
 {
@@ -119,6 +123,16 @@ describe_type(struct pawl_rows *rows, int root_fd)
 		             bump_printf(&rows->memory, "%s (0x%08x)", type_name((uint32_t)fs.f_type),
 		                         (unsigned)(uint32_t)fs.f_type));
 }
+
+#else
+
+static void
+describe_type(struct pawl_rows *rows, int root_fd)
+{
+	(void)rows, (void)root_fd;
+}
+
+#endif
 
 static void
 describe_space(struct pawl_rows *rows, int root_fd)
@@ -194,11 +208,15 @@ try_rename_new(int dir_fd)
 {
 	if (mkdirat(dir_fd, "from", 0700) < 0 || mkdirat(dir_fd, "to", 0700) < 0)
 		return errno;
+#ifdef __linux__
 	if (renameat2(dir_fd, "from", dir_fd, "to", RENAME_NOREPLACE) == 0)
 		return EEXIST;
 	if (errno != EEXIST)
 		return errno;
 	return outcome(renameat2(dir_fd, "from", dir_fd, "new", RENAME_NOREPLACE));
+#else
+	return ENOTSUP;
+#endif
 }
 
 static int
@@ -212,18 +230,28 @@ try_rename(int dir_fd)
 static int
 try_fallocate(int dir_fd)
 {
+#ifdef __linux__
 	PAWL_FD int fd = make_file(dir_fd, "fallocate", 0);
 	return fd < 0 ? errno : outcome(fallocate(fd, 0, 0, 1 << 20));
+#else
+	(void)dir_fd;
+	return ENOTSUP;
+#endif
 }
 
 /* Reads only pages that are in memory. The error for a missing page is a valid answer, too. */
 static int
 try_nowait(int file_fd)
 {
+#ifdef __linux__
 	char bytes[16];
 	struct iovec part = {bytes, sizeof(bytes)};
 
 	return preadv2(file_fd, &part, 1, 0, RWF_NOWAIT) >= 0 || errno == EAGAIN ? 0 : errno;
+#else
+	(void)file_fd;
+	return ENOTSUP;
+#endif
 }
 
 #ifdef O_DIRECT
@@ -291,7 +319,11 @@ describe_skew(struct pawl_rows *rows, int file_fd)
 	if (pwrite(file_fd, "pawl", 4, 0) != 4 || fstat(file_fd, &st) < 0)
 		return;
 	int64_t middle_ns = before_ns + (clock_unix_ns() - before_ns) / 2;
+#ifdef __APPLE__
+	int64_t mtime_ns = (int64_t)st.st_mtimespec.tv_sec * 1000000000 + st.st_mtimespec.tv_nsec;
+#else
 	int64_t mtime_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
+#endif
 	doctor_state(rows, "clock skew",
 	             bump_printf(&rows->memory, "%+.2f s (time of a new file against this host)",
 	                         (double)(mtime_ns - middle_ns) / 1e9));

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_file_sys: the system calls of the POSIX engine that are not POSIX. What a kernel or
- * filesystem lacks is reported or left out, never emulated slowly. Callers fall back.
+ * store_file_sys: the system calls of the POSIX engine that are not POSIX, one complete set per
+ * system. What a kernel, C library or filesystem lacks is reported or left out, never emulated
+ * slowly. Callers fall back.
  */
 #include "store/file/store_file.h"
 
@@ -9,13 +10,16 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <unistd.h>
+
+#include "base/fileio.h"
+
+#ifdef __linux__
+
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/vfs.h>
-#include <unistd.h>
-
-#include "base/fileio.h"
 
 #define TMPFS_TYPE 0x01021994
 #define RAMFS_TYPE 0x858458f6
@@ -224,12 +228,94 @@ file_sys_set_direct(int fd)
 	return fcntl(fd, F_SETFL, O_DIRECT) == 0;
 }
 
+#else /* other systems: everything buffered */
+
+bool
+file_sys_align(int fd, struct file_align *ret)
+{
+	(void)fd, (void)ret;
+	return false;
+}
+
+int
+file_sys_open_direct(int dir_fd, const char *name, int flags, const struct stat *st)
+{
+	(void)dir_fd, (void)name, (void)flags, (void)st;
+	return -1;
+}
+
+int
+file_sys_reserve(int fd, uint64_t nbytes)
+{
+	(void)fd, (void)nbytes;
+	return 0;
+}
+
+bool
+file_sys_is_local(int fd)
+{
+	(void)fd;
+	return false;
+}
+
+bool
+file_sys_is_unshared(int fd)
+{
+	(void)fd;
+	return false;
+}
+
+bool
+file_sys_is_cached(int fd, uint64_t offset, size_t n)
+{
+	(void)fd, (void)offset, (void)n;
+	return false;
+}
+
+bool
+file_sys_view(int fd, uint64_t offset, size_t n, struct store_view *ret)
+{
+	(void)fd, (void)offset, (void)n, (void)ret;
+	return false;
+}
+
+void
+file_sys_drop_view(struct store_view *view)
+{
+	(void)view;
+}
+
+void
+file_sys_drop_cache(int fd)
+{
+	(void)fd;
+}
+
+void
+file_sys_no_readahead(int fd)
+{
+	(void)fd;
+}
+
+bool
+file_sys_set_direct(int fd)
+{
+	(void)fd;
+	return false;
+}
+
+#endif
+
 /* ------------------------------------------------------------ everywhere */
 
 int64_t
 file_sys_mtime_ns(const struct stat *st)
 {
+#ifdef __APPLE__
+	const struct timespec *time = &st->st_mtimespec;
+#else
 	const struct timespec *time = &st->st_mtim;
+#endif
 
 	if (time->tv_sec < 0)
 		return 0;

@@ -13,9 +13,15 @@
 
 #define MIN_CURL 0x074400u /* 7.68.0 */
 
+#ifdef __APPLE__
+static const char *const curl_names[] = {"libcurl.4.dylib", NULL};
+static const char *const crypto_names[] = {"libcrypto.3.dylib", NULL};
+#define HOW_TO_INSTALL "brew install curl openssl@3"
+#else
 static const char *const curl_names[] = {"libcurl.so.4", "libcurl-gnutls.so.4", NULL};
 static const char *const crypto_names[] = {"libcrypto.so.3", "libcrypto.so.1.1", NULL};
 #define HOW_TO_INSTALL "'apt-get install libcurl4' or 'dnf install libcurl openssl-libs'"
+#endif
 
 struct symbol {
 	const char *name, *older;
@@ -35,7 +41,7 @@ static const char *const ca_files[] = {
 	"/etc/pki/tls/certs/ca-bundle.crt",                  /* Fedora, RHEL */
 	"/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", /* Fedora, RHEL, without the older links */
 	"/etc/ssl/ca-bundle.pem",                            /* SUSE */
-	"/etc/ssl/cert.pem",                                 /* Alpine */
+	"/etc/ssl/cert.pem",                                 /* Alpine, macOS */
 };
 
 struct loaded {
