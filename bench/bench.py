@@ -105,6 +105,7 @@ def merge(args: argparse.Namespace, results: dict[str, Any], phase: str) -> bool
         part = json.loads(pathlib.Path(file.name).read_text() or "null")
     if part:
         results["samples"] |= part["samples"]
+        results["runs"] |= dict.fromkeys(part["samples"], results["run"])
         results["missing"] |= part["missing"]
         results["facts"] |= {f"{phase} {key}": value for key, value in part["facts"].items()}
     return status == 0
@@ -121,10 +122,11 @@ def main() -> int:
         run_phase(args)
     output = pathlib.Path(args.output)
     begin = time.monotonic()
-    results: dict[str, Any] = {"samples": {}, "missing": {}, "facts": {}}
+    results: dict[str, Any] = {"samples": {}, "missing": {}, "facts": {}, "runs": {}}
     if args.only and output.exists():
         results = json.loads(output.read_text())
-    results |= {"machine": measure.machine(args.folder), "versions": versions()}
+    results["run"] = ", ".join(f"{key} {value}" for key, value in measure.machine(args.folder).items())
+    results["versions"] = versions()
     results |= {"scale": args.scale, "rounds": args.rounds}
     failed = []
     for phase in args.only or phases.PHASES:

@@ -10,6 +10,8 @@ import re
 import statistics
 from typing import Any
 
+import charts
+
 BEGIN, END = "<!-- made by make bench: begin -->", "<!-- made by make bench: end -->"
 
 
@@ -310,7 +312,7 @@ ROWS += [
         10,
     ),
     Row(
-        "tune: a trial goes on from another's checkpoint of 1 GB, against a copy",
+        "tune: a trial continues from another's checkpoint of 1 GB, against a copy",
         "tune exploit",
         ("pawl.tune", "seconds"),
         ("copy", "seconds"),
@@ -510,11 +512,10 @@ def text_table(results: dict[str, Any]) -> str:
 
 
 def markdown(results: dict[str, Any]) -> str:
-    machine = ", ".join(f"{key} {value}" for key, value in results["machine"].items())
     versions = ", ".join(f"{key} {value}" for key, value in results["versions"].items())
     size = results["facts"].get("saves bytes", math.nan) / 1e9
     lines = [
-        f"Measured on: {machine}.",
+        f"Measured on: {results['run']}.",
         f"Versions: {versions}.",
         f"W1 is {size:.2f} GB here (scale {results['scale']:g}); {results['rounds']} rounds.",
         "",
@@ -526,23 +527,39 @@ def markdown(results: dict[str, Any]) -> str:
         if group.startswith("ls "):
             continue
         lines += ["", f"**{group}**", ""]
+        if results["runs"].get(group, results["run"]) != results["run"]:
+            lines += [f"Measured on: {results['runs'][group]}.", ""]
         keys = list(dict.fromkeys(key for series in results["samples"][group].values() for key in series))
         shown = [key for key in keys if key not in ("bytes",) or group == "W1 memory"]
         lines += ["| | " + " | ".join(key.replace("_", " ") for key in shown) + " |", "|---" * (len(shown) + 1) + "|"]
-        for name, series in results["samples"][group].items():
-            cells = [spread(series[key], unit_of(key)) if key in series else "" for key in shown]
+        for name in results["samples"][group]:
+            cells = [cell(results, group, name, key) for key in shown]
             lines.append(f"| {name} | " + " | ".join(cells) + " |")
     if results["missing"]:
         lines += ["", "Not measured: " + "; ".join(f"{name} ({why})" for name, why in results["missing"].items()) + "."]
     return "\n".join(lines)
 
 
+def cell(results: dict[str, Any], group: str, name: str, key: str) -> str:
+    values = samples(results, group, name, key)
+    return spread(values, unit_of(key)) if values else ""
+
+
 def unit_of(key: str) -> str:
-    return "s" if key in ("blocked", "durable", "seconds", "saved", "beyond", "cpu") else "B" if key == "bytes" else ""
+    if key in ("blocked", "durable", "seconds", "saved", "beyond", "cpu", "first", "later"):
+        return "s"
+    return "B" if key == "bytes" else ""
 
 
 def write_page(results: dict[str, Any], page: pathlib.Path) -> None:
-    """Puts the tables between the two marks of the page; the words around them are written by hand."""
+    """Puts the tables between the two marks of the page; the words around them are written by hand. Draws the charts
+    next to the page."""
     text = page.read_text() if page.exists() else f"# Benchmarks\n\n{BEGIN}\n{END}\n"
     new = f"{BEGIN}\n{markdown(results)}\n{END}"
     page.write_text(re.sub(re.escape(BEGIN) + ".*?" + re.escape(END), lambda _: new, text, flags=re.DOTALL))
+    for chart in charts.CHARTS:
+        if chart.group in results["samples"]:
+            part = "restores" if "restore" in chart.group else "saves"
+            size = f"{results['facts'][f'{part} bytes'] / 1e9:.1f} GB"
+            picture = charts.draw(chart, size, lambda *place: cell(results, *place))
+            (page.parent / chart.file).write_text(picture)

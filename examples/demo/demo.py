@@ -6,6 +6,7 @@ hold a training. The training is an ordinary program, lm.py. Everything stays in
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import logging
 import os
@@ -51,27 +52,29 @@ def finish(process: subprocess.Popen[bytes]) -> None:
         sys.exit(f"the training ended with exit status {process.returncode}")
 
 
-def unfinished(run: pathlib.Path) -> list[pathlib.Path]:
-    """Folders of saves that have begun to write and are not committed."""
-    try:
-        return [path for path in (run / "checkpoints").glob(".*.partial") if os.listdir(path)]
-    except FileNotFoundError:  # committed meanwhile
-        return []
+def unfinished(run: pathlib.Path) -> list[tuple[str, int]]:
+    """Saves that are not committed: their names, and how many bytes they have written."""
+    found = []
+    for path in (run / "checkpoints").glob(".*.partial"):
+        with contextlib.suppress(FileNotFoundError):  # committed meanwhile
+            written = sum(file.stat().st_blocks * 512 for file in path.iterdir())
+            found.append((path.name.split(".")[1], written))
+    return found
 
 
 def kill_while_saving(run: pathlib.Path, steps: int) -> bool:
-    """Starts a training and kills it (SIGKILL) when a checkpoint is half written; False if none was."""
+    """Starts a training and kills it (SIGKILL) when a checkpoint is partly written; False if none was."""
     process = train(run, steps)
+    begun = f"checkpoint_{KILLED_SAVE:06}"
     while process.poll() is None:
         time.sleep(0.0005)
-        if any(int(path.name.split(".")[1].removeprefix("checkpoint_")) >= KILLED_SAVE for path in unfinished(run)):
+        if any(name >= begun and written for name, written in unfinished(run)):
             process.kill()
             process.wait()
     left = unfinished(run)
     if process.returncode != -signal.SIGKILL or not left:
         return False
-    written = sum(path.stat().st_blocks * 512 for path in left[0].iterdir())
-    name = left[0].name.split(".")[1]
+    name, written = left[0]
     print(f"killed: {written / 1e6:.1f} MB of {name} were on disk in a folder that is not a checkpoint yet", flush=True)
     return True
 

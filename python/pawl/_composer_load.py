@@ -35,8 +35,10 @@ def find_latest(
 
     Args:
         run_name: Name of the run, for templates. Default: None.
-        folder, latest_filename, latest_remote_file_name, remote_file_name: As in
-            ``CheckpointSaver``.
+        folder: As in ``CheckpointSaver``.
+        latest_filename: As in ``CheckpointSaver``.
+        latest_remote_file_name: As in ``CheckpointSaver``.
+        remote_file_name: As in ``CheckpointSaver``.
 
     Returns:
         The path that the latest link leads to, else the URL of what its remote latest leads to,
@@ -69,7 +71,10 @@ def load_checkpoint(
             remote latest; of a tar the state in it.
         state: A tree of live objects and values that takes what was saved under the same keys.
             Default: None.
-        run_name, folder, latest_filename, latest_remote_file_name: As in ``find_latest``.
+        run_name: As in ``find_latest``.
+        folder: As in ``find_latest``.
+        latest_filename: As in ``find_latest``.
+        latest_remote_file_name: As in ``find_latest``.
         load_weights_only: Only the model. Default: False.
         load_ignore_keys: Paths with ``*`` that are left out, or a function that changes the tree.
         strict: Demand the same keys on both sides. Default: True.

@@ -83,7 +83,8 @@ def load(
         paths: Globs of the values to load. Default: None, everything.
         state: Objects to restore into. Default: None, new objects.
         strict: Demand the same tensors and objects on both sides. Default: True.
-        rename, cast: As in ``CheckpointManager.restore``.
+        rename: As in ``CheckpointManager.restore``.
+        cast: As in ``CheckpointManager.restore``.
 
     Returns:
         The saved tree; its tensors are new, or those of ``state``.

@@ -116,10 +116,12 @@ class CheckpointSaver:
     {token_in_epoch}, {total_wct}, {epoch_wct} and {batch_wct}, with formats as {epoch:04d}.
 
     Args:
-        folder, filename, latest_filename: Templates of the folder, of a file, and of the link to
-            the newest one.
-        remote_file_name, latest_remote_file_name: URLs of files (``s3://bucket/{run_name}/...``),
-            or in Composer names for its uploaders.
+        folder: Template of the folder.
+        filename: Template of a file.
+        latest_filename: Template of the link to the newest file.
+        remote_file_name: URL of a file (``s3://bucket/{run_name}/...``), or in Composer a name for
+            its uploaders.
+        latest_remote_file_name: The same of the newest file.
         save_interval: A time string, a number of epochs, or a function of ``(state, event)``, in
             any other loop of ``(progress, event)``. Default: "1ep".
         overwrite: Write into a folder that has files. Default: False.
@@ -231,7 +233,8 @@ class CheckpointSaver:
         """Saves now, due or not.
 
         Args:
-            progress, state: As in ``step``.
+            progress: As in ``step``.
+            state: As in ``step``.
 
         Returns:
             True if a save has begun.

@@ -67,7 +67,8 @@ class CheckpointIO(_CheckpointIO):
         Args:
             path: A folder of pawl's, a run (its newest valid checkpoint), or a file of Lightning's
                 own.
-            map_location, weights_only: For files of Lightning's own.
+            map_location: For files of Lightning's own.
+            weights_only: For files of Lightning's own.
 
         Returns:
             The dict that Lightning saved.

@@ -66,7 +66,8 @@ def convert(
     Args:
         src: A checkpoint of Orbax.
         dst: What to write.
-        step, item: As in ``load``.
+        step: As in ``load``.
+        item: As in ``load``.
         options: Options of ``pawl.convert``.
 
     Returns:

@@ -149,7 +149,9 @@ class StorageWriter(_OfRun, _StorageWriter):
 
         Args:
             step: Its step. Default: None, see the class.
-            metrics, metadata, progress: As in ``CheckpointManager.save``. Default: None.
+            metrics: As in ``CheckpointManager.save``. Default: None.
+            metadata: As in ``CheckpointManager.save``. Default: None.
+            progress: As in ``CheckpointManager.save``. Default: None.
         """
         self._given = {"step": step, "metrics": metrics, "metadata": metadata, "progress": progress}
 

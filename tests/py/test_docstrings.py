@@ -159,8 +159,8 @@ def sections(text: str) -> dict[str, set[str]]:
             found[title] = set()
         elif line and not line.startswith(" "):
             title = ""
-        elif title and (names := re.match(r"    (\w+(?:, \w+)*): ", line)):
-            found[title] |= set(names[1].split(", "))
+        elif title and (name := re.match(r"    (\w+): ", line)):
+            found[title].add(name[1])
     return found
 
 
@@ -308,5 +308,5 @@ def test_a_parameter_that_is_not_named_is_found() -> None:
         "does not say what it returns (int)",
         "does not say what it raises",
     ]
-    complete = "Text.\n\nArgs:\n    a, b: Both.\n\nReturns:\n    It.\n\nRaises:\n    ValueError: Always."
+    complete = "Text.\n\nArgs:\n    a: It.\n    b: It.\n\nReturns:\n    It.\n\nRaises:\n    ValueError: Always."
     assert list(problems(node, complete)) == [] and list(problems(node, "")) == ["has no docstring"]

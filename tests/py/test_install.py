@@ -124,6 +124,54 @@ def test_an_xxhash_whose_checksums_are_others_is_refused(tmp_path: pathlib.Path)
     assert "libxxhash" in done.stdout and ">=0.8.0" in done.stdout.replace(" ", "") and "0.7.4" in done.stdout
 
 
+@pytest.fixture(scope="module", name="clone")
+def fresh_clone(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """Of what is committed, without a virtual environment."""
+    folder = tmp_path_factory.mktemp("clone") / "pawl"
+    run(["git", "clone", "--quiet", str(ROOT), str(folder)])
+    return folder
+
+
+def test_make_install_needs_no_virtual_environment_and_make_alone_installs_nothing(clone: pathlib.Path) -> None:
+    """Of Python it uses only meson."""
+    tools = clone.parent / "tools"
+    tools.mkdir()
+    (tools / "meson").symlink_to(pathlib.Path(sys.executable).parent / "meson")
+    path = f"{tools}{os.pathsep}{os.environ['PATH']}"
+    place = {"DESTDIR": str(clone.parent / "root"), "PREFIX": "/usr", "PATH": path}
+    run(["make", "-C", str(clone)], **place)
+    assert not (clone.parent / "root").exists() and not (clone / ".venv").exists()
+    run(["make", "-C", str(clone), "install"], **place)
+    usr = clone.parent / "root" / "usr"
+    assert (usr / "include" / "pawl.h").exists() and list(usr.rglob("libpawl.so")) and not (clone / ".venv").exists()
+    assert "pawl" in run([str(usr / "bin" / "pawl"), "version"])
+
+
+def test_the_source_archive_names_all_that_is_missing_once(clone: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """pip install without the libraries ends with the message of the build."""
+    (clone / ".venv").symlink_to(ROOT / ".venv")
+    run(["make", "-C", str(clone), "sdist"])
+    (clone / ".venv").unlink()
+    [archive] = (clone / "dist").glob("libpawl-*.tar.gz")
+    command = [sys.executable, "-m", "pip", "install", "--no-build-isolation", "--no-deps", "--no-index"]
+    environment = os.environ | {
+        "PKG_CONFIG_LIBDIR": str(tmp_path),
+        "CMAKE_PREFIX_PATH": "/nonexistent",
+        "PATH": f"{pathlib.Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    }
+    done = subprocess.run(
+        [*command, "--target", str(tmp_path / "site"), str(archive)],
+        capture_output=True,
+        text=True,
+        timeout=HANG_SECONDS,
+        env=environment,
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode != 0
+    assert said.count("apt-get install -y") == said.count("dnf install") == said.count("brew install") == 1, said
+    assert not (tmp_path / "site").exists()
+
+
 def test_everything_that_is_missing_is_named_at_once(tmp_path: pathlib.Path) -> None:
     meson = pathlib.Path(sys.executable).parent / "meson"
     command = [str(meson), "setup", str(tmp_path / "build"), str(ROOT), "-Dpython=true"]
@@ -137,6 +185,16 @@ def test_everything_that_is_missing_is_named_at_once(tmp_path: pathlib.Path) -> 
     assert "dnf install xxhash-devel" in done.stdout and "brew install xxhash" in done.stdout
     assert "-Dlz4=disabled" in done.stdout
     assert done.stdout.count("-Ds3=disabled") == 1  # it needs two of them
+
+
+def test_a_build_for_another_system_than_linux_ends_with_one_message(tmp_path: pathlib.Path) -> None:
+    machine = "system = 'darwin'\ncpu_family = 'aarch64'\ncpu = 'aarch64'\nendian = 'little'\n"
+    (tmp_path / "mac.ini").write_text(f"[binaries]\nc = 'cc'\n\n[host_machine]\n{machine}")
+    meson = pathlib.Path(sys.executable).parent / "meson"
+    command = [str(meson), "setup", str(tmp_path / "build"), str(ROOT), "--cross-file", str(tmp_path / "mac.ini")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS)
+    assert done.returncode != 0
+    assert "pawl runs on Linux only; this build is for darwin" in done.stdout, done.stdout + done.stderr
 
 
 def test_the_python_package_brings_the_manual_and_the_completions() -> None:

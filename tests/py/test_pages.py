@@ -24,7 +24,7 @@ __all__ = ["started_host"]
 
 # Blocks that are not run: page ("": any), how the block begins, why.
 NOT_RUN = [
-    ("", "pip install libpawl", "needs the index of packages; test_wheel.py installs the wheel"),
+    ("", "pip install libpawl", "needs the index of packages; test_wheel.py gives README's line the wheel"),
     ("docs/how-to/installing.md", "apt-get install", "changes the system; tools/install-deps.sh installs the same"),
     ("docs/reference/c.md", "make install", "changes the system; test_install.py installs into a folder"),
     ("docs/tutorials/c.md", "make && sudo make install", "changes the system; test_install.py installs into a folder"),

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import re
 import shutil
 import sys
 import zipfile
@@ -33,6 +34,12 @@ print("ends with", int(state["w"][0]))
 """
 
 
+def readme(language: str) -> str:
+    """Its only block of that language."""
+    [block] = re.findall(rf"^```{language}\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    return str(block)
+
+
 def build(folder: pathlib.Path, *host: str) -> pathlib.Path:
     """The wheel of what is committed, from a clone in a folder that does not exist yet."""
     libraries = ROOT / "-".join(["build-static", *host])
@@ -54,7 +61,9 @@ def installed(wheels: list[pathlib.Path], tmp_path_factory: pytest.TempPathFacto
     with bare_root(tmp_path_factory.mktemp("bare"), "python3,python3-venv,libcurl4,ca-certificates") as root:
         assert not list(root.folder.glob("usr/share/doc/*-dev"))
         root.run("python3", "-m", "venv", "/env")
-        root.run(PYTHON, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", root.give(wheels[0]))
+        root.give(wheels[0])
+        index = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "/given", "PATH": "/env/bin:/usr/bin:/bin"}
+        root.run("sh", "-ec", readme("sh"), **index)
         version = root.run(PYTHON, "-c", "import sys; print('%d.%d' % sys.version_info[:2])").strip()
         numpy = ["--python-version", version, "--only-binary=:all:", "numpy~=2.0"]
         target = root.folder / f"env/lib/python{version}/site-packages"
@@ -102,6 +111,12 @@ def test_the_loop_and_the_command_run_in_a_bare_root(root: BareRoot) -> None:
     assert "ends with 9" in root.run(PYTHON, "/loop.py", "/runs/a", "9")  # it resumed
     assert json.loads(root.run("/env/bin/pawl", "ls", "--json", "/runs/a"))
     root.run("/env/bin/pawl", "verify", "/runs/a")
+
+
+def test_the_program_of_the_readme_runs_as_printed_after_its_install_line(root: BareRoot) -> None:
+    (root.folder / "readme.py").write_text(readme("python"))
+    root.run("sh", "-ec", "cd /runs && /env/bin/python /readme.py && /env/bin/python /readme.py")
+    assert "99" in root.run("/env/bin/pawl", "ls", "/runs/runs/demo")
 
 
 def test_it_saves_to_an_s3_server_and_names_the_package_without_libcurl(root: BareRoot) -> None:

@@ -14,9 +14,10 @@ PAGE = common.ROOT / "docs/reference/options.md"
 TYPES = ("flag", "choice", "number", "count", "bytes", "milliseconds", "seconds", "text", "C only")
 HEAD = """# Options of a run
 
-The options of `pawl_open`, as the library's own table has them (`pawl_option_get`). In C, `staging.ring_bytes`
-is the field `opts.staging.ring_bytes` of `struct pawl_open_opts`. Zero, or an option that is not given, means
-the default. [python.md](python.md) has the names that `CheckpointManager` takes.
+The options of `pawl_open`, as the library's own table has them (`pawl_option_get`). In C,
+`staging.ring_bytes` is the field `opts.staging.ring_bytes` of `struct pawl_open_opts`. Zero, or an
+option that is not given, means the default. [python.md](python.md) has the names that
+`CheckpointManager` takes.
 
 | option | type | default | what it does |
 |---|---|---|---|

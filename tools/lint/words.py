@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The project speaks of itself alone: no notes to oneself, no ticket numbers, no paths of a machine, no hosts of
-package registries. Comments of the C code use common words and lines of at most 100 columns. Sentences of documents are
-short. Text ends with a line feed, has no trailing blanks, and every source states its licence."""
+package registries. Comments of the C code use common words. Their lines, and those of documents, have at most 100
+columns. Sentences of documents are short. Text ends with a line feed, has no trailing blanks, and every source states
+its licence."""
 
 from __future__ import annotations
 
@@ -101,6 +102,16 @@ def check_sentences(name: str, text: str) -> list[str]:
     return problems
 
 
+def check_columns(name: str, text: str) -> list[str]:
+    """A document's lines, but for tables, headings and what cannot be broken."""
+    text = re.sub(r"(?ms)^( *)```.*?^\1```$", lambda found: "\n" * found[0].count("\n"), text)
+    return [
+        f"{name}:{number}: a line of more than {COLUMNS} columns"
+        for number, line in enumerate(text.split("\n"), 1)
+        if len(line) > COLUMNS and not line.lstrip().startswith(("|", "#", "!")) and " " in line.strip()
+    ]
+
+
 def main() -> None:
     problems, checked = [], 0
     for path in common.files(*TEXT):
@@ -117,7 +128,7 @@ def main() -> None:
         if name.startswith(PLAIN_FOLDERS) and path.suffix in (".c", ".h"):
             problems += check_english(name, text)
         if name == "README.md" or (name.startswith("docs/") and path.suffix == ".md"):
-            problems += check_sentences(name, text)
+            problems += check_sentences(name, text) + check_columns(name, text)
         if text and not text.endswith("\n"):
             problems.append(f"{name}: does not end with a line feed")
         if path.suffix != ".md":

@@ -36,7 +36,8 @@ class DistributedModel(DistributedDataParallel):
         """The state of the wrapped model.
 
         Args:
-            args, kwargs: As in ``torch.nn.Module``.
+            args: As in ``torch.nn.Module``.
+            kwargs: As in ``torch.nn.Module``.
 
         Returns:
             Its state dict, without the prefix "module.".
@@ -48,7 +49,8 @@ class DistributedModel(DistributedDataParallel):
 
         Args:
             state_dict: The state, with or without the prefix "module.".
-            args, kwargs: As in ``torch.nn.Module``.
+            args: As in ``torch.nn.Module``.
+            kwargs: As in ``torch.nn.Module``.
 
         Returns:
             What the model returns.

@@ -187,7 +187,9 @@ class ExperimentAnalysis:
         """The configuration of the best trial.
 
         Args:
-            metric, mode, scope: As in ``get_best_trial``.
+            metric: As in ``get_best_trial``.
+            mode: As in ``get_best_trial``.
+            scope: As in ``get_best_trial``.
 
         Returns:
             The configuration, or None.
@@ -202,7 +204,9 @@ class ExperimentAnalysis:
         """The folder of the best trial.
 
         Args:
-            metric, mode, scope: As in ``get_best_trial``.
+            metric: As in ``get_best_trial``.
+            mode: As in ``get_best_trial``.
+            scope: As in ``get_best_trial``.
 
         Returns:
             Its path, or None.
@@ -240,7 +244,8 @@ class ExperimentAnalysis:
 
         Args:
             trial: The trial, or its folder.
-            metric, mode: As in ``get_best_trial``.
+            metric: As in ``get_best_trial``.
+            mode: As in ``get_best_trial``.
 
         Returns:
             The checkpoint, or None.
@@ -261,7 +266,8 @@ class ExperimentAnalysis:
 
         Args:
             trial: The trial, or its folder. Default: None, the best one.
-            metric, mode: For the best one, as in ``get_best_trial``.
+            metric: For the best one, as in ``get_best_trial``.
+            mode: For the best one, as in ``get_best_trial``.
 
         Returns:
             The checkpoint, or None.

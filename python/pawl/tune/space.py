@@ -98,7 +98,8 @@ def uniform(lower: float, upper: float) -> Domain:
     """A number that is drawn for each trial, all equally likely.
 
     Args:
-        lower, upper: Bounds.
+        lower: Lower bound.
+        upper: Upper bound.
 
     Returns:
         The domain.
@@ -113,7 +114,8 @@ def quniform(lower: float, upper: float, q: float) -> Domain:
     """As ``uniform``, rounded to multiples of ``q``; ``upper`` may be drawn.
 
     Args:
-        lower, upper: Bounds.
+        lower: Lower bound.
+        upper: Upper bound.
         q: The step.
 
     Returns:
@@ -129,7 +131,8 @@ def loguniform(lower: float, upper: float, base: float = 10) -> Domain:
     """A number whose logarithm is uniform.
 
     Args:
-        lower, upper: Bounds, above 0.
+        lower: Lower bound, above 0.
+        upper: Upper bound.
         base: For Ray's callers: it changes nothing.
 
     Returns:
@@ -145,7 +148,8 @@ def qloguniform(lower: float, upper: float, q: float, base: float = 10) -> Domai
     """As ``loguniform``, rounded to multiples of ``q``.
 
     Args:
-        lower, upper: Bounds, above 0.
+        lower: Lower bound, above 0.
+        upper: Upper bound.
         q: The step.
         base: For Ray's callers: it changes nothing.
 
@@ -211,7 +215,8 @@ def qrandint(lower: int, upper: int, q: int = 1) -> Domain:
     """A multiple of ``q``; ``upper`` may be drawn.
 
     Args:
-        lower, upper: Bounds.
+        lower: Lower bound.
+        upper: Upper bound.
         q: The step. Default: 1.
 
     Returns:
@@ -227,7 +232,8 @@ def lograndint(lower: int, upper: int, base: float = 10) -> Domain:
     """An integer whose logarithm is uniform, below ``upper``.
 
     Args:
-        lower, upper: Bounds, above 0.
+        lower: Lower bound, above 0.
+        upper: Upper bound.
         base: For Ray's callers: it changes nothing.
 
     Returns:
@@ -243,7 +249,8 @@ def qlograndint(lower: int, upper: int, q: int, base: float = 10) -> Domain:
     """As ``lograndint``, rounded to multiples of ``q``.
 
     Args:
-        lower, upper: Bounds, above 0.
+        lower: Lower bound, above 0.
+        upper: Upper bound.
         q: The step.
         base: For Ray's callers: it changes nothing.
 

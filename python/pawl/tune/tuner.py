@@ -31,7 +31,8 @@ class TuneConfig:
     """How to search. The attributes are arguments of ``tune.run``, with the same defaults.
 
     Attributes:
-        metric, mode: What is optimized, and "min" or "max".
+        metric: What is optimized.
+        mode: "min" or "max".
         search_alg: A searcher.
         scheduler: A scheduler or its name.
         num_samples: How often the grids are run and the values drawn.
@@ -229,7 +230,9 @@ class ResultGrid:
         """The best trial.
 
         Args:
-            metric, mode, scope: As in ``ExperimentAnalysis.get_best_trial``.
+            metric: As in ``ExperimentAnalysis.get_best_trial``.
+            mode: As in ``ExperimentAnalysis.get_best_trial``.
+            scope: As in ``ExperimentAnalysis.get_best_trial``.
 
         Returns:
             Its result.
@@ -247,8 +250,8 @@ class ResultGrid:
         """A table of the trials, by pandas.
 
         Args:
-            filter_metric, filter_mode: As ``metric`` and ``mode`` in
-                ``ExperimentAnalysis.dataframe``.
+            filter_metric: As ``metric`` in ``ExperimentAnalysis.dataframe``.
+            filter_mode: As ``mode`` in ``ExperimentAnalysis.dataframe``.
 
         Returns:
             A DataFrame with a row for each trial.
