@@ -166,11 +166,8 @@ class Answer:
 @contextlib.contextmanager
 def _opened(place: str) -> Iterator[tuple[_pawl.Run, int]]:
     """The run of one checkpoint, and its id. It cannot be deleted as long as the block lasts."""
-    root, selector = _pawl.split_address(place)
-    if selector is None:
-        run = _pawl.Run(place, single=True, read_only=True)
-    else:
-        run = _pawl.Run(root, read_only=True)
+    selector = _pawl.split_address(place)[1]
+    run = _pawl.Run(place, single=True, read_only=True) if selector is None else checkpoint.run_of(place)
     try:
         id = checkpoint.only(run, place)["id"] if selector is None else run.find(selector)
         hold = None

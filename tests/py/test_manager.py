@@ -500,7 +500,7 @@ def test_no_run_is_made_over_the_runs_of_a_folder(tmp_path: pathlib.Path) -> Non
         pawl.ExistsError, match="holds runs, such as demo; open one of them, or name a new folder in it"
     ):
         pawl.CheckpointManager(tmp_path / "runs")
-    with pytest.raises(pawl.NotFoundError, match="runs holds runs, such as demo; name one of them"):
+    with pytest.raises(pawl.NotFoundError, match="runs: no run and no checkpoint here .*; below it: demo"):
         pawl.load(f"{tmp_path}/runs@10")
     with pytest.raises(pawl.UsageError, match="demo@10 names a checkpoint of the run .*demo; open the run"):
         pawl.CheckpointManager(tmp_path / "runs/demo@10")
