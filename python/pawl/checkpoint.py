@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from . import _checks, _files, _pawl, _reports, files
+from ._names import explained
 from ._pawl import AccessError, CorruptError, NotFoundError, UnsupportedError, UsageError
 from .records import place_of
 
@@ -19,6 +20,7 @@ _NOTES = ".metadata.json"
 _T = TypeVar("_T")
 
 
+@explained
 def save(
     state: object,
     path: str | os.PathLike[str],
@@ -65,6 +67,7 @@ def _save_folder(
         run.close()
 
 
+@explained
 def load(
     path: str | os.PathLike[str],
     paths: Sequence[str] | None = None,
