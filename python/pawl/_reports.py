@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 
 from . import _pawl
+from ._notebook import size
 from .records import Event
 
 _RAISED = {"pawl_raised": True}  # in a record: a call raises it as well
@@ -80,11 +81,11 @@ def event(root: str | os.PathLike[str], event: Event) -> None:
     match event.kind:
         case "saved":
             blocked = f"blocked {_seconds(event.blocked_seconds)}"
-            _log.info("%s: saved %s in %s, %s, %s", root, what, _seconds(event.seconds), _size(event.nbytes), blocked)
+            _log.info("%s: saved %s in %s, %s, %s", root, what, _seconds(event.seconds), size(event.nbytes), blocked)
         case "uploaded":
             _log.info(
                 "%s: uploaded %s to %s in %s, %s",
-                root, what, event.mirror, _seconds(event.seconds), _size(event.nbytes),
+                root, what, event.mirror, _seconds(event.seconds), size(event.nbytes),
             )  # fmt: skip
         case "deleted":
             _log.info("%s: deleted %s (%s)", root, what, event.reason)
@@ -95,14 +96,6 @@ def event(root: str | os.PathLike[str], event: Event) -> None:
 
 def _seconds(seconds: float) -> str:
     return f"{seconds * 1000:.0f} ms" if seconds < 0.1 else f"{seconds:.1f} s"
-
-
-def _size(nbytes: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if nbytes < 1023.5:
-            return f"{nbytes:.0f} B" if unit == "B" else f"{nbytes:.1f} {unit}"
-        nbytes /= 1024
-    return f"{nbytes:.1f} TiB"
 
 
 def beside(root: str | os.PathLike[str], error: BaseException, what: str, other: BaseException) -> None:
