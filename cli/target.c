@@ -277,8 +277,10 @@ parse_default(struct cli *cli, const char *text, struct target *t, struct pawl_e
 
 	if (strchr(text, '/') != NULL)
 		return err_set(err, PAWL_EUSAGE, "%s: '@' comes after the run: RUN@SELECTOR", text);
-	if (run != NULL && *run != '\0')
-		return target_parse(cli, keep_printf(&cli->keep, "%s%s", run, text), t, err);
+	if (run != NULL && *run != '\0') {
+		rc = target_parse(cli, keep_printf(&cli->keep, "%s%s", run, text), t, err);
+		return rc < 0 ? err_prefix(err, rc, "PAWL_RUN") : 0;
+	}
 	rc = target_parse(cli, keep_printf(&cli->keep, ".%s", text), t, err);
 	if (rc == PAWL_ENOTFOUND)
 		return err_set(err, rc, "%s: the current folder is not a run; write RUN%s, or set PAWL_RUN", text,
@@ -291,13 +293,14 @@ target_parse(struct cli *cli, const char *text, struct target *ret, struct pawl_
 {
 	struct target t = {.text = text};
 	struct stat st;
+	int rc;
 
 	if (text[0] == '@' && stat(text, &st) != 0)
 		return parse_default(cli, text, ret, err);
-	if (target_is_url(text))
-		TRY(parse_url(cli, text, &t, err));
-	else
-		TRY(parse_path(cli, strncmp(text, "file://", 7) == 0 ? text + 7 : text, &t, err));
+	rc = target_is_url(text) ? parse_url(cli, text, &t, err)
+	                         : parse_path(cli, strncmp(text, "file://", 7) == 0 ? text + 7 : text, &t, err);
+	if (rc < 0) /* options_parse gives the text itself as the operand */
+		return text == getenv("PAWL_RUN") ? err_prefix(err, rc, "PAWL_RUN") : rc;
 	*ret = t;
 	return 0;
 }

@@ -122,7 +122,7 @@ open_store(struct pawl *run, struct pawl_error *err)
 	                                  : root,
 	                         !o->read_only && !o->maintenance, o->io.no_direct, &run->store, err);
 
-	if (rc == PAWL_ENOTFOUND && !strstr(root, "://"))
+	if (rc == PAWL_ENOTFOUND && (o->read_only || o->maintenance) && !strstr(root, "://"))
 		return explain_address(root, err);
 	TRY(rc);
 	if (o->ranks.node_folder)

@@ -117,6 +117,44 @@ _SAID = {
     "weights_only": "no code of a checkpoint is ever run",
 }
 
+# Methods and functions of other libraries -> ours.
+_CALLS = {
+    "CheckpointManager": {
+        **dict.fromkeys(("flush", "join", "wait", "wait_for_save"), "wait_until_finished()"),
+        **dict.fromkeys(("load", "load_checkpoint", "load_state", "resume", "restore_or_initialize"), "restore()"),
+        **dict.fromkeys(("async_save", "save_checkpoint", "save_state"), "save()"),
+        **dict.fromkeys(("best", "best_checkpoint", "best_model_path", "get_best_checkpoint"), '["best"]'),
+        **dict.fromkeys(("get_checkpoint", "last_model_path", "latest", "latest_checkpoint"), "checkpoint()"),
+        **dict.fromkeys(("all_checkpoints", "best_checkpoints", "best_k_models", "list", "ls"), "checkpoints()"),
+        **dict.fromkeys(("delete_checkpoint", "remove"), "delete()"),
+        **dict.fromkeys(("finish", "shutdown", "stop"), "close()"),
+        "item_metadata": "metadata()",
+        "reached_preemption": "preempted",
+        "steps": "all_steps()",
+    },
+    "pawl": {
+        **dict.fromkeys(("load_checkpoint", "load_state_dict", "restore", "restore_checkpoint"), "load"),
+        **dict.fromkeys(("dump", "save_checkpoint", "save_state_dict"), "save"),
+        **dict.fromkeys(("async_save", "save_async"), "CheckpointManager, whose save works in the background"),
+        **dict.fromkeys(
+            ("AsyncCheckpointer", "Checkpointer", "CheckpointManagerOptions", "ModelCheckpoint", "Saver"),
+            "CheckpointManager",
+        ),
+        **dict.fromkeys(("get_checkpoint", "latest_checkpoint"), "load('RUN@latest')"),
+        **dict.fromkeys(("list", "ls", "runs"), "tree, or the command pawl ls"),
+        "CheckpointSaver": "composer.CheckpointSaver",
+        "FileSystemReader": "torch.StorageReader",
+        "FileSystemWriter": "torch.StorageWriter",
+    },
+}
+
+
+def elsewhere(owner: str, name: str) -> str:
+    """The text of the AttributeError of a manager or of the module."""
+    what = "module 'pawl'" if owner == "pawl" else f"'{owner}' object"
+    meant = _CALLS[owner].get(name)
+    return f"{what} has no attribute {name!r}{f'; use {meant}' if meant else ''}"
+
 
 def listed(names: Iterable[object]) -> str:
     """ "a, b, c"; more than 10 are cut with a count: "a, ... and 7 more"."""
@@ -136,11 +174,11 @@ def explain(owner: str, known: list[str], name: str) -> str:
     if name in _SAID:
         return f"{text}; {_SAID[name]}"
     is_group = owner in _GROUPS
-    elsewhere = _ELSEWHERE.get(name, "")
-    if (own := re.search(rf"pawl\.{owner}\((\w+)=", elsewhere)) or _accepts(known, elsewhere):
-        return f"{text}; use {own[1] if own else elsewhere}"
+    other = _ELSEWHERE.get(name, "")
+    if (own := re.search(rf"pawl\.{owner}\((\w+)=", other)) or _accepts(known, other):
+        return f"{text}; use {own[1] if own else other}"
     written = {key: value for key, value in _WRITTEN.items() if is_group or _accepts(known, value)}
-    if given := written.get(name, elsewhere if is_group else ""):
+    if given := written.get(name, other if is_group else ""):
         return f"{text}; it is {given}{' of CheckpointManager' if is_group else ''}"
     near = difflib.get_close_matches(name, known, 1) or difflib.get_close_matches(name, written, 1)
     if not near:

@@ -46,6 +46,8 @@ def save(
         UnsupportedError: The state has a value that cannot be saved; the message gives its path.
         UsageError: A single file holds no metadata, and its suffix selects the compression.
     """
+    if isinstance(state, str | os.PathLike) and not isinstance(path, str | os.PathLike):
+        raise UsageError("save: the path comes second: pawl.save(state, path)")
     if files.is_file_name(_checks.path("path", path)):
         if metadata is not None:
             raise UsageError(f"save: {os.fspath(path)} is a single file, which holds no metadata besides the state")

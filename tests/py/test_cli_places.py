@@ -208,3 +208,9 @@ def test_ls_of_a_run_in_a_bucket_lists_its_checkpoints_once(fake: Fake, demo: pa
     asked = fake.requests[before:]
     assert len([line for line in asked if "checkpoints%2F" in line and "max-keys=1&" not in line]) == 1
     assert not [line for line in asked if "experiment.json" in line]
+
+
+def test_an_error_about_the_default_run_says_where_it_is_from(tmp_path: pathlib.Path) -> None:
+    none = tmp_path / "none"
+    for words in (["ls"], ["show"], ["show", "@best"], ["gc"]):
+        assert f"error: PAWL_RUN: {none}: no such file or folder" in run(*words, status=3, PAWL_RUN=str(none)).stderr

@@ -492,6 +492,22 @@ def test_load_of_an_address_follows_a_training(tmp_path: pathlib.Path) -> None:
         assert len(places) == 2
 
 
+def test_a_folder_that_cannot_be_made_is_no_wrong_path(tmp_path: pathlib.Path) -> None:
+    """A new run has no near name: only a reader is told of one."""
+    with pytest.raises(pawl.NotFoundError, match="^/proc/rum: make folder: ") as caught:
+        pawl.CheckpointManager("/proc/rum/demo")
+    assert "did you mean" not in str(caught.value)
+
+
+def test_a_large_value_in_the_wrong_place_is_named_in_short(tmp_path: pathlib.Path) -> None:
+    state = {f"layer{i}": torch.ones(300) for i in range(30)}
+    with pawl.CheckpointManager("mem:") as manager:
+        with pytest.raises(pawl.UsageError, match=r"^step must be a whole number of 64 bits, received dict of 30$"):
+            manager.save(state, 1)  # type: ignore[arg-type]
+    with pytest.raises(pawl.UsageError, match=r"path must be a path .*, received dict of 30$"):
+        pawl.load(state)  # type: ignore[arg-type]
+
+
 def test_no_run_is_made_over_the_runs_of_a_folder(tmp_path: pathlib.Path) -> None:
     """It would hide them. So would one that is named like a checkpoint."""
     with pawl.CheckpointManager(tmp_path / "runs/demo") as m:

@@ -119,6 +119,55 @@ def test_an_unknown_option_of_save_and_restore_is_answered_as_well() -> None:
         assert opened.all_steps() == []
 
 
+@pytest.mark.parametrize(
+    ("name", "use"),
+    [
+        ("wait", "wait_until_finished()"),
+        ("load_checkpoint", "restore()"),
+        ("latest_checkpoint", "checkpoint()"),
+        ("best_model_path", '["best"]'),
+        ("reached_preemption", "preempted"),
+        ("zzz", None),
+    ],
+)
+def test_a_method_of_another_library_is_answered_with_ours(name: str, use: str | None) -> None:
+    with pawl.CheckpointManager("mem:") as opened:
+        with pytest.raises(AttributeError) as caught:
+            getattr(opened, name)
+        assert not hasattr(opened, name)
+        says = f"'CheckpointManager' object has no attribute '{name}'"
+        assert str(caught.value) == (f"{says}; use {use}" if use else says)
+        if use:
+            member = use.removesuffix("()")
+            assert hasattr(opened, member) or member.startswith("[")
+
+
+@pytest.mark.parametrize(
+    ("name", "use"),
+    [
+        ("restore", "load"),
+        ("async_save", "CheckpointManager, whose save works in the background"),
+        ("ModelCheckpoint", "CheckpointManager"),
+        ("zzz", None),
+    ],
+)
+def test_a_function_of_another_library_is_answered_with_ours(name: str, use: str | None) -> None:
+    with pytest.raises(AttributeError) as caught:
+        getattr(pawl, name)
+    says = f"module 'pawl' has no attribute '{name}'"
+    assert str(caught.value) == (f"{says}; use {use}" if use else says)
+
+
+def test_each_name_of_another_library_leads_to_one_that_exists() -> None:
+    known = set(inspect.signature(pawl.CheckpointManager).parameters)
+    known |= set(inspect.signature(pawl.load).parameters)
+    for other, ours in _names._ELSEWHERE.items():
+        assert other not in known and re.split("[= ]", ours)[0] in known, other
+        for group, option in re.findall(r"pawl\.(\w+)\((\w+)=", ours):
+            assert option in inspect.signature(getattr(pawl, group)).parameters, other
+    assert not _names._SAID.keys() & (known | _names._ELSEWHERE.keys())
+
+
 def test_a_long_list_of_names_is_cut_after_ten_with_a_count() -> None:
     assert _names.listed("abc") == "a, b, c"
     assert _names.listed(range(10)) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9"
