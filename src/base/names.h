@@ -9,7 +9,8 @@
 
 #define NAMES_SHOWN 10u
 
-/* Appends "a, b, c", or of more than NAMES_SHOWN the first ones with a count: "a, ... and 7 more". */
+/* Appends "a, b, c", or of more than NAMES_SHOWN the first ones with a count:
+ * "a, ... and 7 more". */
 void names_put(struct buf *out, const char *const *names, size_t n);
 
 /* Appends "; did you mean 'lr'? (known: lr, momentum)": what exists instead of an unknown name. */

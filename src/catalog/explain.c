@@ -6,6 +6,7 @@
 #include "catalog/explain.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -67,9 +68,11 @@ see_name(void *arg, const struct store_entry *entry)
 
 	if (entry->name[0] == '.')
 		return 0;
-	const char **name = l->names.n < MAX_NAMES ? vec_add(&l->names) : NULL;
-	if (!name)
+	if (l->names.n == MAX_NAMES)
 		return PAWL_ELIMIT;
+	const char **name = vec_add(&l->names);
+	if (!name)
+		return PAWL_ENOMEM;
 	*name = bump_strndup(&l->memory, entry->name, strlen(entry->name));
 	return *name ? 0 : PAWL_ENOMEM;
 }
@@ -114,12 +117,14 @@ put_places(struct buf *out, const char *folder, const char *name)
 		return;
 	for (size_t i = 0; i < pawl_places_count(places); i++) {
 		const struct pawl_place *place = pawl_places_get(places, i);
-		const char **row = place->kind != PAWL_KIND_OTHER ? vec_add(&names) : NULL;
 
-		if (row)
-			*row = place->path;
 		if (place->problem)
 			problem = place->problem;
+		if (place->kind == PAWL_KIND_OTHER)
+			continue;
+		const char **row = vec_add(&names);
+		if (row)
+			*row = place->path;
 	}
 	if (names.n > 0) {
 		buf_printf(out, "; below %s: ", name);
@@ -182,14 +187,10 @@ refuse_folder(const char *path, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf text = {0};
 	PAWL_FREE char *parent = is_url(path) ? NULL : mem_printf("%s/..", path);
-	char *run = parent && exists_in(parent, RUN_KEY) ? realpath(parent, NULL) : NULL;
+	char run[PATH_MAX];
 
-	if (run) {
-		int rc = err_set(err, PAWL_ENOTFOUND, "%s: a part of the run %s; name the run", path, run);
-
-		free(run);
-		return rc;
-	}
+	if (parent && exists_in(parent, RUN_KEY) && realpath(parent, run))
+		return err_set(err, PAWL_ENOTFOUND, "%s: a part of the run %s; name the run", path, run);
 	put_places(&text, path, "it");
 	return err_set(err, PAWL_ENOTFOUND, "%s: no run and no checkpoint here (expected %s)%s", path,
 	               is_url(path) ? RUN_KEY " or " MANIFEST_NAME : RUN_KEY ", " MANIFEST_NAME " or .metadata",
@@ -256,9 +257,10 @@ explain_address(const char *address, struct pawl_error *err)
 	const char *place = strncmp(root, "file://", 7) == 0 ? root + 7 : root;
 
 	if (selects && !*selector)
-		return err_set(err, PAWL_EUSAGE,
-		               "%s: nothing after '@' (expected latest, best, good, a step, id:N or a checkpoint's name)",
-		               address);
+		return err_set(
+			err, PAWL_EUSAGE,
+			"%s: nothing after '@' (expected latest, best, good, a step, id:N or a checkpoint's name)",
+			address);
 	if (address[0] == '@' && places_kind_of(place, NULL) != PAWL_KIND_RUN)
 		return err_set(err, PAWL_ENOTFOUND, "%s: the current folder is not a run; write RUN%s", address,
 		               address);

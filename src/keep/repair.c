@@ -404,8 +404,8 @@ is_finite(const struct part *p, uint64_t offset, const unsigned char *block, siz
 /* The checksums of all blocks of the file, or of its decompressed contents. The summary was written
  * before NaN and Inf were found in the bytes. */
 static int
-sum_blocks(struct repair *r, const struct part *p, const struct open_pack *open, bool plain, uint64_t nbytes, struct manifest_file *f,
-           struct pawl_error *err)
+sum_blocks(struct repair *r, const struct part *p, const struct open_pack *open, bool plain, uint64_t nbytes,
+           struct manifest_file *f, struct pawl_error *err)
 {
 	const uint64_t block_bytes = f->block_bytes, n = nbytes / block_bytes + (nbytes % block_bytes != 0);
 	PAWL_FREE unsigned char *block = mem_alloc((size_t)block_bytes);

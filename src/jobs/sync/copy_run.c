@@ -11,6 +11,7 @@
  * is ever removed. A damaged checkpoint of the source is skipped and reported at the end. Every
  * other error ends the transfer, and a second one resumes it (P15).
  */
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -371,18 +372,15 @@ static bool
 is_same(const struct pawl *from, const char *target)
 {
 	const char *path = strncmp(target, "file://", 7) == 0 ? target + 7 : target;
-	char *whole = from->home.caps.local ? realpath(path, NULL) : NULL;
-	const char *place = whole ? whole : target;
+	char whole[PATH_MAX];
+	const char *place = from->home.caps.local && realpath(path, whole) ? whole : target;
 	size_t len = strlen(place), own = strlen(from->home.root);
 
 	while (len > 1 && place[len - 1] == '/')
 		len--;
 	while (own > 1 && from->home.root[own - 1] == '/')
 		own--;
-	bool same = len == own && strncmp(place, from->home.root, len) == 0;
-
-	free(whole);
-	return same;
+	return len == own && strncmp(place, from->home.root, len) == 0;
 }
 
 static int

@@ -48,7 +48,8 @@ test_the_nearest_name_differs_by_two_changes_at_most(void **state)
 	assert_null(names_nearest("moment", names + 1, 2));
 	assert_null(names_nearest("x", names, 3));
 	assert_null(names_nearest("lr", no_names, 0));
-	assert_null(names_nearest("a name that is longer than any other, and too long to compare it with one", names, 3));
+	assert_null(
+		names_nearest("a name that is longer than any other, and too long to compare it with one", names, 3));
 }
 
 static void

@@ -47,8 +47,9 @@ test_a_wrong_address_is_answered_with_what_exists(void **state)
 		{"runs/demo/10", PAWL_ENOTFOUND, "did you mean runs/demo@10?"},
 		{"runs/demo:10", PAWL_ENOTFOUND, "did you mean runs/demo@10?"},
 		{"node7:runs/demo", PAWL_ENOTFOUND, "a folder of another machine is ssh://USER@HOST/PATH"},
-		{"runs", PAWL_ENOTFOUND, "runs: no run and no checkpoint here (expected run.json, manifest.json or "
-	                                 ".metadata); below it: demo, other"},
+		{"runs", PAWL_ENOTFOUND,
+	         "runs: no run and no checkpoint here (expected run.json, manifest.json or "
+	         ".metadata); below it: demo, other"},
 		{"runs@10", PAWL_ENOTFOUND, "; below it: demo, other"},
 		{"runs/demo/checkpoints", PAWL_ENOTFOUND, "runs/demo/checkpoints: a part of the run /"},
 		{"runs/demo", PAWL_ENOTFOUND, "runs/demo is a run; name a checkpoint, such as runs/demo@latest"},
@@ -56,7 +57,8 @@ test_a_wrong_address_is_answered_with_what_exists(void **state)
 		{"runs/demo@", PAWL_EUSAGE, "nothing after '@' (expected latest, best, good, a step, id:N or"},
 		{"data/notes.txt", PAWL_ENOTFOUND, "data/notes.txt is a file, but not a checkpoint"},
 		{"data/notes.txt@3", PAWL_EUSAGE, "data/notes.txt is a file, so '@3' selects nothing in it"},
-		{"runs/demo/checkpoints/checkpoint_000001@3", PAWL_EUSAGE, "is one checkpoint, so '@3' selects nothing"},
+		{"runs/demo/checkpoints/checkpoint_000001@3", PAWL_EUSAGE,
+	         "is one checkpoint, so '@3' selects nothing"},
 		{"@10", PAWL_ENOTFOUND, "@10: the current folder is not a run; write RUN@10"},
 		{"s3:/bucket/run", PAWL_EUSAGE, "a URL has two slashes, expected s3://bucket/run"},
 		{"s3:bucket/run", PAWL_EUSAGE, "a URL has two slashes, expected s3://bucket/run"},
