@@ -15,6 +15,8 @@
 #include <unistd.h>
 
 #include "ask.h"
+#include "base/mem.h"
+#include "base/names.h"
 #include "cli.h"
 #include "help.h"
 #include "jsonout.h"
@@ -161,19 +163,19 @@ open_streams(struct cli *cli)
 int
 cli_unknown_command(struct cli *cli, const char *name)
 {
-	const char *names[sizeof(commands) / sizeof(commands[0])], *known = "", *near;
+	const char *names[sizeof(commands) / sizeof(commands[0])], *near;
+	PAWL_CLEAN(buf_clear) struct buf known = {0};
 	size_t n = 0;
 
-	for (size_t i = 0; commands[i] != NULL; i++) {
-		if (commands[i]->group == GROUP_HIDDEN)
-			continue;
-		known = keep_printf(&cli->keep, "%s%s%s", known, n > 0 ? ", " : "", commands[i]->name);
-		names[n++] = commands[i]->name;
-	}
-	near = options_nearest(name, names, n);
+	for (size_t i = 0; commands[i] != NULL; i++)
+		if (commands[i]->group != GROUP_HIDDEN)
+			names[n++] = commands[i]->name;
+	near = names_nearest(name, names, n);
+	names_put(&known, names, n);
 	if (near != NULL)
-		return cli_usage(cli, "unknown command '%s'; did you mean '%s'? (known: %s)", name, near, known);
-	return cli_usage(cli, "unknown command '%s' (known: %s)", name, known);
+		return cli_usage(cli, "unknown command '%s'; did you mean '%s'? (known: %s)", name, near,
+		                 buf_str(&known));
+	return cli_usage(cli, "unknown command '%s' (known: %s)", name, buf_str(&known));
 }
 
 /* Runs the command with the arguments argv[0..argc). */

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/mem.h"
+#include "base/names.h"
 #include "pawl.h"
 
 struct parser {
@@ -44,51 +46,6 @@ options_common(void)
 	return common_options;
 }
 
-/* Edit distance (insert, delete, replace), limited to `most`. Names are short. */
-static size_t
-distance(const char *a, const char *b, size_t most)
-{
-	size_t la = strlen(a), lb = strlen(b), row[64];
-
-	if (lb >= 64 || la >= 64)
-		return most + 1;
-	for (size_t j = 0; j <= lb; j++)
-		row[j] = j;
-	for (size_t i = 1; i <= la; i++) {
-		size_t diagonal = row[0];
-
-		row[0] = i;
-		for (size_t j = 1; j <= lb; j++) {
-			size_t best = diagonal + (a[i - 1] != b[j - 1]);
-
-			diagonal = row[j];
-			if (row[j] + 1 < best)
-				best = row[j] + 1;
-			if (row[j - 1] + 1 < best)
-				best = row[j - 1] + 1;
-			row[j] = best;
-		}
-	}
-	return row[lb];
-}
-
-const char *
-options_nearest(const char *name, const char *const *names, size_t n)
-{
-	const char *best = NULL;
-	size_t least = 3;
-
-	for (size_t i = 0; i < n; i++) {
-		size_t d = distance(name, names[i], 3);
-
-		if (d < least && d < strlen(name)) {
-			least = d;
-			best = names[i];
-		}
-	}
-	return best;
-}
-
 static size_t
 count_options(const struct option *table)
 {
@@ -111,17 +68,19 @@ fail_unknown(struct parser *p, const char *typed, const char *name)
 {
 	size_t n_own = count_options(p->own), n_common = count_options(common_options);
 	const char **names = keep_alloc(p->keep, n_own + n_common, sizeof(*names));
-	const char *near, *known = "";
+	const char *near;
+	PAWL_CLEAN(buf_clear) struct buf known = {0};
 
-	for (size_t i = 0; i < n_own + n_common; i++) {
+	for (size_t i = 0; i < n_own + n_common; i++)
 		names[i] = i < n_own ? p->own[i].name : common_options[i - n_own].name;
-		known = keep_printf(p->keep, "%s%s--%s", known, i > 0 ? ", " : "", names[i]);
-	}
-	near = options_nearest(name, names, n_own + n_common);
+	near = names_nearest(name, names, n_own + n_common);
+	for (size_t i = 0; i < n_own + n_common; i++)
+		names[i] = keep_printf(p->keep, "--%s", names[i]);
+	names_put(&known, names, n_own + n_common);
 	if (near != NULL)
 		return fail(p, keep_printf(p->keep, "unknown option %s; did you mean --%s? (known: %s)", typed, near,
-		                           known));
-	return fail(p, keep_printf(p->keep, "unknown option %s (known: %s)", typed, known));
+		                           buf_str(&known)));
+	return fail(p, keep_printf(p->keep, "unknown option %s (known: %s)", typed, buf_str(&known)));
 }
 
 /* Is value one of "a|b|c"? */

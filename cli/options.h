@@ -100,7 +100,5 @@ int options_parse(struct keep *keep, const struct command *command, int argc, ch
                   void *args, char ***operands, size_t *n_operands, const char **message);
 /* "[options] TARGET DEST": the operands of a command as usage text. */
 const char *options_usage(struct keep *keep, const struct command *command);
-/* The nearest of n names, or NULL if none is near. */
-const char *options_nearest(const char *name, const char *const *names, size_t n);
 
 #endif

@@ -32,17 +32,6 @@ is_link(const char *path)
 	return lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
 }
 
-/* Why a path cannot be examined. A missing permission is not reported as a missing path. */
-static int
-path_error(struct pawl_error *err, const char *path, const char *otherwise)
-{
-	const int sys = errno;
-
-	if (pawl_code_from_errno(sys) == PAWL_EAUTH)
-		return err_set(err, PAWL_EAUTH, "%s: cannot be accessed: %s", path, strerror(sys));
-	return err_set(err, PAWL_ENOTFOUND, "%s: %s", path, otherwise);
-}
-
 /* The path that a link leads to, in memory of the invocation. RUN/latest may change to another
  * checkpoint at any time, and the older one may then be deleted. NULL: it leads nowhere. */
 static const char *
@@ -88,31 +77,6 @@ name_of(const char *path)
 	return slash != NULL ? slash + 1 : path;
 }
 
-/* "; below it: a, b, ...", runs and checkpoints, or why a folder cannot be listed, or "". */
-static const char *
-places_below(struct cli *cli, const char *path)
-{
-	const char *list = "", *denied = NULL;
-	struct pawl_places *places = NULL;
-	size_t n = 0;
-
-	if (pawl_places_open(path, 0, &places, NULL) < 0)
-		return "";
-	for (size_t i = 0; n < 4 && i < pawl_places_count(places); i++) {
-		const struct pawl_place *place = pawl_places_get(places, i);
-
-		if (place->problem != NULL)
-			denied = keep_printf(&cli->keep, "; %s", place->problem);
-		if (place->kind == PAWL_KIND_OTHER)
-			continue;
-		list = n == 3 ? keep_printf(&cli->keep, "%s, ...", list)
-		              : keep_printf(&cli->keep, "%s%s%s", list, n > 0 ? ", " : "; below it: ", place->path);
-		n++;
-	}
-	pawl_places_free(places);
-	return n == 0 && denied != NULL ? denied : list;
-}
-
 static bool
 ends_with(const char *text, const char *suffix)
 {
@@ -148,7 +112,7 @@ parse_folder(struct cli *cli, const char *path, struct target *t, struct pawl_er
 	}
 	real = follow(cli, path);
 	if (real == NULL)
-		return path_error(err, path, strerror(errno));
+		return pawl_explain_address(path, err);
 	folder = parent_of(cli, real);
 	run = parent_of(cli, folder);
 	if (strcmp(name_of(folder), "checkpoints") == 0 && exists_in(cli, run, "run.json")) {
@@ -171,12 +135,8 @@ parse_folder(struct cli *cli, const char *path, struct target *t, struct pawl_er
 		return 0;
 	}
 	if (stat(keep_printf(&cli->keep, "%s/run.json", path), &st) < 0 && errno != ENOENT)
-		return path_error(err, path, strerror(errno));
-	if (exists_in(cli, folder, "run.json"))
-		return err_set(err, PAWL_ENOTFOUND, "%s: a part of the run %s; name the run", path, folder);
-	return err_set(err, PAWL_ENOTFOUND,
-	               "%s: no run and no checkpoint here (expected run.json, manifest.json or .metadata)%s", path,
-	               places_below(cli, path));
+		return err_sys(err, errno, "%s: cannot be accessed", path);
+	return pawl_explain_address(path, err);
 }
 
 /* A link to a checkpoint of a run; the checkpoint need not exist any more. */
@@ -214,25 +174,6 @@ target_join(struct cli *cli, const char *root, const char *name)
 	while (kept > 1 && root[kept - 1] == '/')
 		kept--;
 	return *name == '\0' ? root : keep_printf(&cli->keep, "%.*s/%s%s", (int)kept, root, name, root + len);
-}
-
-int
-target_check_slashes(const char *text, struct pawl_error *err)
-{
-	const char *scheme;
-
-	for (size_t i = 0; (scheme = pawl_url_scheme(i)) != NULL; i++) {
-		const size_t n = strlen(scheme);
-		const char *rest = text + n + 1;
-		struct stat st;
-
-		if (strncmp(text, scheme, n) != 0 || text[n] != ':' || strncmp(rest, "//", 2) == 0 ||
-		    strcmp(scheme, "mem") == 0 || lstat(text, &st) == 0)
-			continue;
-		return err_set(err, PAWL_EUSAGE, "%s: a URL has two slashes: %s:%s%s", text, scheme,
-		               strcmp(scheme, "file") == 0 || *rest != '/' ? "//" : "/", rest);
-	}
-	return 0;
 }
 
 /* Splits RUN@SELECTOR; false if the text is no such address. */
@@ -283,48 +224,7 @@ parse_url(struct cli *cli, const char *url, struct target *t, struct pawl_error 
 	if (kind < 0)
 		return kind;
 	t->single = kind == PAWL_KIND_CHECKPOINT;
-	if (kind == PAWL_KIND_NOTHING || kind == PAWL_KIND_OTHER)
-		return err_set(err, PAWL_ENOTFOUND,
-		               "%s: no run and no checkpoint here (expected run.json or manifest.json)", url);
-	return 0;
-}
-
-/* An existing path that is spelt much like a missing one; NULL: there is none. */
-static const char *
-near_path(struct cli *cli, const char *path)
-{
-	const char *slash = strrchr(path, '/'), *last = slash != NULL ? slash + 1 : path, *near, *names[256];
-	const char *parent = slash != NULL ? keep_strndup(&cli->keep, path, (size_t)(slash - path)) : ".";
-	struct dirent *entry;
-	size_t n = 0;
-	DIR *dir = opendir(*parent != '\0' ? parent : "/");
-
-	if (dir == NULL) {
-		near = slash != NULL && slash > path ? near_path(cli, parent) : NULL;
-		return near != NULL && exists_in(cli, near, last) ? keep_printf(&cli->keep, "%s/%s", near, last) : near;
-	}
-	while (n < 256 && (entry = readdir(dir)) != NULL)
-		if (entry->d_name[0] != '.')
-			names[n++] = keep_printf(&cli->keep, "%s", entry->d_name);
-	(void)closedir(dir);
-	near = options_nearest(last, names, n);
-	return near == NULL || slash == NULL ? near : keep_printf(&cli->keep, "%s/%s", parent, near);
-}
-
-/* "; did you mean runs/demo?" for a path that does not exist, or "". */
-static const char *
-better_path(struct cli *cli, const char *path)
-{
-	const char *slash = strrchr(path, '/'), *colon = strchr(path, ':');
-	const char *mark = colon != NULL && (slash == NULL || colon > slash) ? colon : slash, *near;
-	const char *run = mark != NULL ? keep_strndup(&cli->keep, path, (size_t)(mark - path)) : "";
-
-	if (*run != '\0' && mark[1] != '\0' && exists_in(cli, run, "run.json"))
-		return keep_printf(&cli->keep, "; did you mean %s@%s?", run, mark + 1);
-	if (colon != NULL && (strchr(path, '/') == NULL || colon < strchr(path, '/')))
-		return "; a folder of another machine is ssh://USER@HOST/PATH";
-	near = near_path(cli, path);
-	return near != NULL ? keep_printf(&cli->keep, "; did you mean %s?", near) : "";
+	return kind == PAWL_KIND_NOTHING || kind == PAWL_KIND_OTHER ? pawl_explain_address(url, err) : 0;
 }
 
 /* RUN@SELECTOR, where RUN is a path. */
@@ -332,22 +232,13 @@ static int
 parse_address(struct cli *cli, const char *path, struct target *t, struct pawl_error *err)
 {
 	const char *folder = t->root, *selector = t->selector;
-	struct stat st;
 
-	if (*selector == '\0')
-		return err_set(
-			err, PAWL_EUSAGE,
-			"%s: nothing after '@' (expected latest, best, good, a step, id:N or a checkpoint's name)",
-			path);
-	if (stat(folder, &st) < 0)
-		return path_error(err, folder, keep_printf(&cli->keep, "no such folder%s", better_path(cli, folder)));
-	if (!S_ISDIR(st.st_mode))
-		return err_set(err, PAWL_EUSAGE, "%s is a file, so '@%s' selects nothing in it", folder, selector);
+	if (*selector == '\0' || !is_folder(folder))
+		return pawl_explain_address(path, err);
 	t->selector = NULL;
 	TRY(parse_folder(cli, folder, t, err));
 	if (t->single || t->selector != NULL)
-		return err_set(err, PAWL_EUSAGE, "%s: %s is one checkpoint, so '@%s' selects nothing in it", path,
-		               folder, selector);
+		return pawl_explain_address(path, err);
 	t->selector = selector;
 	return 0;
 }
@@ -372,12 +263,9 @@ parse_path(struct cli *cli, const char *path, struct target *t, struct pawl_erro
 		t->single = t->file = true;
 		return 0;
 	}
-	if (pawl_code_from_errno(errno) == PAWL_EAUTH)
-		return path_error(err, path, "");
-	TRY(target_check_slashes(t->text, err));
 	if (split_address(cli, path, t))
 		return parse_address(cli, path, t, err);
-	return err_set(err, PAWL_ENOTFOUND, "%s: no such file or folder%s", path, better_path(cli, path));
+	return pawl_explain_address(path, err);
 }
 
 /* "@400": in the default run. */
@@ -389,8 +277,10 @@ parse_default(struct cli *cli, const char *text, struct target *t, struct pawl_e
 
 	if (strchr(text, '/') != NULL)
 		return err_set(err, PAWL_EUSAGE, "%s: '@' comes after the run: RUN@SELECTOR", text);
-	if (run != NULL && *run != '\0')
-		return target_parse(cli, keep_printf(&cli->keep, "%s%s", run, text), t, err);
+	if (run != NULL && *run != '\0') {
+		rc = target_parse(cli, keep_printf(&cli->keep, "%s%s", run, text), t, err);
+		return rc < 0 ? err_prefix(err, rc, "PAWL_RUN") : 0;
+	}
 	rc = target_parse(cli, keep_printf(&cli->keep, ".%s", text), t, err);
 	if (rc == PAWL_ENOTFOUND)
 		return err_set(err, rc, "%s: the current folder is not a run; write RUN%s, or set PAWL_RUN", text,
@@ -403,13 +293,14 @@ target_parse(struct cli *cli, const char *text, struct target *ret, struct pawl_
 {
 	struct target t = {.text = text};
 	struct stat st;
+	int rc;
 
 	if (text[0] == '@' && stat(text, &st) != 0)
 		return parse_default(cli, text, ret, err);
-	if (target_is_url(text))
-		TRY(parse_url(cli, text, &t, err));
-	else
-		TRY(parse_path(cli, strncmp(text, "file://", 7) == 0 ? text + 7 : text, &t, err));
+	rc = target_is_url(text) ? parse_url(cli, text, &t, err)
+	                         : parse_path(cli, strncmp(text, "file://", 7) == 0 ? text + 7 : text, &t, err);
+	if (rc < 0) /* options_parse gives the text itself as the operand */
+		return text == getenv("PAWL_RUN") ? err_prefix(err, rc, "PAWL_RUN") : rc;
 	*ret = t;
 	return 0;
 }

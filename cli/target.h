@@ -28,8 +28,6 @@ struct target {
 
 /* Is it a URL rather than a path: s3://bucket/run and the like? */
 bool target_is_url(const char *text);
-/* PAWL_EUSAGE: a URL with one slash or none, such as s3:/bucket/run, which pathlib.Path makes. */
-int target_check_slashes(const char *text, struct pawl_error *err);
 /* A name below a path or URL; the options of a URL stay at its end. */
 const char *target_join(struct cli *cli, const char *root, const char *name);
 

@@ -2,9 +2,9 @@
 /* target_score: the metrics that decide which checkpoint is the best; see target.h. */
 #include <string.h>
 
+#include "base/mem.h"
+#include "base/names.h"
 #include "target.h"
-
-#define SHOWN_MAX 10 /* metrics that an error lists */
 
 int
 target_score(struct cli *cli, const struct score *score, struct pawl_retention *policy, struct pawl_error *err)
@@ -28,23 +28,28 @@ target_score(struct cli *cli, const struct score *score, struct pawl_retention *
 static const char *
 metrics_of(struct cli *cli, const struct pawl_list *list)
 {
-	const char *names = "", *shown = "";
-	size_t n = 0;
+	PAWL_CLEAN(buf_clear) struct buf text = {0};
+	const char **names;
+	size_t n = 0, most = 0;
 
+	for (size_t i = 0; i < pawl_list_count(list); i++)
+		most += pawl_list_get(list, i)->n_metrics;
+	names = keep_alloc(&cli->keep, most + 1, sizeof(*names));
 	for (size_t i = 0; i < pawl_list_count(list); i++) {
 		const struct pawl_info *info = pawl_list_get(list, i);
 
 		for (size_t m = 0; m < info->n_metrics; m++) {
 			const char *name = text_clean(&cli->keep, info->metrics[m].name);
-			const char *whole = keep_printf(&cli->keep, ", %s,", names);
+			size_t k = 0;
 
-			if (strstr(whole, keep_printf(&cli->keep, ", %s,", name)) != NULL)
-				continue;
-			names = keep_printf(&cli->keep, "%s%s%s", names, *names != '\0' ? ", " : "", name);
-			shown = n++ < SHOWN_MAX ? names : shown;
+			while (k < n && strcmp(names[k], name) != 0)
+				k++;
+			names[k] = name;
+			n += k == n;
 		}
 	}
-	return n > SHOWN_MAX ? keep_printf(&cli->keep, "%s, ... and %zu more", shown, n - SHOWN_MAX) : names;
+	names_put(&text, names, n);
+	return keep_printf(&cli->keep, "%s", buf_str(&text));
 }
 
 int

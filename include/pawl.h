@@ -814,6 +814,10 @@ PAWL_API int pawl_find(struct pawl *run, const char *selector, uint64_t *ret_id,
  * Returns 0 for all other addresses, also for a path with '@' that exists; root is then the address
  * and selector is "". Both have room for strlen(address) + 2 bytes. */
 PAWL_API int pawl_split_address(const char *address, char *root, char *selector);
+/* For errors: why nothing could be opened at an address, with names that exist near it or below it.
+ * Always fails: PAWL_ENOTFOUND, PAWL_EUSAGE, PAWL_EAUTH, or the code of a store that did not
+ * answer. */
+PAWL_API int pawl_explain_address(const char *address, struct pawl_error *err);
 /* The metadata given to pawl_save; NULL if none was given. The caller frees it. */
 PAWL_API int pawl_metadata(struct pawl *run, uint64_t id, struct pawl_state **ret, struct pawl_error *err);
 

@@ -15,7 +15,9 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "catalog/explain.h"
 #include "catalog/hold_root.h"
+#include "catalog/places.h"
 #include "foreign/compressed_file.h"
 #include "keep/gc.h"
 #include "keep/removal.h"
@@ -114,11 +116,15 @@ open_store(struct pawl *run, struct pawl_error *err)
 		TRY(split_single(run, root, &parent, err));
 	else if (!o->read_only && !memory)
 		TRY(check_name(root, err));
-	TRY(store_open_with(o->io.stores,
-	                    memory   ? "mem:"
-	                    : parent ? parent
-	                             : root,
-	                    !o->read_only, o->io.no_direct, &run->store, err));
+	int rc = store_open_with(o->io.stores,
+	                         memory   ? "mem:"
+	                         : parent ? parent
+	                                  : root,
+	                         !o->read_only && !o->maintenance, o->io.no_direct, &run->store, err);
+
+	if (rc == PAWL_ENOTFOUND && (o->read_only || o->maintenance) && !strstr(root, "://"))
+		return explain_address(root, err);
+	TRY(rc);
 	if (o->ranks.node_folder)
 		TRY(open_nodes(run, err));
 	TRY(store_limit(&run->store, o->io.write_bytes_per_second, o->io.read_bytes_per_second, err));
@@ -239,23 +245,24 @@ see_run(void *arg, const struct store_entry *entry)
 	return PAWL_EEXISTS;
 }
 
-/* Refuses a new run in a folder of runs, which it would hide, and a reader of the folder, which
- * would see no checkpoint. Not asked of other machines, where it would take many requests. */
+/* Refuses a new run in a folder of runs, which it would hide; a reader also in a folder of other
+ * files, where it would see no checkpoint. Not asked of other machines, where it would take many
+ * requests. */
 static int
 check_shelf(struct pawl *run, struct pawl_error *err)
 {
 	struct shelf shelf = {.store = run->store};
 
-	if (run->opts.maintenance || run->home.single_name || !run->home.caps.local)
+	if (run->home.single_name || !run->home.caps.local)
 		return 0;
+	if (run->opts.read_only || run->opts.maintenance)
+		return places_kind_of(run->home.root, NULL) == PAWL_KIND_OTHER ? explain_address(run->opts.root, err)
+		                                                               : 0;
 	(void)store_list(run->store, "", see_run, &shelf, NULL);
 	PAWL_FREE char *name = shelf.name;
 
 	if (!name)
 		return 0;
-	if (run->opts.read_only)
-		return err_set(err, PAWL_ENOTFOUND, "%s holds runs, such as %s; name one of them", run->home.root,
-		               name);
 	return err_set(err, PAWL_EEXISTS,
 	               "%s holds runs, such as %s; open one of them, or name a new folder in it (%s/NAME)",
 	               run->home.root, name, run->home.root);

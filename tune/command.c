@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/names.h"
 #include "base/value.h"
 #include "base/vec.h"
 
@@ -79,30 +80,27 @@ put_value(struct out *o, const struct value *value)
 
 /* The names in a configuration, for an error message. */
 static void
-names_of(const struct value *config, char *text, size_t nbytes)
+put_names(struct buf *out, const struct value *config)
 {
+	VEC(const char *) names = {0};
 	const char *key;
 	struct value *value;
-	size_t at = 0;
 
-	text[0] = '\0';
 	VALUE_MEMBERS(config, key, value) {
-		size_t len = strlen(key);
+		const char **name = vec_add(&names);
 
-		if (at + len + 3 >= nbytes)
-			break;
-		memcpy(text + at, at > 0 ? ", " : "", at > 0 ? 2 : 0);
-		at += at > 0 ? 2 : 0;
-		memcpy(text + at, key, len + 1);
-		at += len;
+		if (name != NULL)
+			*name = key;
 	}
+	names_put(out, names.items, names.n);
+	vec_free(&names);
 }
 
 static int
 placeholder(const char *name, size_t len, const char *whole, const struct value *config, struct out *o,
             struct pawl_error *err)
 {
-	char key[256], known[512];
+	char key[256];
 	const struct value *value = NULL;
 
 	if (len > 0 && len < sizeof(key)) {
@@ -111,10 +109,12 @@ placeholder(const char *name, size_t len, const char *whole, const struct value 
 		value = value_at(config, key);
 	}
 	if (value == NULL) {
-		names_of(config, known, sizeof(known));
+		PAWL_CLEAN(buf_clear) struct buf known = {0};
+
+		put_names(&known, config);
 		return err_set(err, PAWL_EUSAGE,
 		               "run: '%.80s': the space has no '%.*s' (known: %s; {{ stands for a brace)", whole,
-		               (int)(len < 80 ? len : 80), name, known);
+		               (int)(len < 80 ? len : 80), name, buf_str(&known));
 	}
 	return put_value(o, value) ? 0 : err_nomem(err, NULL);
 }

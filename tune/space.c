@@ -14,6 +14,8 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/mem.h"
+#include "base/names.h"
 #include "base/value.h"
 
 #define MAX_PATH 1024
@@ -37,10 +39,6 @@ static const struct kind kinds[] = {
 	{"$lograndint", LOG, false, true, false},   {"$qlograndint", LOG, true, true, true},
 };
 #define N_KINDS (sizeof(kinds) / sizeof(kinds[0]))
-#define KNOWN                                                                                                             \
-	"$uniform $quniform $loguniform $qloguniform $randn $qrandn $randint $qrandint $lograndint $qlograndint $choice " \
-	"$grid $value"
-
 struct walk {
 	uint64_t seed, trial, grid_left; /* grid_left: the trial's number, divided down for keys further right */
 	const struct value *space;
@@ -149,6 +147,22 @@ check_list(const char *key, const struct value *list, const char *path, bool in_
 }
 
 static int
+refuse_draw(const char *key, const char *path, struct pawl_error *err)
+{
+	const char *names[N_KINDS + 3];
+	PAWL_CLEAN(buf_clear) struct buf known = {0};
+	size_t n = 0;
+
+	for (; n < N_KINDS; n++)
+		names[n] = kinds[n].name;
+	names[n++] = "$choice";
+	names[n++] = "$grid";
+	names[n++] = "$value";
+	names_put_known(&known, key, names, n);
+	return err_set(err, PAWL_EUSAGE, "space: '%s': '%s' is not known%s", path, key, buf_str(&known));
+}
+
+static int
 check_draw(const char *key, const struct value *args, const char *path, bool in_choice, uint64_t *n_grid,
            struct pawl_error *err)
 {
@@ -160,7 +174,7 @@ check_draw(const char *key, const struct value *args, const char *path, bool in_
 		return check_list(key, args, path, in_choice, n_grid, err);
 	if (strcmp(key, "$value") == 0)
 		return 0;
-	return err_set(err, PAWL_EUSAGE, "space: '%s': '%s' is not known (known: %s)", path, key, KNOWN);
+	return refuse_draw(key, path, err);
 }
 
 static int

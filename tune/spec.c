@@ -11,7 +11,10 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/mem.h"
+#include "base/names.h"
 #include "base/value.h"
+#include "base/vec.h"
 #include "space.h"
 #include "tune.h"
 
@@ -96,22 +99,33 @@ is_of_kind(const struct value *found, enum spec_expected expected)
 }
 
 static int
+refuse_key(const char *what, const char *name, const struct spec_key *keys, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf known = {0};
+	VEC(const char *) names = {0};
+
+	for (const struct spec_key *k = keys; k->name; k++) {
+		const char **row = vec_add(&names);
+		if (row)
+			*row = k->name;
+	}
+	names_put_known(&known, name, names.items, names.n);
+	vec_free(&names);
+	return err_set(err, PAWL_EUSAGE, "%s: key '%s' is not known%s", what, name, buf_str(&known));
+}
+
+static int
 check_known(const struct value *object, const char *what, const struct spec_key *keys, struct pawl_error *err)
 {
-	char known[600] = "";
 	const char *name;
 	struct value *item;
-	size_t len = 0;
 
 	VALUE_MEMBERS(object, name, item) {
 		const struct spec_key *k = keys;
 		while (k->name && strcmp(k->name, name) != 0)
 			k++;
-		if (k->name)
-			continue;
-		for (k = keys; k->name && len < sizeof(known); k++)
-			len += (size_t)snprintf(known + len, sizeof(known) - len, " %s", k->name);
-		return err_set(err, PAWL_EUSAGE, "%s: key '%s' is not known (known:%s)", what, name, known);
+		if (!k->name)
+			return refuse_key(what, name, keys, err);
 	}
 	return 0;
 }

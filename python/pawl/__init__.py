@@ -13,8 +13,11 @@ with state_dict() and load_state_dict() stands for what these give and take. Thi
 done by libpawl, on its own threads, without the interpreter lock.
 """
 
+from typing import TYPE_CHECKING
+
 from ._cluster import init
 from ._convert import convert, export
+from ._names import elsewhere
 from ._pawl import (
     AccessError,
     BusyError,
@@ -54,6 +57,12 @@ from .shard import PerRank, Shard
 from .syncer import SyncConfig, Syncer, SyncReport
 
 __version__ = version()
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        raise AttributeError(elsewhere("pawl", name), name=name)
+
 
 __all__ = [
     "AccessError",

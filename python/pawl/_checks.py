@@ -26,6 +26,14 @@ def _index(value: object) -> int | None:
         return None
 
 
+def shown(value: object) -> str:
+    """A value in a message: in short, if it is large."""
+    if isinstance(value, Mapping | Sequence) and len(value) > 3 and not isinstance(value, str | bytes):
+        return f"{type(value).__name__} of {len(value)}"
+    text = repr(value)
+    return text if len(text) <= 120 else type(value).__name__
+
+
 def natural(text: str) -> list[tuple[bool, int, str]]:
     """A key to sort by: 2 comes before 10."""
     parts = re.split(r"(\d+)", text)
@@ -64,13 +72,13 @@ def path(option: str, value: object) -> str:
     """A path of text, with ~ for the user's home."""
     found = os.fspath(value) if isinstance(value, str | os.PathLike) else value
     if not isinstance(found, str):
-        raise UsageError(f"{option} must be a path (a str, or an os.PathLike of one), received {value!r}")
+        raise UsageError(f"{option} must be a path (a str, or an os.PathLike of one), received {shown(value)}")
     try:
         found.encode("utf-8")
     except UnicodeEncodeError:
-        raise UsageError(f"{option} must be a path that is UTF-8, received {value!r}") from None
+        raise UsageError(f"{option} must be a path that is UTF-8, received {shown(value)}") from None
     if "\0" in found:
-        raise UsageError(f"{option} must be a path without NUL, received {value!r}")
+        raise UsageError(f"{option} must be a path without NUL, received {shown(value)}")
     return os.path.expanduser(found)
 
 
@@ -122,7 +130,7 @@ def step(value: object) -> int:
     """A training's counter."""
     number = _index(value)
     if number is None or not -(2**63) <= number < 2**63:
-        raise UsageError(f"step must be a whole number of 64 bits, received {value!r}")
+        raise UsageError(f"step must be a whole number of 64 bits, received {shown(value)}")
     return number
 
 

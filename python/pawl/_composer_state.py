@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
+from ._names import listed
 from ._pawl import UsageError
 
 _WHOLE = ("epoch", "batch", "batch_in_epoch", "sample", "sample_in_epoch", "token", "token_in_epoch", "iteration")
@@ -31,7 +32,7 @@ def progress_of(given: object) -> dict[str, float]:
         known = (*_WHOLE, *_SECONDS, "fraction", "run_name")
         for name in given:
             if name not in known:
-                raise UsageError(f"progress: unknown counter {name!r} ({', '.join(known)})")
+                raise UsageError(f"progress: unknown counter {name!r} ({listed(known)})")
         found = {name: given.get(name) for name in known[:-1]}
     else:
         found = {name: getattr(given, name, None) for name in (*_WHOLE, *_SECONDS)}

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from . import _checks, _pawl
+from ._names import explained
 from ._notebook import Rows
 from ._pawl import NotFoundError, UsageError
 from .checkpoint import Checkpoint, of_run
@@ -187,6 +188,7 @@ class Contents:
         self._run.unpin(found)
         return was
 
+    @explained
     def score(self, step: int | None, metrics: Mapping[str, object], *, id: int | None = None) -> None:
         """Adds metrics that were computed after the save; the best checkpoint is chosen again.
 
@@ -200,6 +202,7 @@ class Contents:
         """
         self._run.score(self._id(step, id), metrics)
 
+    @explained
     def prune(self, *, dry_run: bool = False) -> Rows[Decision]:
         """Applies retention now.
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TypedDict, Unpack
 
 from . import _checks, _pawl, checkpoint
+from ._names import explained
 from .options import Size
 from .records import Converted
 
@@ -48,6 +49,7 @@ def write(run: _pawl.Run, id: int, dst: str | os.PathLike[str], **options: Unpac
     return Converted(**counts)
 
 
+@explained
 def convert(
     src: str | os.PathLike[str],
     dst: str | os.PathLike[str],

@@ -6,81 +6,210 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-C = TypeVar("C", bound=type)
+C = TypeVar("C", bound=Callable[..., Any])
 
+_SHOWN = 10
 # Option -> the argument of CheckpointManager, as it is written.
 _WRITTEN: dict[str, str] = {}
-# Options of other libraries -> ours.
+_GROUPS: set[str] = set()
+# Options of Orbax, Flax, Lightning, transformers, accelerate, torch's DCP, Ray, Composer and others -> ours.
 _ELSEWHERE = {
-    "max_to_keep": "num_to_keep",
-    "keep_checkpoint_max": "num_to_keep",
-    "keep_checkpoints_num": "num_to_keep",
-    "num_checkpoints_to_keep": "num_to_keep",
-    "save_num_checkpoints_to_keep": "num_to_keep",
-    "save_total_limit": "num_to_keep",
-    "save_top_k": "num_to_keep",
-    "total_limit": "num_to_keep",
-    "keep_period": "retention=pawl.Retention(keep_every=...)",
-    "keep_time_interval": "retention=pawl.Retention(keep_hourly=...)",
+    **dict.fromkeys(
+        (
+            "keep",
+            "keep_checkpoint_max",
+            "keep_checkpoints_num",
+            "keep_most_recent_by_count",
+            "max_checkpoints",
+            "max_to_keep",
+            "n_saved",
+            "num_checkpoints_to_keep",
+            "save_num_checkpoints_to_keep",
+            "save_top_k",
+            "save_total_limit",
+            "total_limit",
+        ),
+        "num_to_keep",
+    ),
+    **dict.fromkeys(
+        (
+            "checkpoint_freq",
+            "checkpoint_frequency",
+            "checkpoint_interval",
+            "every_n_epochs",
+            "every_n_steps",
+            "every_n_train_steps",
+            "save_checkpoint_steps",
+            "save_decision_policy",
+            "save_interval_steps",
+            "save_on_steps",
+            "save_steps",
+            "save_strategy",
+            "should_save_fn",
+            "train_time_interval",
+        ),
+        "save_interval",
+    ),
+    **dict.fromkeys(
+        (
+            "best_fn",
+            "checkpoint_score_attr",
+            "checkpoint_score_attribute",
+            "metric",
+            "metric_for_best_model",
+            "monitor",
+            "score_function",
+            "score_name",
+        ),
+        "score_attribute",
+    ),
+    **dict.fromkeys(("best_mode", "checkpoint_score_order", "greater_is_better"), "score_order"),
+    **dict.fromkeys(("checkpoint_dir", "directory", "dirpath", "output_dir", "save_folder", "storage_path"), "root"),
+    **dict.fromkeys(("checkpoint_id", "filepath", "checkpoint_path"), "path"),
+    **dict.fromkeys(
+        ("checkpoint_name", "filename", "filename_prefix", "prefix", "save_filename", "step_prefix"),
+        "naming=pawl.Naming(name_template=...)",
+    ),
+    **dict.fromkeys(("overwrite_output_dir", "save_overwrite"), "overwrite"),
+    **dict.fromkeys(("keep_every_n_steps", "keep_period"), "retention=pawl.Retention(keep_every=...)"),
+    **dict.fromkeys(
+        ("keep_checkpoint_every_n_hours", "keep_time_interval"), "retention=pawl.Retention(keep_hourly=...)"
+    ),
+    **dict.fromkeys(("preservation_policy", "should_keep_fn"), "retention=pawl.Retention(keep=...)"),
     "save_last": "retention=pawl.Retention(keep_latest=...)",
-    "best_fn": "score_attribute",
-    "best_mode": "score_order",
-    "checkpoint_score_attribute": "score_attribute",
-    "checkpoint_score_attr": "score_attribute",
-    "checkpoint_score_order": "score_order",
-    "checkpoint_frequency": "save_interval",
-    "checkpoint_freq": "save_interval",
-    "every_n_epochs": "save_interval",
-    "every_n_train_steps": "save_interval",
-    "every_n_steps": "save_interval",
-    "save_interval_steps": "save_interval",
-    "save_steps": "save_interval",
-    "metric_for_best_model": "score_attribute",
-    "monitor": "score_attribute",
-    "metric": "score_attribute",
-    "greater_is_better": "score_order",
-    "mode": "score_order (of scores) or staging=pawl.Staging(mode=...)",
     "bandwidth": "io=pawl.IO(write_bytes_per_second=...)",
+    "thread_count": "io=pawl.IO(threads=...)",
+    "num_concurrent_uploads": "uploads=pawl.Uploads(n_streams=...)",
+    "upload_timeout_in_seconds": "timeouts=pawl.Timeouts(upload=...)",
     "mirror": "mirrors",
-    "dirpath": "root",
-    "directory": "root",
-    "save_folder": "root",
-    "save_overwrite": "overwrite",
-    "resume": "restore() after the manager is opened",
+    "remote_file_name": "mirrors",
+    "mode": "score_order (of scores) or staging=pawl.Staging(mode=...)",
+    "strict_restore": "strict",
+    "state_dict": "state",
+    "model": "state={'model': model, ...}",
+}
+# What needs no option, or another call.
+_SAID = {
+    **dict.fromkeys(
+        (
+            "async",
+            "async_",
+            "async_manager",
+            "async_options",
+            "async_save",
+            "enable_async",
+            "enable_async_checkpointing",
+        ),
+        "CheckpointManager.save works in the background, and wait=True waits",
+    ),
+    **dict.fromkeys(
+        ("autoresume", "load_path", "resume", "resume_from_checkpoint"),
+        "open the manager, then call restore()",
+    ),
+    **dict.fromkeys(
+        ("cleanup_tmp_directories", "create", "enable_background_delete"), "the manager does that by itself"
+    ),
+    "map_location": "tensors come back where those of state=... are",
+    "weights_only": "no code of a checkpoint is ever run",
+}
+
+# Methods and functions of other libraries -> ours.
+_CALLS = {
+    "CheckpointManager": {
+        **dict.fromkeys(("flush", "join", "wait", "wait_for_save"), "wait_until_finished()"),
+        **dict.fromkeys(("load", "load_checkpoint", "load_state", "resume", "restore_or_initialize"), "restore()"),
+        **dict.fromkeys(("async_save", "save_checkpoint", "save_state"), "save()"),
+        **dict.fromkeys(("best", "best_checkpoint", "best_model_path", "get_best_checkpoint"), '["best"]'),
+        **dict.fromkeys(("get_checkpoint", "last_model_path", "latest", "latest_checkpoint"), "checkpoint()"),
+        **dict.fromkeys(("all_checkpoints", "best_checkpoints", "best_k_models", "list", "ls"), "checkpoints()"),
+        **dict.fromkeys(("delete_checkpoint", "remove"), "delete()"),
+        **dict.fromkeys(("finish", "shutdown", "stop"), "close()"),
+        "item_metadata": "metadata()",
+        "reached_preemption": "preempted",
+        "steps": "all_steps()",
+    },
+    "pawl": {
+        **dict.fromkeys(("load_checkpoint", "load_state_dict", "restore", "restore_checkpoint"), "load"),
+        **dict.fromkeys(("dump", "save_checkpoint", "save_state_dict"), "save"),
+        **dict.fromkeys(("async_save", "save_async"), "CheckpointManager, whose save works in the background"),
+        **dict.fromkeys(
+            ("AsyncCheckpointer", "Checkpointer", "CheckpointManagerOptions", "ModelCheckpoint", "Saver"),
+            "CheckpointManager",
+        ),
+        **dict.fromkeys(("get_checkpoint", "latest_checkpoint"), "load('RUN@latest')"),
+        **dict.fromkeys(("list", "ls", "runs"), "tree, or the command pawl ls"),
+        "CheckpointSaver": "composer.CheckpointSaver",
+        "FileSystemReader": "torch.StorageReader",
+        "FileSystemWriter": "torch.StorageWriter",
+    },
 }
 
 
+def elsewhere(owner: str, name: str) -> str:
+    """The text of the AttributeError of a manager or of the module."""
+    what = "module 'pawl'" if owner == "pawl" else f"'{owner}' object"
+    meant = _CALLS[owner].get(name)
+    return f"{what} has no attribute {name!r}{f'; use {meant}' if meant else ''}"
+
+
+def listed(names: Iterable[object]) -> str:
+    """ "a, b, c"; more than 10 are cut with a count: "a, ... and 7 more"."""
+    texts = [str(name) for name in names]
+    more = [f"... and {len(texts) - _SHOWN} more"] if len(texts) > _SHOWN else []
+    return ", ".join(texts[:_SHOWN] + more)
+
+
+def _accepts(known: list[str], written: str) -> bool:
+    """Does a function have the argument with which this begins?"""
+    return re.split("[= ]", written)[0] in known
+
+
 def explain(owner: str, known: list[str], name: str) -> str:
-    """What to write instead of an unknown option."""
-    if name in _ELSEWHERE and owner == "CheckpointManager":
-        return f"{owner} has no option {name!r}; use {_ELSEWHERE[name]}"
-    if name in _WRITTEN:
-        where = "" if owner == "CheckpointManager" else " of CheckpointManager"
-        return f"{owner} has no option {name!r}; it is {_WRITTEN[name]}{where}"
-    near = difflib.get_close_matches(name, known, 1) or difflib.get_close_matches(name, _WRITTEN, 1)
+    """What to write instead of an unknown option of a class or a function."""
+    text = f"{owner} has no option {name!r}"
+    if name in _SAID:
+        return f"{text}; {_SAID[name]}"
+    is_group = owner in _GROUPS
+    other = _ELSEWHERE.get(name, "")
+    if (own := re.search(rf"pawl\.{owner}\((\w+)=", other)) or _accepts(known, other):
+        return f"{text}; use {own[1] if own else other}"
+    written = {key: value for key, value in _WRITTEN.items() if is_group or _accepts(known, value)}
+    if given := written.get(name, other if is_group else ""):
+        return f"{text}; it is {given}{' of CheckpointManager' if is_group else ''}"
+    near = difflib.get_close_matches(name, known, 1) or difflib.get_close_matches(name, written, 1)
     if not near:
-        return f"{owner} has no option {name!r}; expected one of {', '.join(known)}"
-    meant = near[0] if near[0] in known else _WRITTEN[near[0]]
-    return f"{owner} has no option {name!r}; did you mean {meant}?"
+        return f"{text}; expected one of {listed(known)}"
+    return f"{text}; did you mean {near[0] if near[0] in known else written[near[0]]}?"
 
 
-def explained(cls: C) -> C:
-    """The class, whose constructor explains an unknown option."""
-    original: Callable[..., None] = vars(cls)["__init__"]
-    known = [name for name in inspect.signature(original).parameters if name != "self"]
-    written = "{0}" if cls.__name__ == "CheckpointManager" else f"{cls.__name__.lower()}=pawl.{cls.__name__}({{0}}=...)"
-    if cls.__name__ != "Mirror":
-        _WRITTEN.update({name: written.format(name) for name in known if name != "root"})
+def _checked(original: C, owner: str, known: list[str]) -> C:
+    names = frozenset(known)
 
     @functools.wraps(original)
-    def init(self: Any, *args: Any, **options: Any) -> None:
-        for name in options:
-            if name not in known:
-                raise TypeError(explain(cls.__name__, known, name))
-        original(self, *args, **options)
+    def call(*args: Any, **options: Any) -> Any:
+        if not names.issuperset(options):
+            raise TypeError(explain(owner, known, next(name for name in options if name not in names)))
+        return original(*args, **options)
 
-    setattr(cls, "__init__", init)  # noqa: B010
-    return cls
+    return call  # type: ignore[return-value]
+
+
+def explained(what: C) -> C:
+    """The class or function, which explains an unknown option."""
+    original: Callable[..., Any] = vars(what)["__init__"] if isinstance(what, type) else what
+    known = [name for name in inspect.signature(original).parameters if name != "self"]
+    if not isinstance(what, type):
+        return _checked(what, what.__qualname__, known)
+    name = what.__name__
+    written = "{0}"
+    if name != "CheckpointManager":
+        _GROUPS.add(name)
+        written = f"{name.lower()}=pawl.{name}({{0}}=...)"
+    if name != "Mirror":
+        _WRITTEN.update({option: written.format(option) for option in known if option != "root"})
+    setattr(what, "__init__", _checked(original, name, known))  # noqa: B010
+    return what

@@ -7,6 +7,7 @@ import dataclasses
 import html
 import importlib
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
@@ -23,6 +24,32 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return f"<table>{line('th', head)}{''.join(line('td', row) for row in rows)}</table>"
 
 
+def size(nbytes: float) -> str:
+    """A number of bytes for people, as the command shows it."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if nbytes < 1023.5:
+            return f"{nbytes:.0f} B" if unit == "B" else f"{nbytes:.1f} {unit}"
+        nbytes /= 1024
+    return f"{nbytes:.1f} TiB"
+
+
+def cell(name: str, value: object) -> object:
+    """What a table shows of a field of a record."""
+    match value:
+        case bool():
+            return "yes" if value else None
+        case int() if name.endswith("bytes"):
+            return size(value)
+        case datetime():
+            return f"{value:%Y-%m-%d %H:%M:%S %Z}"
+        case dict():
+            pairs = (
+                f"{key} {inner:g}" if isinstance(inner, float) else f"{key} {inner}" for key, inner in value.items()
+            )
+            return ", ".join(pairs)
+    return value
+
+
 class Rows(list[_T]):
     """A list of records; a notebook shows it as a table.
 
@@ -33,7 +60,7 @@ class Rows(list[_T]):
         if not self:
             return "<i>none</i>"
         names = self._names(short=True)
-        shown = table(names, ([self._cell(each, name) for name in names] for each in self[-_MOST_ROWS:]))
+        shown = table(names, ([cell(name, getattr(each, name)) for name in names] for each in self[-_MOST_ROWS:]))
         more = len(self) - _MOST_ROWS
         return f"<i>{more} more before these</i>{shown}" if more > 0 else shown
 
@@ -56,12 +83,3 @@ class Rows(list[_T]):
         first: Any = self[0]
         names = [field.name for field in dataclasses.fields(first)]
         return list(getattr(first, "_columns", names)) if short else names
-
-    @staticmethod
-    def _cell(record: object, name: str) -> object:
-        value = getattr(record, name)
-        if isinstance(value, dict):
-            return ", ".join(
-                f"{key} {inner:g}" if isinstance(inner, float) else f"{key} {inner}" for key, inner in value.items()
-            )
-        return ("yes" if value else None) if isinstance(value, bool) else value

@@ -186,6 +186,7 @@ static PyMethodDef functions[] = {
 	{"doctor", py_doctor, METH_VARARGS, "What a place can do: {what: found}."},
 	{"kind_of", py_kind_of, METH_VARARGS,
          "What is at a place: 0 = nothing, 1 = a run, 2 = a checkpoint, 3 = else."},
+	{"explain_address", py_explain_address, METH_O, "Raises why nothing could be opened at an address."},
 	{"split_address", py_split_address, METH_O, "RUN@SELECTOR as (RUN, SELECTOR)."},
 	{"tune_leftovers", py_tune_leftovers, METH_VARARGS, "What a sync of an experiment begins with."},
 	{"tune_leftovers_after", py_tune_leftovers_after, METH_O, "Folders that may go at its place."},

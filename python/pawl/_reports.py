@@ -8,9 +8,32 @@ import os
 from collections.abc import Sequence
 
 from . import _pawl
+from ._notebook import size
 from .records import Event
 
+_RAISED = {"pawl_raised": True}  # in a record: a call raises it as well
+
+
+class _Unheard(logging.Handler):
+    """Takes what the program has no handler for. What no call raises goes to stderr, as by Python's own last resort."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Passes the record on, if nothing else shows it."""
+        last = logging.lastResort
+        if last and record.levelno >= last.level and not hasattr(record, "pawl_raised") and not self._is_heard(record):
+            last.handle(record)
+
+    def _is_heard(self, record: logging.LogRecord) -> bool:
+        logger: logging.Logger | None = logging.getLogger(record.name)
+        while logger is not None:
+            if any(handler is not self for handler in logger.handlers):
+                return True
+            logger = logger.parent if logger.propagate else None
+        return False
+
+
 _log = logging.getLogger("pawl")
+_log.addHandler(_Unheard())
 
 
 def fallbacks(root: str | os.PathLike[str], taken: str, reasons: Sequence[str]) -> None:
@@ -58,36 +81,28 @@ def event(root: str | os.PathLike[str], event: Event) -> None:
     match event.kind:
         case "saved":
             blocked = f"blocked {_seconds(event.blocked_seconds)}"
-            _log.info("%s: saved %s in %s, %s, %s", root, what, _seconds(event.seconds), _size(event.nbytes), blocked)
+            _log.info("%s: saved %s in %s, %s, %s", root, what, _seconds(event.seconds), size(event.nbytes), blocked)
         case "uploaded":
             _log.info(
                 "%s: uploaded %s to %s in %s, %s",
-                root, what, event.mirror, _seconds(event.seconds), _size(event.nbytes),
+                root, what, event.mirror, _seconds(event.seconds), size(event.nbytes),
             )  # fmt: skip
         case "deleted":
             _log.info("%s: deleted %s (%s)", root, what, event.reason)
         case "failed":
             to = f" to {event.mirror}" if event.mirror else ""
-            _log.warning("%s: %s%s failed: %s", root, what, to, event.error)
+            _log.warning("%s: %s%s failed: %s", root, what, to, event.error, extra=_RAISED)
 
 
 def _seconds(seconds: float) -> str:
     return f"{seconds * 1000:.0f} ms" if seconds < 0.1 else f"{seconds:.1f} s"
 
 
-def _size(nbytes: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if nbytes < 1000:
-            return f"{nbytes:.0f} B" if unit == "B" else f"{nbytes:.1f} {unit}"
-        nbytes /= 1000
-    return f"{nbytes:.1f} TB"
-
-
 def beside(root: str | os.PathLike[str], error: BaseException, what: str, other: BaseException) -> None:
     """What went wrong while an exception was on its way out: told with that one, never in its place."""
     text = f"{what}: {type(other).__name__}: {other}"
     error.add_note(f"pawl: {text}")
-    _log.error("%s: %s", root, text)
+    _log.error("%s: %s", root, text, extra=_RAISED)
 
 
 def finish(run: _pawl.Run) -> None:

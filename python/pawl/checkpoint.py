@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from . import _checks, _files, _pawl, _reports, files
+from ._names import explained
 from ._pawl import AccessError, CorruptError, NotFoundError, UnsupportedError, UsageError
 from .records import place_of
 
@@ -19,6 +20,7 @@ _NOTES = ".metadata.json"
 _T = TypeVar("_T")
 
 
+@explained
 def save(
     state: object,
     path: str | os.PathLike[str],
@@ -44,6 +46,8 @@ def save(
         UnsupportedError: The state has a value that cannot be saved; the message gives its path.
         UsageError: A single file holds no metadata, and its suffix selects the compression.
     """
+    if isinstance(state, str | os.PathLike) and not isinstance(path, str | os.PathLike):
+        raise UsageError("save: the path comes second: pawl.save(state, path)")
     if files.is_file_name(_checks.path("path", path)):
         if metadata is not None:
             raise UsageError(f"save: {os.fspath(path)} is a single file, which holds no metadata besides the state")
@@ -65,6 +69,7 @@ def _save_folder(
         run.close()
 
 
+@explained
 def load(
     path: str | os.PathLike[str],
     paths: Sequence[str] | None = None,
@@ -129,13 +134,6 @@ def of_run(run: _pawl.Run, id: int) -> Checkpoint:
     return Checkpoint(f"{start.rstrip('/')}/{path}{mark}{options}")
 
 
-def _no_checkpoint(path: str) -> NotFoundError:
-    hint = ""
-    if os.path.isfile(os.path.join(path, "run.json")):
-        hint = f"; it is a run: name one of its checkpoints, such as {os.path.join(path, 'latest')}"
-    return NotFoundError(f"{path} is not a checkpoint{hint}")
-
-
 def _a(value: object) -> str:
     name = type(value).__name__
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
@@ -154,7 +152,7 @@ def _read(
     def restore(run: _pawl.Run) -> tuple[Any, _pawl.Info, list[str], list[str], Any]:
         answer = run.restore(state, paths=_checks.globs(paths), strict=strict, rename=rename, cast=cast)
         if answer is None:
-            raise _no_checkpoint(place)
+            _pawl.explain_address(place)
         return answer
 
     answer = look(place, restore)
@@ -162,12 +160,23 @@ def _read(
     return answer[0], answer[1], answer[4]
 
 
+def run_of(place: str) -> _pawl.Run:
+    """Opens RUN of RUN@SELECTOR."""
+    root = _pawl.split_address(place)[0]
+    try:
+        return _pawl.Run(root, read_only=True)
+    except (NotFoundError, UsageError):
+        if is_far(root):
+            raise
+        _pawl.explain_address(place)
+
+
 def named(place: str) -> str:
     """The place of the checkpoint that RUN@SELECTOR names now; any other place as it is."""
-    root, selector = _pawl.split_address(place)
+    selector = _pawl.split_address(place)[1]
     if selector is None:
         return place
-    run = _pawl.Run(root, read_only=True)
+    run = run_of(place)
     try:
         return of_run(run, run.find(selector))._path or place
     finally:
@@ -231,14 +240,14 @@ def only(run: _pawl.Run, path: str) -> _pawl.Info:
     """The checkpoint of a folder, or why it is not one."""
     found = run.list(True)
     if not found:
-        raise _no_checkpoint(path)
+        _pawl.explain_address(path)
     if found[-1]["denied"]:
         raise AccessError(f"{path}: {found[-1]['problem']}")
     if not found[-1]["bad"]:
         return found[-1]
     if is_foreign(path) or os.path.isfile(os.path.join(path, "manifest.json")):
         raise CorruptError(f"{path}: {found[-1]['problem']}")
-    raise _no_checkpoint(path)
+    _pawl.explain_address(path)
 
 
 def _verify(path: str, name: str) -> None:
@@ -271,7 +280,10 @@ class Checkpoint:
         takes it). It is read when it is needed. RUN@SELECTOR stands for the checkpoint that it
         names now.
         """
-        place = named(_checks.path("path", path)).removeprefix("file://")
+        place = _checks.path("path", path)
+        if place.partition(":")[0] in _pawl.url_schemes() and not is_far(place) and not os.path.lexists(place):
+            _pawl.explain_address(place)
+        place = named(place).removeprefix("file://")
         self._path: str | None = place if is_far(place) else os.path.abspath(place)
         self._run: _pawl.Run | None = None
         self._notes: dict[str, Any] | None = None
@@ -444,7 +456,7 @@ class Checkpoint:
             raise UsageError(f"set_metadata: {self._path} is not on this machine; only notes in folders can be set")
         text = _as_json(metadata)
         if not os.path.isdir(self._path):
-            raise _no_checkpoint(self._path)
+            _pawl.explain_address(self._path)
         _files.replace(os.path.join(self._path, _NOTES), text)
 
     def __repr__(self) -> str:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from . import _checks, _options, _pawl, checkpoint
+from ._names import explained, listed
 from ._notebook import Rows
 from ._pawl import NotFoundError, PawlError, UsageError
 from .options import Retention
@@ -166,11 +167,8 @@ class Answer:
 @contextlib.contextmanager
 def _opened(place: str) -> Iterator[tuple[_pawl.Run, int]]:
     """The run of one checkpoint, and its id. It cannot be deleted as long as the block lasts."""
-    root, selector = _pawl.split_address(place)
-    if selector is None:
-        run = _pawl.Run(place, single=True, read_only=True)
-    else:
-        run = _pawl.Run(root, read_only=True)
+    selector = _pawl.split_address(place)[1]
+    run = _pawl.Run(place, single=True, read_only=True) if selector is None else checkpoint.run_of(place)
     try:
         id = checkpoint.only(run, place)["id"] if selector is None else run.find(selector)
         hold = None
@@ -217,6 +215,7 @@ def _describe(run: _pawl.Run, id: int) -> Any:
     return run.describe(f"id:{id}", lambda index, kind, dtype, shape, _: TensorInfo(dtype, shape, kind, index))[0]
 
 
+@explained
 def tree(place: Place, *, progress: Progress | None = None) -> Any:
     """The state of a checkpoint without its tensors, each of which is a ``TensorInfo``. Reads
     manifests only.
@@ -262,7 +261,7 @@ def _find(found: Any, path: str) -> TensorInfo:
         elif isinstance(found, list | tuple) and key.isdigit() and int(key) < len(found):
             found = found[int(key)]
         else:
-            names = ", ".join(map(str, list(found)[:10])) if isinstance(found, dict) else f"{type(found).__name__}"
+            names = listed(found) if isinstance(found, dict) else f"{type(found).__name__}"
             raise NotFoundError(f"'{path}': no '{key}'; there is: {names}")
     if not isinstance(found, TensorInfo):
         raise UsageError(f"'{path}' is not a tensor; pawl.tree shows what there is")
@@ -317,6 +316,7 @@ def _read_rows(run: _pawl.Run, id: int, tensor: int, offsets: list[int], target:
         progress(min(first + rows, n) * (total // n), total)
 
 
+@explained
 def read(
     place: Place,
     path: str,
@@ -357,6 +357,7 @@ def _number(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
+@explained
 def diff(a: Place, b: Place, *, progress: Progress | None = None) -> Rows[Difference]:
     """What changed from checkpoint ``a`` to ``b``, in the order of paths. Tensors are streamed and
     verified.
@@ -398,6 +399,7 @@ class _Sum:
         self._before = self._last
 
 
+@explained
 def verify(place: Place, *, progress: Progress | None = None) -> Rows[Finding]:
     """Reads every byte and compares it with its checksum.
 
@@ -426,6 +428,7 @@ def verify(place: Place, *, progress: Progress | None = None) -> Rows[Finding]:
     return found
 
 
+@explained
 def copy(place: Place, to: Place, *, progress: Progress | None = None) -> Rows[Copied]:
     """Copies a checkpoint or a complete run to a path or URL. Every byte is verified; a repeated
     call resumes.
@@ -470,10 +473,11 @@ def _check_scores(run: _pawl.Run, names: Sequence[str]) -> None:
     known = {name for info in run.list() for name in info["metrics"]}
     for name in names:
         if name not in known:
-            there = ", ".join(sorted(known)) or "there are none"
+            there = listed(sorted(known)) or "there are none"
             raise UsageError(f"{run.root}: no checkpoint has the metric '{name}' (expected one of: {there})")
 
 
+@explained
 def prune(
     run: Place,
     *,
@@ -517,6 +521,7 @@ def prune(
         return Rows(Decision(*row) for row in rows)
 
 
+@explained
 def gc(run: Place, *, dry_run: bool = False, progress: Progress | None = None) -> Cleaned:
     """Removes what crashes left behind in a run.
 
@@ -540,6 +545,7 @@ def gc(run: Place, *, dry_run: bool = False, progress: Progress | None = None) -
         return Cleaned(*opened.gc(False, report))
 
 
+@explained
 def repair(run: Place, *, dry_run: bool = False, progress: Progress | None = None) -> Rows[Repaired]:
     """Rebuilds lost and damaged manifests from the files of tensors.
 
@@ -570,6 +576,7 @@ def repair(run: Place, *, dry_run: bool = False, progress: Progress | None = Non
     return done
 
 
+@explained
 def doctor(place: Place, *, progress: Progress | None = None) -> Rows[Answer]:
     """Tries what saves rely on in a folder or a store.
 

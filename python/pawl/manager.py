@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypedDict, Unpack
 
 from . import _checks, _events, _options, _pawl, _reports, _signals, loggers
 from ._contents import Contents
-from ._names import explained
+from ._names import elsewhere, explained
 from ._pawl import NotFoundError, Ticket, UsageError
 from .options import IO, Duration, Interval, Mirror, Naming, Packs, Ranks, Retention, Staging, Timeouts, Uploads
 from .records import Event, Restored, T, place_of
@@ -231,6 +231,7 @@ class CheckpointManager(Contents, Generic[Saved]):
         """
         self._run.prepare(state)
 
+    @explained
     def save(
         self,
         step: int,
@@ -402,6 +403,7 @@ class CheckpointManager(Contents, Generic[Saved]):
     def restore(self, state: None = None, **options: Unpack[_Reading]) -> Restored[Any] | None: ...
     @overload
     def restore(self, state: T, **options: Unpack[_Reading]) -> Restored[T] | None: ...
+    @explained
     def restore(
         self,
         state: Any = None,
@@ -445,11 +447,14 @@ class CheckpointManager(Contents, Generic[Saved]):
             CorruptError: No valid checkpoint could be restored.
             MismatchError: ``state`` and the checkpoint do not fit.
             NotFoundError: There is no such checkpoint.
+            UsageError: ``state`` is a step or a name of a checkpoint.
         """
         selector = self._selector(step, id, which)
         globs = _checks.globs(paths)
         renames, casts = _checks.renames(rename), _checks.casts(cast)
         per_rank = _RANK_VALUES[_checks.word("rank_values", rank_values, _RANK_VALUES)]
+        if isinstance(state, str | int):
+            raise UsageError(f'restore: the state comes first, received {state!r}; write step=400 or which="best"')
         sharing = share_reads and self.world_size > 1
         any_will_do = step is None and id is None
         # Another thread may commit the run's first checkpoint between the search and the look at the list: search
@@ -547,6 +552,11 @@ class CheckpointManager(Contents, Generic[Saved]):
         return (
             f"{type(self).__name__}({str(self.root)!r})" if not self._run.closed else f"{type(self).__name__}(closed)"
         )
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(elsewhere("CheckpointManager", name), name=name, obj=self)
 
     def _repr_html_(self) -> str:
         return f"<code>{html.escape(repr(self))}</code>{'' if self._run.closed else self.checkpoints()._repr_html_()}"

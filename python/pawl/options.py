@@ -59,8 +59,8 @@ class Retention:
         keep_seconds: Keep checkpoints younger than this duration. Default: 0, no such rule.
         keep_hourly: Of the checkpoints younger than this duration, keep the first of every hour
             (UTC). Default: 0.
-        keep_daily: The same for every day. Default: 0.
-        keep_weekly: The same for every week. Default: 0.
+        keep_daily: Of those younger than this duration, the first of every day. Default: 0.
+        keep_weekly: Of those younger than this duration, the first of every week. Default: 0.
         keep: A function that takes the list of candidates, oldest first, and returns the ids to
             keep. It may run on any thread, and must not use the manager. If it raises, nothing is
             deleted. Default: None.
@@ -232,14 +232,15 @@ class Timeouts:
     """Durations that a run waits or counts with.
 
     Attributes:
-        lease: A lease that is not renewed for so long is taken over. Default: None, 2 minutes.
-        lease_wait: Longest wait for the lease of another process; 0 raises ``BusyError`` at once.
-            Default: None, until that process is known to be alive or dead.
-        commit: Longest wait for the other ranks. Default: None, 30 minutes.
-        upload: Time of one checkpoint to one mirror before it is tried again. Default: None, 1
-            hour.
-        grace: Time between the signal that ends a job and the kill. Default: None, not known.
-        mtbf: Mean time between failures, for ``save_interval="auto"``. Default: None, 1 day.
+        lease: Duration after which a lease that is not renewed is taken over. Default: None, 2
+            minutes.
+        lease_wait: Duration of the wait for the lease of another process; 0 raises ``BusyError`` at
+            once. Default: None, until that process is known to be alive or dead.
+        commit: Duration of the wait for the other ranks. Default: None, 30 minutes.
+        upload: Duration of the upload of one checkpoint to one mirror, after which it is tried
+            again. Default: None, 1 hour.
+        grace: Duration between the signal that ends a job and the kill. Default: None, not known.
+        mtbf: Mean duration between failures, for ``save_interval="auto"``. Default: None, 1 day.
     """
 
     lease: Duration | None = None

@@ -20,6 +20,7 @@ import orbax.checkpoint as ocp
 
 from . import _checks, _pawl
 from ._convert import Options, write
+from ._names import listed
 from ._pawl import CorruptError, NotFoundError, UsageError
 from .records import Converted
 
@@ -108,7 +109,7 @@ def _step(place: str, step: int | None) -> str:
     if step is None:
         return os.path.join(place, steps[max(steps)]) if steps and not _is_tree(place) else place
     if step not in steps:
-        there = ", ".join(map(str, sorted(steps))) or "none"
+        there = listed(sorted(steps)) or "none"
         raise NotFoundError(f"{place} has no step {step}; there: {there}")
     return os.path.join(place, steps[step])
 
@@ -121,7 +122,7 @@ def _item(place: str, item: str | None) -> str:
     if not trees:
         raise NotFoundError(f"{place} is not a checkpoint of Orbax: expected {_TREE} in it, or in a folder in it")
     if item is None and len(trees) > 1:
-        raise UsageError(f"{place} holds several trees: give item=, one of {', '.join(trees)}")
+        raise UsageError(f"{place} holds several trees: give item=, one of {listed(trees)}")
     if item is not None and item not in trees:
-        raise NotFoundError(f"{place} has no tree '{item}'; there: {', '.join(trees)}")
+        raise NotFoundError(f"{place} has no tree '{item}'; there: {listed(trees)}")
     return os.path.join(place, trees[0] if item is None else item)

@@ -531,6 +531,7 @@ PyObject *py_clone_folder(PyObject *module, PyObject *args);
 PyObject *py_hide_secrets(PyObject *module, PyObject *text);
 PyObject *py_kind_of(PyObject *module, PyObject *args);
 PyObject *py_split_address(PyObject *module, PyObject *text);
+PyObject *py_explain_address(PyObject *module, PyObject *text);
 int py_files_init(PyObject *module); /* py_files.c */
 int py_saver_init(PyObject *module); /* py_saver.c */
 /* Function of the module. */

@@ -239,6 +239,17 @@ py_split_address(PyObject *module, PyObject *text)
 	return ret;
 }
 
+/* Raises why nothing could be opened at an address. */
+PyObject *
+py_explain_address(PyObject *module, PyObject *text)
+{
+	const char *address = PyUnicode_AsUTF8AndSize(text, NULL);
+
+	if (address)
+		(void)CALL(PyModule_GetState(module), pawl_explain_address(address, err));
+	return NULL;
+}
+
 int
 py_sync_init(PyObject *module)
 {

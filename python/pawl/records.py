@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Generic, TypeVar
 
-from ._notebook import table
+from ._notebook import cell, table
 
 T = TypeVar("T")
 
@@ -141,7 +141,8 @@ class Restored(Generic[T]):
 
     def _repr_html_(self) -> str:
         names = ("step", "id", "metrics", "path", "fallbacks", "report")
-        return table(("restored", ""), ((name, getattr(self, name)) for name in names if getattr(self, name)))
+        rows = ((name, cell(name, getattr(self, name))) for name in names)
+        return table(("restored", ""), (row for row in rows if row[1] not in ("", (), [])))
 
     def __repr__(self) -> str:
         """A line, whatever the size of the state."""

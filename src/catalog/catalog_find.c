@@ -275,6 +275,10 @@ catalog_find(struct catalog *c, const struct pawl_retention *policy, const char 
 {
 	struct catalog_entry *latest = catalog_latest(c);
 
+	if (selector && !*selector)
+		return err_set(err, PAWL_EUSAGE,
+		               "the selector is empty (expected latest, best, good, a step, id:N or a checkpoint's "
+		               "name)");
 	if (selector && strcmp(selector, "best") == 0)
 		return find_best(c, policy, ret, err);
 	if (selector && strcmp(selector, "good") == 0)

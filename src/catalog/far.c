@@ -56,6 +56,16 @@ check_denied(struct mirror *m, struct catalog *there, struct pawl_error *err)
 	return err_set(err, PAWL_EAUTH, "mirror %s: %s cannot be read: %s", m->url, e->name, e->problem);
 }
 
+int
+far_prefix(const char *place, int rc, struct pawl_error *err)
+{
+	const size_t len = strlen(place);
+
+	if (err && strncmp(err->message, place, len) == 0 && strncmp(err->message + len, ": ", 2) == 0)
+		memmove(err->message, err->message + len + 2, strlen(err->message + len + 2) + 1);
+	return err_prefix(err, rc, "mirror %s", place);
+}
+
 /* 1 = the mirror changed meanwhile, so the listing is out of date. */
 static int
 list_once(struct mirror *m, struct pawl_error *err)
@@ -76,7 +86,7 @@ list_once(struct mirror *m, struct pawl_error *err)
 		rc = catalog_load(&there, store, NULL, run->opts.name_template, err);
 	if (rc < 0) {
 		catalog_clear(&there);
-		return err_prefix(err, rc, "mirror %s", m->url);
+		return far_prefix(m->url, rc, err);
 	}
 	run_edit(run);
 	run_lock(run);

@@ -162,6 +162,9 @@ size_t mirror_choose(const struct mirror_candidate *items, size_t n, int64_t now
 /* Pure: the pause after the n-th failure in a row (from 1). */
 int64_t mirror_pause_ms(unsigned n);
 
+/* Puts "mirror PLACE: " before an error, which names the place only once. Returns rc. */
+int far_prefix(const char *place, int rc, struct pawl_error *err);
+
 /* The i-th mirror's store if it has the checkpoint and can be read, else NULL. */
 struct store *mirrors_store(const struct mirrors *ms, size_t i, const struct catalog_entry *e);
 

@@ -2,6 +2,7 @@
 /* hold_root: see hold_root.h; and the holds that users make. Promise P6. */
 #include "catalog/hold_root.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -28,16 +29,19 @@ find_folder(struct pawl *run, uint64_t id, struct buf *name, struct buf *manifes
 	run_edit(run);
 	if (!catalog_get(run->catalog, id))
 		rc = catalog_reload(run->catalog, err);
-	const struct catalog_entry *e = rc == 0 ? catalog_get(run->catalog, id) : NULL;
-	if (e) {
+	struct catalog_entry *e = NULL;
+	char selector[32];
+	snprintf(selector, sizeof(selector), "id:%llu", (unsigned long long)id);
+	if (rc == 0) {
+		rc = catalog_find(run->catalog, &run->settings.retention, selector, &e, err);
+		rc = rc < 0 ? err_prefix(err, rc, "%s", run->home.root) : 0;
+	}
+	if (rc == 0) {
 		buf_puts(name, e->name);
 		catalog_manifest_key(run->catalog, e->name, manifest_key);
 	}
 	run_edited(run);
 	TRY(rc);
-	if (!e)
-		return err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint with id %llu", run->home.root,
-		               (unsigned long long)id);
 	TRY(buf_check(name, "hold", err));
 	return buf_check(manifest_key, "hold", err);
 }

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/finite.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "base/vec.h"
@@ -379,13 +380,35 @@ count_block(struct repair *r, size_t len, struct pawl_error *err)
 	               : 0;
 }
 
-/* The checksums of all blocks of the file, or of its decompressed contents. */
+/* Looks at the elements that the block holds completely. */
+static bool
+is_finite(const struct part *p, uint64_t offset, const unsigned char *block, size_t len)
+{
+	for (size_t i = 0; i < p->table.n_tensors; i++) {
+		const struct st_tensor *t = &p->table.tensors[i];
+		const uint64_t bits = pawl_dtype_bits(t->dtype), size = bits < 8 ? 1 : bits / 8;
+		const uint64_t begin = p->table.data_begin + t->begin;
+		const uint64_t last = p->table.data_begin + t->end, stop = offset + len < last ? offset + len : last;
+
+		if (begin >= stop || last <= offset)
+			continue;
+		const uint64_t from = offset > begin ? begin + (offset - begin + size - 1) / size * size : begin;
+		const uint64_t to = begin + (stop - begin) / size * size;
+
+		if (from < to && !finite_all(t->dtype, block + (from - offset), (size_t)(to - from)))
+			return false;
+	}
+	return true;
+}
+
+/* The checksums of all blocks of the file, or of its decompressed contents. The summary was written
+ * before NaN and Inf were found in the bytes. */
 static int
-sum_blocks(struct repair *r, const struct open_pack *open, bool plain, uint64_t nbytes, struct manifest_file *f,
-           struct pawl_error *err)
+sum_blocks(struct repair *r, const struct part *p, const struct open_pack *open, bool plain, uint64_t nbytes,
+           struct manifest_file *f, struct pawl_error *err)
 {
 	const uint64_t block_bytes = f->block_bytes, n = nbytes / block_bytes + (nbytes % block_bytes != 0);
-	PAWL_FREE char *block = mem_alloc((size_t)block_bytes);
+	PAWL_FREE unsigned char *block = mem_alloc((size_t)block_bytes);
 	struct sum128 *sums = bump_array(&r->m->memory, n, sizeof(*sums));
 
 	if (!block || !sums)
@@ -397,8 +420,10 @@ sum_blocks(struct repair *r, const struct open_pack *open, bool plain, uint64_t 
 		TRY(plain ? compressed_pack_read(open->packed, offset, block, len, err)
 		          : store_read(open->store, open->reader, offset, block, len, err));
 		sums[i] = sum_bytes(block, len);
-		if (plain || !open->packed)
-			TRY(count_block(r, len, err));
+		if (!plain && open->packed)
+			continue;
+		r->m->nonfinite = r->m->nonfinite || !is_finite(p, offset, block, len);
+		TRY(count_block(r, len, err));
 	}
 	*(plain ? &f->plain_sums : &f->sums) = sums;
 	*(plain ? &f->n_plain_blocks : &f->n_blocks) = (size_t)n;
@@ -421,11 +446,11 @@ describe_file(struct repair *r, const struct part *p, struct manifest_file *f, s
 		TRY(compressed_pack_open(open.store, open.reader, p->name, nbytes, UINT64_MAX, 0, &open.packed, err));
 		TRY(compressed_pack_size(open.packed, &plain, err));
 		f->codec = codec_name(codec);
-		TRY(sum_blocks(r, &open, true, plain, f, err));
+		TRY(sum_blocks(r, p, &open, true, plain, f, err));
 	}
 	if (plain != p->nbytes)
 		return err_set(err, PAWL_ECONFLICT, "%s: its size changed while it was read", buf_str(&key));
-	return sum_blocks(r, &open, false, nbytes, f, err);
+	return sum_blocks(r, p, &open, false, nbytes, f, err);
 }
 
 static int

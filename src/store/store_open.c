@@ -32,10 +32,12 @@ int
 store_check_slashes(const char *url, struct pawl_error *err)
 {
 	const size_t scheme = scheme_length(url);
-	if (registry_find(url) == NULL || strncmp(url + scheme, ":/", 2) != 0 || url[scheme + 2] == '/')
+	const char *rest = url + scheme + 1;
+	if (registry_find(url) == NULL || strncmp(rest, "//", 2) == 0 || strncmp(url, "mem:", 4) == 0)
 		return 0;
-	return err_set(err, PAWL_EUSAGE, "%s: a URL has two slashes, expected %.*s:/%s%s (pathlib.Path removes one)",
-	               url, (int)scheme, url, strncmp(url, "file:", 5) == 0 ? "/" : "", url + scheme + 1);
+	const bool is_rooted = rest[0] == '/', is_file = strncmp(url, "file:", 5) == 0;
+	return err_set(err, PAWL_EUSAGE, "%s: a URL has two slashes, expected %.*s:%s%s%s", url, (int)scheme, url,
+	               is_rooted && !is_file ? "/" : "//", rest, is_rooted ? " (pathlib.Path removes one)" : "");
 }
 
 /* Opens an engine on this machine. */

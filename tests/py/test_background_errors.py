@@ -136,6 +136,50 @@ def test_a_fallback_is_in_the_log(tmp_path: pathlib.Path, caplog: pytest.LogCapt
     assert restored.fallbacks[0] in caplog.text
 
 
+RESTORE = """
+import pawl
+with pawl.CheckpointManager({root!r}) as manager:
+    manager.restore()
+"""
+FAIL = """
+import pawl
+manager = pawl.CheckpointManager({root!r}, io=pawl.IO(fault=("finish", 1, -3, True)), on_error=lambda event: None)
+try:
+    manager.save(1, {{"w": b"x"}}, wait=True)
+except pawl.PawlError:
+    pass
+try:
+    manager.poll()
+except pawl.PawlError:
+    pass
+try:
+    manager.close()
+except pawl.PawlError:
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("setting", "program", "shown"),
+    [
+        ("", RESTORE, "restored checkpoint_000001, since a newer checkpoint was skipped"),
+        ('logging.basicConfig(format="LOG %(message)s")', RESTORE, "LOG "),
+        ('logging.getLogger("pawl").setLevel("CRITICAL")', RESTORE, None),
+        ('logging.getLogger("pawl").addHandler(logging.NullHandler())', RESTORE, None),
+        ("", FAIL, None),
+        ('logging.basicConfig(level="INFO", format="LOG %(message)s")', FAIL, "LOG "),
+    ],
+)
+def test_a_program_without_logging_sees_only_what_no_call_raises(
+    tmp_path: pathlib.Path, setting: str, program: str, shown: str | None
+) -> None:
+    damaged(tmp_path)
+    process = interpreter(f"import logging\n{setting}\n{program.format(root=str(tmp_path))}")
+    text = process.communicate(timeout=HANG_SECONDS)[1]
+    assert process.returncode == 0, text
+    assert (len(text.splitlines()) == 1 and shown in text) if shown else text == "", text
+
+
 def test_a_restore_of_the_latest_logs_nothing(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
     with pawl.CheckpointManager(tmp_path) as manager:
         manager.save(1, {"w": torch.ones(3)}, wait=True)

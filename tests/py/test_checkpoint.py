@@ -288,7 +288,7 @@ def test_what_is_not_there_is_not_found(tmp_path: pathlib.Path) -> None:
         lambda: nothing.to_directory(tmp_path / "x"),
     ]
     for call in calls:
-        with pytest.raises(pawl.NotFoundError, match="nope is not a checkpoint"):
+        with pytest.raises(pawl.NotFoundError, match="nope: no such file or folder"):
             call()
     assert os.listdir(tmp_path) == []
 
@@ -296,6 +296,6 @@ def test_what_is_not_there_is_not_found(tmp_path: pathlib.Path) -> None:
 def test_a_run_is_no_checkpoint_and_the_message_names_one(tmp_path: pathlib.Path) -> None:
     with pawl.CheckpointManager(tmp_path / "run") as manager:
         manager.save(1, {"a": 1}, wait=True)
-    with pytest.raises(pawl.NotFoundError, match=f"it is a run.*{tmp_path}/run/latest"):
+    with pytest.raises(pawl.NotFoundError, match=f"run is a run; name a checkpoint, such as {tmp_path}/run@latest"):
         pawl.load(tmp_path / "run")
     assert pawl.load(tmp_path / "run/latest") == {"a": 1}

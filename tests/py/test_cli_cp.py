@@ -16,6 +16,7 @@ import pytest
 from s3_fake import Answer, Fake, Object, error
 from waiting import HANG_SECONDS, wait_until
 
+import pawl
 from cli import PACK, PAWL, Terminal, checkpoint, environment, flip, make, making, run, run_json, tree_of
 
 RUN = "s3://bucket/run"
@@ -343,3 +344,16 @@ def test_doctor_finds_a_poor_server_out(fake: Fake) -> None:
     fake.always = lambda method, target: error(403, "AccessDenied") if method == "PUT" else None
     found = run_json("doctor", "s3://bucket/somewhere")["found"]
     assert found["writable"].startswith("no: ") and "exclusive put" not in found
+
+
+def test_a_run_is_not_copied_onto_itself(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pawl.CheckpointManager(tmp_path / "demo") as manager:
+        manager.save(1, {"a": 1}, wait=True)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to("demo")
+    for same in ("demo", "./demo/", tmp_path / "demo", "file://demo", "link"):
+        says = f"{tmp_path}/demo and {same} are the same run; name another place"
+        assert says in run("cp", "demo", same, status=2).stderr
+        assert says in run("sync", "demo", same, status=2).stderr
+        with pytest.raises(pawl.UsageError, match=re.escape(says)):
+            pawl.copy("demo", same)

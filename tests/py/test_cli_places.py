@@ -173,14 +173,14 @@ def test_a_run_without_run_json_is_still_verified_as_a_run(demo: pathlib.Path) -
         ("demoo", 3, "demoo: no such file or folder; did you mean demo?"),
         ("demoo/checkpoints", 3, "demoo/checkpoints: no such file or folder; did you mean demo/checkpoints?"),
         ("demoo/x", 3, "demoo/x: no such file or folder; did you mean demo?"),
-        ("demoo@100", 3, "demoo: no such folder; did you mean demo?"),
+        ("demoo@100", 3, "demoo: no such file or folder; did you mean demo?"),
         ("demo:100", 3, "demo:100: no such file or folder; did you mean demo@100?"),
         ("demo/400", 3, "demo/400: no such file or folder; did you mean demo@400?"),
         ("host:/runs/x", 3, "a folder of another machine is ssh://USER@HOST/PATH"),
         ("@100", 3, "@100: the current folder is not a run; write RUN@100, or set PAWL_RUN"),
         ("@latest/x", 2, "@latest/x: '@' comes after the run: RUN@SELECTOR"),
-        ("s3:bucket/run", 2, "s3:bucket/run: a URL has two slashes: s3://bucket/run"),
-        ("file:/x", 2, "file:/x: a URL has two slashes: file:///x"),
+        ("s3:bucket/run", 2, "s3:bucket/run: a URL has two slashes, expected s3://bucket/run"),
+        ("file:/x", 2, "file:/x: a URL has two slashes, expected file:///x"),
         ("demo/checkpoints", 3, "demo/checkpoints: a part of the run"),
         (".", 3, "no run and no checkpoint here (expected run.json, manifest.json or .metadata); below it: demo"),
     ],
@@ -208,3 +208,9 @@ def test_ls_of_a_run_in_a_bucket_lists_its_checkpoints_once(fake: Fake, demo: pa
     asked = fake.requests[before:]
     assert len([line for line in asked if "checkpoints%2F" in line and "max-keys=1&" not in line]) == 1
     assert not [line for line in asked if "experiment.json" in line]
+
+
+def test_an_error_about_the_default_run_says_where_it_is_from(tmp_path: pathlib.Path) -> None:
+    none = tmp_path / "none"
+    for words in (["ls"], ["show"], ["show", "@best"], ["gc"]):
+        assert f"error: PAWL_RUN: {none}: no such file or folder" in run(*words, status=3, PAWL_RUN=str(none)).stderr

@@ -8,7 +8,11 @@ import json
 import os
 import pathlib
 
+import numpy as np
+
+import pawl
 from cli import checkpoint, make, run, run_json
+from pawl import _pawl
 
 
 def best(folder: pathlib.Path, *args: object) -> list[int]:
@@ -58,6 +62,30 @@ def test_a_lost_manifest_can_still_be_repaired_after_other_upkeep(tmp_path: path
     run("prune", demo, "--keep-last", 1)
     run("repair", demo)
     assert [row["id"] for row in run_json("ls", demo)["checkpoints"]] == [1, 2, 3]
+
+
+def test_a_repair_flags_nan_and_inf_that_are_in_the_bytes(tmp_path: pathlib.Path) -> None:
+    """The summaries in the packs were written before they were found: by a save, and by a cast."""
+    with pawl.CheckpointManager(tmp_path / "run", nonfinite="flag") as manager:
+        for step, last in enumerate((1.0, float("nan"))):
+            manager.save(step, {"w": np.array([1.0] * 300_000 + [last]), "n": np.arange(3)}, wait=True)
+        flags = [info.nonfinite for info in manager.checkpoints()]
+        places = [pathlib.Path(info.path) for info in manager.checkpoints()]
+    assert flags == [False, True]
+    pawl.save({"a": np.arange(3, dtype=np.uint8), "w": np.array([1.0, 70_000.0])}, tmp_path / "one")
+    for dtype in ("fp32", "fp16"):
+        run("restore", tmp_path / "one", tmp_path / dtype, "--cast", dtype)
+        places.append(tmp_path / dtype)
+    for place in places:
+        (place / "manifest.json").unlink()
+    run("repair", tmp_path / "run")
+    with pawl.CheckpointManager(tmp_path / "run", read_only=True) as manager:
+        assert [info.nonfinite for info in manager.checkpoints()] == [False, True]
+    for dtype, state in (("fp32", "saved"), ("fp16", "nonfinite")):
+        single = _pawl.Run(str(tmp_path / dtype), single=True, maintenance=True)
+        single.repair(dtype, False, None)
+        single.close()
+        assert run_json("show", tmp_path / dtype)["checkpoint"]["state"] == state
 
 
 def test_nothing_is_put_into_a_run_or_a_checkpoint(tmp_path: pathlib.Path) -> None:

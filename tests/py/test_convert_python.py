@@ -49,7 +49,7 @@ def test_checkpoints_of_a_run_are_selected(tmp_path: pathlib.Path) -> None:
         assert np.load(tmp_path / "w.npy").tolist() == [expected] * 3
     with pytest.raises(pawl.NotFoundError, match="no checkpoint has the step 9; there are 1, 2, 3"):
         pawl.convert(tmp_path / "run", tmp_path / "x.npy", select="step:9")
-    with pytest.raises(pawl.NotFoundError, match="it is a run: name one of its checkpoints"):
+    with pytest.raises(pawl.NotFoundError, match="is a run; name a checkpoint, such as"):
         pawl.convert(tmp_path / "run", tmp_path / "x.npy")
 
 

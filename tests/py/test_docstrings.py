@@ -286,6 +286,30 @@ def test_each_option_has_a_line_with_its_default(kind: type) -> None:
     assert [name for name in optional if "Default: " not in rows[name]] == []
 
 
+UNITS = {"Duration": "duration|seconds", "Size": "size|bytes", "Interval": "number of steps"}
+
+
+@pytest.mark.parametrize("kind", [pawl.CheckpointManager, pawl.Uploads, *GROUPS], ids=lambda kind: kind.__name__)
+def test_the_line_of_an_option_names_its_unit_and_its_true_default(kind: type) -> None:
+    is_group = kind is not pawl.CheckpointManager
+    text = inspect.cleandoc((kind if is_group else kind.__init__).__doc__ or "")  # type: ignore[misc]
+    rows = lines_of_section(text, "Attributes" if is_group else "Args")
+    wrong = []
+    for each in inspect.signature(kind.__init__).parameters.values():  # type: ignore[misc]
+        if each.default is each.empty:
+            continue
+        row, default = rows[each.name], each.default
+        shown = f'"{default}"' if isinstance(default, str) else "none" if default == () else str(default)
+        if not re.search(rf"Default: {re.escape(shown)}\b|Default: {re.escape(shown)}[.,]", row):
+            wrong.append(f"{each.name}: the default is {shown}")
+        wrong += [
+            f"{each.name}: no unit ({words})"
+            for name, words in UNITS.items()
+            if re.search(rf"\b{name}\b", str(each.annotation)) and not re.search(rf"\b({words})\b", row, re.IGNORECASE)
+        ]
+    assert wrong == []
+
+
 def test_the_methods_of_frameworks_exist() -> None:
     for place, names in HOOKS.items():
         module, _, name = place.rpartition(".")

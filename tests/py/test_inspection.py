@@ -83,7 +83,7 @@ def test_tree_of_a_run_or_of_a_folder_of_runs_is_by_step_and_name(run: pathlib.P
     assert list(pawl.tree(tmp_path / "sweep")) == ["trial2", "trial10"]
     assert pawl.tree(tmp_path / "sweep")["trial10"] == trees
     (tmp_path / "empty").mkdir()
-    with pytest.raises(pawl.NotFoundError, match="empty is not a checkpoint"):
+    with pytest.raises(pawl.NotFoundError, match="empty: no run and no checkpoint here"):
         pawl.tree(tmp_path / "empty")
 
 

@@ -492,6 +492,22 @@ def test_load_of_an_address_follows_a_training(tmp_path: pathlib.Path) -> None:
         assert len(places) == 2
 
 
+def test_a_folder_that_cannot_be_made_is_no_wrong_path(tmp_path: pathlib.Path) -> None:
+    """A new run has no near name: only a reader is told of one."""
+    with pytest.raises(pawl.NotFoundError, match="^/proc/rum: make folder: ") as caught:
+        pawl.CheckpointManager("/proc/rum/demo")
+    assert "did you mean" not in str(caught.value)
+
+
+def test_a_large_value_in_the_wrong_place_is_named_in_short(tmp_path: pathlib.Path) -> None:
+    state = {f"layer{i}": torch.ones(300) for i in range(30)}
+    with pawl.CheckpointManager("mem:") as manager:
+        with pytest.raises(pawl.UsageError, match=r"^step must be a whole number of 64 bits, received dict of 30$"):
+            manager.save(state, 1)  # type: ignore[arg-type]
+    with pytest.raises(pawl.UsageError, match=r"path must be a path .*, received dict of 30$"):
+        pawl.load(state)  # type: ignore[arg-type]
+
+
 def test_no_run_is_made_over_the_runs_of_a_folder(tmp_path: pathlib.Path) -> None:
     """It would hide them. So would one that is named like a checkpoint."""
     with pawl.CheckpointManager(tmp_path / "runs/demo") as m:
@@ -500,7 +516,7 @@ def test_no_run_is_made_over_the_runs_of_a_folder(tmp_path: pathlib.Path) -> Non
         pawl.ExistsError, match="holds runs, such as demo; open one of them, or name a new folder in it"
     ):
         pawl.CheckpointManager(tmp_path / "runs")
-    with pytest.raises(pawl.NotFoundError, match="runs holds runs, such as demo; name one of them"):
+    with pytest.raises(pawl.NotFoundError, match="runs: no run and no checkpoint here .*; below it: demo"):
         pawl.load(f"{tmp_path}/runs@10")
     with pytest.raises(pawl.UsageError, match="demo@10 names a checkpoint of the run .*demo; open the run"):
         pawl.CheckpointManager(tmp_path / "runs/demo@10")

@@ -600,3 +600,10 @@ def test_R95_P4_unchanged_packs_outlive_the_checkpoint_that_they_are_linked_from
         for step in (1, 2):
             m.save(step, frozen | {"head": np.full(1000, step)}, wait=True)
     assert any(path.stat().st_nlink == 2 for path in (tmp_path / "control").rglob("*.safetensors"))
+
+
+@pytest.mark.parametrize("place", ["s3:/b/x", "s4://b/x", "/proc/none"])
+def test_an_error_about_a_mirror_names_the_place_once(tmp_path: pathlib.Path, place: str) -> None:
+    with pytest.raises(pawl.PawlError, match=f"^mirror {place}: ") as caught:
+        pawl.CheckpointManager(tmp_path / "run", mirrors=place).save(1, {"a": 1}, wait=True)
+    assert str(caught.value).count(f"{place}: ") == 1

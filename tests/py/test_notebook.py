@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import pathlib
+import re
 import sys
 import types
 from datetime import UTC, datetime, timedelta
@@ -42,6 +43,38 @@ def test_lists_managers_differences_and_restored_states_are_tables(run: pathlib.
     changed = pawl.diff(f"{run}@1", f"{run}@2")
     assert cells(changed._repr_html_())[1][:2] == ["w", "changed"]
     assert pawl.verify(f"{run}@1")._repr_html_() == "<i>none</i>"
+
+
+def test_tables_show_sizes_times_and_the_step_0_for_people(tmp_path: pathlib.Path) -> None:
+    with pawl.CheckpointManager(tmp_path / "run") as manager:
+        manager.save(0, {"w": np.zeros(1 << 18)}, metrics={"loss": 1 / 3}, wait=True)
+        head, row = cells(manager.checkpoints()._repr_html_())
+        assert re.fullmatch(r"2\.0 MiB", row[head.index("nbytes")]), row
+        assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", row[head.index("time")]), row
+        restored = manager.restore()
+        assert restored is not None
+    found = cells(restored._repr_html_())
+    assert ["step", "0"] in found and ["metrics", "loss 0.333333"] in found
+
+
+CELL = """
+manager = pawl.CheckpointManager(root)
+manager.save(0 if manager.latest_step() is None else manager.latest_step() + 1, {"a": 1})
+"""
+
+
+def test_a_cell_that_runs_twice_says_what_to_do_and_then_works(tmp_path: pathlib.Path) -> None:
+    names = {"pawl": pawl, "root": tmp_path}
+    exec(CELL, names)
+    with pytest.raises(
+        pawl.BusyError, match=r"this process has the run open already; close it first \(manager.close\(\)"
+    ):
+        exec(CELL, names)
+    names["manager"].close()  # type: ignore[attr-defined]
+    exec(CELL, names)
+    names["manager"].close()  # type: ignore[attr-defined]
+    with pawl.CheckpointManager(tmp_path, read_only=True) as manager:
+        assert manager.all_steps() == [0, 1]
 
 
 def test_a_list_becomes_a_dataframe(run: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

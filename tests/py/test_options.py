@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import pawl
-from pawl import _options, _pawl, manager
+from pawl import _names, _options, _pawl, manager
 
 ROOT = Path(__file__).resolve().parents[2]
 GROUPS = {name: kind for name, (kind, _) in _options._GROUPS.items()}
@@ -66,11 +66,20 @@ def test_an_option_is_refused_by_its_keyword_or_by_the_library(tmp_path: Path) -
         ("save_total_limit", "use num_to_keep"),
         ("num_checkpoints_to_keep", "use num_to_keep"),
         ("every_n_train_steps", "use save_interval"),
+        ("max_checkpoints", "use num_to_keep"),
+        ("keep_period", "use retention=pawl.Retention(keep_every=...)"),
+        ("step_prefix", "use naming=pawl.Naming(name_template=...)"),
+        ("async", "CheckpointManager.save works in the background, and wait=True waits"),
+        ("async_save", "CheckpointManager.save works in the background, and wait=True waits"),
+        ("enable_async_checkpointing", "CheckpointManager.save works in the background"),
+        ("resume", "open the manager, then call restore()"),
+        ("monitor", "use score_attribute"),
         ("num_to_kep", "did you mean num_to_keep?"),
         ("keep_last", "retention=pawl.Retention(keep_last=...)"),
         ("keep_lst", "retention=pawl.Retention(keep_last=...)"),
         ("ring_bytes", "staging=pawl.Staging(ring_bytes=...)"),
-        ("zzz", "expected one of"),
+        ("zzz", "expected one of root, num_to_keep, "),
+        ("zzz", "read_only, ... and 16 more"),
     ],
 )
 def test_an_unknown_option_is_answered_with_the_one_that_was_meant(name: str, meant: str) -> None:
@@ -79,7 +88,99 @@ def test_an_unknown_option_is_answered_with_the_one_that_was_meant(name: str, me
     assert repr(name) in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("function", "name", "says"),
+    [
+        (pawl.prune, "keep_last", "prune has no option 'keep_last'; it is retention=pawl.Retention(keep_last=...)"),
+        (pawl.prune, "max_to_keep", "prune has no option 'max_to_keep'; use num_to_keep"),
+        (pawl.prune, "keep_period", "use retention=pawl.Retention(keep_every=...)"),
+        (pawl.prune, "dryrun", "did you mean dry_run?"),
+        (pawl.prune, "zzz", "expected one of run, num_to_keep, score_attribute, "),
+        (pawl.load, "map_location", "load has no option 'map_location'; tensors come back where"),
+        (pawl.load, "weights_only", "no code of a checkpoint is ever run"),
+        (pawl.load, "ring_bytes", "expected one of path, paths, state, strict, rename, cast"),
+        (pawl.save, "async_", "CheckpointManager.save works in the background"),
+        (pawl.gc, "dry", "did you mean dry_run?"),
+    ],
+)
+def test_an_unknown_option_of_a_function_is_answered_as_well(function: Any, name: str, says: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(says)):
+        function("x", **{name: 3})
+
+
+def test_an_unknown_option_of_save_and_restore_is_answered_as_well() -> None:
+    with pawl.CheckpointManager("mem:") as opened:
+        with pytest.raises(
+            TypeError, match=r"CheckpointManager.save has no option 'async_save'; CheckpointManager.save"
+        ):
+            opened.save(1, {}, async_save=True)  # type: ignore[call-arg]
+        with pytest.raises(TypeError, match=r"CheckpointManager.restore has no option 'stp'; did you mean step\?"):
+            opened.restore(stp=1)  # type: ignore[call-arg]
+        assert opened.all_steps() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "use"),
+    [
+        ("wait", "wait_until_finished()"),
+        ("load_checkpoint", "restore()"),
+        ("latest_checkpoint", "checkpoint()"),
+        ("best_model_path", '["best"]'),
+        ("reached_preemption", "preempted"),
+        ("zzz", None),
+    ],
+)
+def test_a_method_of_another_library_is_answered_with_ours(name: str, use: str | None) -> None:
+    with pawl.CheckpointManager("mem:") as opened:
+        with pytest.raises(AttributeError) as caught:
+            getattr(opened, name)
+        assert not hasattr(opened, name)
+        says = f"'CheckpointManager' object has no attribute '{name}'"
+        assert str(caught.value) == (f"{says}; use {use}" if use else says)
+        if use:
+            member = use.removesuffix("()")
+            assert hasattr(opened, member) or member.startswith("[")
+
+
+@pytest.mark.parametrize(
+    ("name", "use"),
+    [
+        ("restore", "load"),
+        ("async_save", "CheckpointManager, whose save works in the background"),
+        ("ModelCheckpoint", "CheckpointManager"),
+        ("zzz", None),
+    ],
+)
+def test_a_function_of_another_library_is_answered_with_ours(name: str, use: str | None) -> None:
+    with pytest.raises(AttributeError) as caught:
+        getattr(pawl, name)
+    says = f"module 'pawl' has no attribute '{name}'"
+    assert str(caught.value) == (f"{says}; use {use}" if use else says)
+
+
+def test_each_name_of_another_library_leads_to_one_that_exists() -> None:
+    known = set(inspect.signature(pawl.CheckpointManager).parameters)
+    known |= set(inspect.signature(pawl.load).parameters)
+    for other, ours in _names._ELSEWHERE.items():
+        assert other not in known and re.split("[= ]", ours)[0] in known, other
+        for group, option in re.findall(r"pawl\.(\w+)\((\w+)=", ours):
+            assert option in inspect.signature(getattr(pawl, group)).parameters, other
+    assert not _names._SAID.keys() & (known | _names._ELSEWHERE.keys())
+
+
+def test_a_long_list_of_names_is_cut_after_ten_with_a_count() -> None:
+    assert _names.listed("abc") == "a, b, c"
+    assert _names.listed(range(10)) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9"
+    assert _names.listed(range(13)) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ... and 3 more"
+
+
 def test_an_unknown_option_of_a_group_is_answered_as_well() -> None:
+    with pytest.raises(TypeError, match=r"Retention has no option 'keep_period'; use keep_every"):
+        pawl.Retention(keep_period=3)  # type: ignore[call-arg]
+    with pytest.raises(
+        TypeError, match=r"Retention has no option 'max_to_keep'; it is num_to_keep of CheckpointManager"
+    ):
+        pawl.Retention(max_to_keep=3)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=r"did you mean ring_bytes\?"):
         pawl.Staging(ring_byte=3)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=r"it is num_to_keep of CheckpointManager"):

@@ -359,7 +359,7 @@ def test_paused_trials_go_on_from_their_checkpoints(tmp_path: pathlib.Path, sche
 @pytest.mark.parametrize(
     ("change", "status", "message"),
     [
-        ({"schedular": {}}, 2, "key 'schedular' is not known (known: name"),
+        ({"schedular": {}}, 2, "key 'schedular' is not known; did you mean 'scheduler'? (known: name"),
         ({"scheduler": {"type": "best"}}, 2, "best"),
         ({"space": {"lr": {"$uniform": [2, 1]}}}, 2, "lr"),
         ({"space": {"lr": {"$oops": [2, 1]}}}, 2, "$oops"),

@@ -16,6 +16,7 @@ from typing import Self
 
 from .. import _checks, _pawl
 from .._fsspec import Fsspec, takes
+from .._names import listed
 from .._pawl import ExistsError, NotFoundError, PawlError, UsageError
 from ..syncer import SyncConfig, Syncer, SyncReport
 from . import elsewhere
@@ -225,7 +226,7 @@ def _fetched(config: SyncConfig, folder: str) -> str:
         return cache
     found = sorted(one for one in os.listdir(cache) if one != name and is_experiment(os.path.join(cache, one)))
     if len(found) != 1:
-        what = f"{len(found)}: {', '.join(found[:10])}; name one of them in upload_dir" if found else "none"
+        what = f"{len(found)}: {listed(found)}; name one of them in upload_dir" if found else "none"
         raise NotFoundError(f"restore: expected one experiment in {config.upload_dir}, found {what}")
     return os.path.join(cache, found[0])
 

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from .._names import listed
 from .._pawl import UsageError
 
 GRID = "grid_search"
@@ -59,7 +60,7 @@ class _View(dict[str, Any]):
         try:
             return self[name]
         except KeyError:
-            raise AttributeError(f"the configuration has no {name!r}, but {', '.join(self) or 'nothing'}") from None
+            raise AttributeError(f"the configuration has no {name!r}, but {listed(self) or 'nothing'}") from None
 
     def get(self, key: str, default: Any = None) -> Any:
         return self[key] if key in self else default

@@ -11,6 +11,8 @@
  * is ever removed. A damaged checkpoint of the source is skipped and reported at the end. Every
  * other error ends the transfer, and a second one resumes it (P15).
  */
+#include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/buf.h"
@@ -365,6 +367,22 @@ copy_rest(struct copy_run *t, struct pawl *to, struct pawl_error *err)
 	return pointers_update(to, err);
 }
 
+/* Is the target the run itself, maybe by another path? */
+static bool
+is_same(const struct pawl *from, const char *target)
+{
+	const char *path = strncmp(target, "file://", 7) == 0 ? target + 7 : target;
+	char whole[PATH_MAX];
+	const char *place = from->home.caps.local && realpath(path, whole) ? whole : target;
+	size_t len = strlen(place), own = strlen(from->home.root);
+
+	while (len > 1 && place[len - 1] == '/')
+		len--;
+	while (own > 1 && from->home.root[own - 1] == '/')
+		own--;
+	return len == own && strncmp(place, from->home.root, len) == 0;
+}
+
 static int
 copy_run(struct copy_run *t, const char *target, struct pawl_error *err)
 {
@@ -375,6 +393,9 @@ copy_run(struct copy_run *t, const char *target, struct pawl_error *err)
 
 	if (t->from->home.single_name)
 		return err_set(err, PAWL_EUSAGE, "%s is a single checkpoint, not a run", t->from->home.root);
+	if (is_same(t->from, target))
+		return err_set(err, PAWL_EUSAGE, "%s and %s are the same run; name another place", t->from->home.root,
+		               target);
 	TRY(list_items(t, &items, err));
 	TRY(open_target(t, target, &to, err));
 	for (size_t i = items.n; i-- > 0;) {

@@ -561,7 +561,7 @@ test_selectors(void **state)
 		{"id:7", 0, PAWL_ENOTFOUND},
 		{"step:7", 0, PAWL_ENOTFOUND},
 		{"nonsense", 0, PAWL_ENOTFOUND},
-		{"", 0, PAWL_ENOTFOUND},
+		{"", 0, PAWL_EUSAGE},
 		{"0", 0, PAWL_ENOTFOUND},
 		{"../checkpoints", 0, PAWL_ENOTFOUND},
 		{"id:", 0, PAWL_EUSAGE},

@@ -64,7 +64,7 @@ test_wrong_documents_are_refused(void **state)
 		{DOCUMENT("\"asha\""), "scheduler: expected fifo or top, found 'asha'"},
 		{DOCUMENT("{\"type\": \"top\", \"keep\": 0}"), "'keep' must be 1 or more, found 0"},
 		{DOCUMENT("{\"type\": \"top\", \"kept\": 1}"),
-	         "key 'kept' is not known (known: type grace_period keep)"},
+	         "key 'kept' is not known; did you mean 'keep'? (known: type, grace_period, keep)"},
 	};
 	struct spec spec;
 
