@@ -68,7 +68,7 @@ device_measure(struct device *d, int ordinal, struct device_rates *ret, struct p
 		b.host = NULL;
 		return err_nomem(err, "device");
 	}
-	TRY(device_pin_new(d, ordinal, b.host, DEVICE_MEASURE_BYTES, &b.pin, err));
+	TRY(device_pin_new(d, ordinal, NULL, b.host, DEVICE_MEASURE_BYTES, &b.pin, err));
 	rates.is_registered = device_pin_wait(b.pin, NULL) == 0;
 	TRY(device_queue_new(d, ordinal, &b.queue, err));
 	TRY(device_queue_stage(b.queue, DEVICE_MEASURE_BYTES, &b.memory, err));
