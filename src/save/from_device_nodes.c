@@ -33,8 +33,11 @@ int
 from_device_share_units(struct save_image *m, struct pawl_error *err)
 {
 	const struct from_device *d = m->from_device;
+	const bool is_in_order = m->codec && m->mode != PAWL_MODE_SNAPSHOT;
 
-	if (!d || d->lines.n < 2)
+	/* A compressed pack is written in order. Units of a ring that come early would wait in
+	 * memory that nothing bounds. */
+	if (!d || d->lines.n < 2 || is_in_order)
 		return device_turns_init(&m->turns, m->n_units, 1, NULL, err);
 	PAWL_FREE size_t *group_of = mem_zalloc(m->n_units + 1, sizeof(*group_of));
 

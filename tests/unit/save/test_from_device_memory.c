@@ -229,6 +229,40 @@ test_a_slow_device_does_not_hold_up_the_others(void **state)
 		}
 }
 
+static atomic_size_t n_groups;
+
+int __real_device_turns_init(struct device_turns *t, size_t n, size_t groups, const size_t *group_of,
+                             struct pawl_error *err);
+int __wrap_device_turns_init(struct device_turns *t, size_t n, size_t groups, const size_t *group_of,
+                             struct pawl_error *err);
+
+int
+__wrap_device_turns_init(struct device_turns *t, size_t n, size_t groups, const size_t *group_of,
+                         struct pawl_error *err)
+{
+	atomic_store(&n_groups, groups);
+	return __real_device_turns_init(t, n, groups, group_of, err);
+}
+
+/* What comes early waits in memory, so units of a ring are taken in the order of the file. */
+static void
+test_P16_a_compressed_ring_keeps_the_order_of_the_file(void **state)
+{
+	struct small_run *r = *state;
+
+	r->opts.packs.compression = "zst";
+	for (int mode = PAWL_MODE_SNAPSHOT; mode <= PAWL_MODE_DIRECT; mode++) {
+		struct device_run d;
+
+		begin(&d, r, 8);
+		OK(device_save(&d, false, mode, err));
+		assert_int_equal(atomic_load(&n_groups), mode == PAWL_MODE_SNAPSHOT ? 2 : 1);
+		OK(pawl_wait(r->run, -1, err));
+		assert_true(device_saved_is(&d, 1));
+		device_check(&d);
+	}
+}
+
 /* ---- memory that the kernel cannot use ---- */
 
 static atomic_int refuses; /* 1 = to write from registered memory, 2 = from any */
@@ -308,6 +342,8 @@ main(void)
 	                                        small_teardown),
 		cmocka_unit_test_setup_teardown(test_a_unit_takes_any_slot_if_it_must, small_setup, small_teardown),
 		cmocka_unit_test_setup_teardown(test_a_slow_device_does_not_hold_up_the_others, small_setup,
+	                                        small_teardown),
+		cmocka_unit_test_setup_teardown(test_P16_a_compressed_ring_keeps_the_order_of_the_file, small_setup,
 	                                        small_teardown),
 		cmocka_unit_test_setup_teardown(test_registered_memory_that_cannot_be_written_from_works, small_setup,
 	                                        small_teardown),
