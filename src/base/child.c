@@ -146,7 +146,7 @@ ssize_t
 child_send(int fd, const void *ptr, size_t len)
 {
 	for (;;) {
-		ssize_t n = send(fd, ptr, len, MSG_NOSIGNAL);
+		ssize_t n = fd_send(fd, ptr, len, MSG_NOSIGNAL);
 		if (n >= 0)
 			return n;
 		if (errno == EAGAIN || errno == EWOULDBLOCK)

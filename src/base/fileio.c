@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -70,6 +71,77 @@ fd_limit_end(struct fd_limit *l)
 	errno = saved;
 }
 
+/* ---- memory that the kernel cannot use ---- */
+
+#define AROUND_ALIGN ((uintptr_t)4096) /* for direct I/O */
+
+static void
+around_free(char **memory)
+{
+	const int saved = errno;
+
+	mem_free(*memory);
+	errno = saved;
+}
+
+/* Memory in the place of the caller's; NULL: errno is ENOMEM. */
+static char *
+around_new(char **memory, size_t *n)
+{
+	if (*n > FD_AROUND_BYTES)
+		*n = FD_AROUND_BYTES;
+	*memory = mem_alloc(*n + AROUND_ALIGN);
+	if (!*memory) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	return *memory + (AROUND_ALIGN - (uintptr_t)*memory % AROUND_ALIGN) % AROUND_ALIGN;
+}
+
+ssize_t
+fd_pwrite(int fd, const void *ptr, size_t n, uint64_t offset)
+{
+	PAWL_CLEAN(around_free) char *memory = NULL;
+	const ssize_t done = pwrite(fd, ptr, n, (off_t)offset);
+
+	if (done >= 0 || errno != EFAULT)
+		return done;
+	char *around = around_new(&memory, &n);
+
+	return around ? pwrite(fd, memcpy(around, ptr, n), n, (off_t)offset) : -1;
+}
+
+ssize_t
+fd_pread(int fd, void *ptr, size_t n, uint64_t offset)
+{
+	PAWL_CLEAN(around_free) char *memory = NULL;
+	ssize_t done = pread(fd, ptr, n, (off_t)offset);
+
+	if (done >= 0 || errno != EFAULT)
+		return done;
+	char *around = around_new(&memory, &n);
+
+	done = around ? pread(fd, around, n, (off_t)offset) : -1;
+	if (done > 0)
+		memcpy(ptr, around, (size_t)done);
+	return done;
+}
+
+ssize_t
+fd_send(int fd, const void *ptr, size_t n, int flags)
+{
+	PAWL_CLEAN(around_free) char *memory = NULL;
+	const ssize_t done = send(fd, ptr, n, flags);
+
+	if (done >= 0 || errno != EFAULT)
+		return done;
+	char *around = around_new(&memory, &n);
+
+	return around ? send(fd, memcpy(around, ptr, n), n, flags) : -1;
+}
+
+/* ---- all bytes ---- */
+
 int
 fd_pwrite_all(int fd, const void *ptr, size_t len, uint64_t offset, const char *what, struct pawl_error *err)
 {
@@ -81,7 +153,7 @@ fd_pwrite_all(int fd, const void *ptr, size_t len, uint64_t offset, const char *
 		return err_set(err, PAWL_ELIMIT, "%s: write of %zu bytes at offset %llu is out of range", what, len,
 		               (unsigned long long)offset);
 	while (len > 0) {
-		ssize_t n = pwrite(fd, from, len < MAX_IO_BYTES ? len : MAX_IO_BYTES, (off_t)offset);
+		ssize_t n = fd_pwrite(fd, from, len < MAX_IO_BYTES ? len : MAX_IO_BYTES, offset);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0)
@@ -103,7 +175,7 @@ fd_pread_all(int fd, void *ptr, size_t len, uint64_t offset, const char *what, s
 		return err_set(err, PAWL_ELIMIT, "%s: read of %zu bytes at offset %llu is out of range", what, len,
 		               (unsigned long long)offset);
 	while (len > 0) {
-		ssize_t n = pread(fd, to, len < MAX_IO_BYTES ? len : MAX_IO_BYTES, (off_t)offset);
+		ssize_t n = fd_pread(fd, to, len < MAX_IO_BYTES ? len : MAX_IO_BYTES, offset);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)

@@ -25,6 +25,14 @@ struct fd_limit {
 void fd_limit_begin(struct fd_limit *l);
 void fd_limit_end(struct fd_limit *l); /* usable as PAWL_CLEAN(fd_limit_end) */
 
+/* pwrite, pread and send. Where a device is forwarded to another machine, the kernel may not use
+ * memory that is registered with its driver (EFAULT), while the processor can. Then the bytes go
+ * through other memory, at most FD_AROUND_BYTES of them. */
+#define FD_AROUND_BYTES ((size_t)1 << 20)
+ssize_t fd_pwrite(int fd, const void *ptr, size_t n, uint64_t offset);
+ssize_t fd_pread(int fd, void *ptr, size_t n, uint64_t offset);
+ssize_t fd_send(int fd, const void *ptr, size_t n, int flags);
+
 /* All bytes or an error naming `what` and the offset. read: a short file is PAWL_ECORRUPT. */
 int fd_pwrite_all(int fd, const void *ptr, size_t len, uint64_t offset, const char *what, struct pawl_error *err);
 int fd_pread_all(int fd, void *ptr, size_t len, uint64_t offset, const char *what, struct pawl_error *err);

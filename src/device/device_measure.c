@@ -2,10 +2,14 @@
 /* device_measure: see device_measure.h. */
 #include "device/device_measure.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/fileio.h"
 #include "base/mem.h"
 #include "device/device_own.h"
 #include "device/device_pin.h"
@@ -54,6 +58,21 @@ measure(struct bench *b, enum device_direction direction, double *ret, struct pa
 	return 0;
 }
 
+/* Can system calls use the memory? See fd_pwrite. */
+static bool
+can_be_written_from(const void *memory)
+{
+	int ends[2];
+
+	if (pipe2(ends, O_CLOEXEC) != 0)
+		return true;
+	PAWL_FD int in = ends[1];
+	PAWL_FD int out = ends[0];
+
+	(void)out;
+	return write(in, memory, 1) == 1 || errno != EFAULT;
+}
+
 int
 device_measure(struct device *d, int ordinal, struct device_rates *ret, struct pawl_error *err)
 {
@@ -68,8 +87,9 @@ device_measure(struct device *d, int ordinal, struct device_rates *ret, struct p
 		b.host = NULL;
 		return err_nomem(err, "device");
 	}
-	TRY(device_pin_new(d, ordinal, b.host, DEVICE_MEASURE_BYTES, &b.pin, err));
+	TRY(device_pin_new(d, ordinal, NULL, b.host, DEVICE_MEASURE_BYTES, &b.pin, err));
 	rates.is_registered = device_pin_wait(b.pin, NULL) == 0;
+	rates.is_gone_around = !can_be_written_from(b.host);
 	TRY(device_queue_new(d, ordinal, &b.queue, err));
 	TRY(device_queue_stage(b.queue, DEVICE_MEASURE_BYTES, &b.memory, err));
 	TRY(measure(&b, DEVICE_FROM_HOST, &rates.from_host, err));

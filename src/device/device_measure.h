@@ -9,6 +9,7 @@
 
 struct device_rates {
 	bool is_registered;        /* the driver has registered the host memory */
+	bool is_gone_around;       /* system calls cannot use that memory: see fd_pwrite */
 	double to_host, from_host; /* bytes per second */
 };
 /* PAWL_ENOTFOUND: there is no such device. */

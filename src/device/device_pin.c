@@ -14,6 +14,7 @@ struct device_pin {
 	struct device_context context;
 	char *ptr;
 	size_t nbytes;
+	struct device_spans spans;
 	struct pool *pool;
 	struct group work;
 	atomic_bool stop;
@@ -57,11 +58,23 @@ register_piece(struct device_pin *p, size_t at, struct pawl_error *err)
 }
 
 static void
+put_on_nodes(struct device_pin *p)
+{
+	for (size_t i = 0; i < p->spans.list.n; i++) {
+		const struct device_span *s = &p->spans.list.items[i];
+		const size_t end = i + 1 < p->spans.list.n ? s[1].begin : p->nbytes;
+
+		if (s->begin < p->nbytes)
+			mem_prefer_node(p->ptr + s->begin, (end < p->nbytes ? end : p->nbytes) - s->begin, s->node);
+	}
+}
+
+static void
 register_all(void *arg)
 {
 	struct device_pin *p = arg;
 
-	mem_prefer_node(p->ptr, p->nbytes, device_node(p->context.device, p->context.ordinal)); /* pinned pages stay */
+	put_on_nodes(p);
 	for (size_t at = 0; at < p->nbytes && !atomic_load(&p->stop); at += piece_at(p, at)) {
 		if (register_piece(p, at, &p->why) < 0)
 			return;
@@ -69,10 +82,23 @@ register_all(void *arg)
 	}
 }
 
+static int
+copy_spans(struct device_pin *p, const struct device_spans *spans, struct pawl_error *err)
+{
+	bool is_copied = true;
+
+	if (!spans)
+		is_copied = device_spans_add(&p->spans, 0, device_node(p->context.device, p->context.ordinal));
+	for (size_t i = 0; spans && is_copied && i < spans->list.n; i++)
+		is_copied = device_spans_add(&p->spans, spans->list.items[i].begin, spans->list.items[i].node);
+	return is_copied ? 0 : err_nomem(err, "device");
+}
+
 PAWL_DEFINE_CLEAN(struct device_pin, device_pin_free);
 
 int
-device_pin_new(struct device *d, int ordinal, void *ptr, size_t nbytes, struct device_pin **ret, struct pawl_error *err)
+device_pin_new(struct device *d, int ordinal, const struct device_spans *spans, void *ptr, size_t nbytes,
+               struct device_pin **ret, struct pawl_error *err)
 {
 	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
 
@@ -86,6 +112,7 @@ device_pin_new(struct device *d, int ordinal, void *ptr, size_t nbytes, struct d
 	p->ptr = ptr;
 	p->nbytes = nbytes;
 	TRY(device_context_open(d, ordinal, &p->context, err));
+	TRY(copy_spans(p, spans, err));
 	TRY(pool_new_calm("pawl-pin", 1, &p->pool, err));
 	TRY(pool_add(p->pool, &p->work, register_all, p, err));
 	*ret = steal(&p);
@@ -132,5 +159,6 @@ device_pin_free(struct device_pin *p)
 		device_context_close(&p->context);
 	}
 	group_clear(&p->work);
+	device_spans_clear(&p->spans);
 	mem_free(p);
 }

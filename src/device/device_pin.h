@@ -15,14 +15,17 @@
 #define PAWL_DEVICE_DEVICE_PIN_H
 
 #include "device/device.h"
+#include "device/device_spans.h"
 
 struct device_pin;
 
 /* Registers [ptr, ptr + nbytes), for all devices. ptr is a multiple of the page size. Until
  * device_pin_free the memory stays mapped. Copies may begin at once. Errors only of the start; a
- * piece that cannot be registered ends the work quietly. */
-int device_pin_new(struct device *d, int ordinal, void *ptr, size_t nbytes, struct device_pin **ret,
-                   struct pawl_error *err);
+ * piece that cannot be registered ends the work quietly. First the pages are put on the memory
+ * nodes of the spans (copied; NULL = all on the node of the device). Registered pages do not move
+ * again. */
+int device_pin_new(struct device *d, int ordinal, const struct device_spans *spans, void *ptr, size_t nbytes,
+                   struct device_pin **ret, struct pawl_error *err);
 /* Bytes from the beginning that are registered by now. */
 size_t device_pin_ready(const struct device_pin *p);
 /* Waits until all pieces are registered or one was refused. 0, or the refusal. */

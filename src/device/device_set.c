@@ -44,6 +44,7 @@ find_line(struct device_set *s, int kind, int ordinal, struct device_line **ret,
 	line->device = s->drivers[kind];
 	line->kind = kind;
 	line->ordinal = ordinal;
+	line->node = device_node(line->device, ordinal);
 	pthread_mutex_init(&line->lock, NULL);
 	s->lines.items[s->lines.n++] = *ret = steal(&line);
 	return 0;

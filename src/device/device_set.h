@@ -15,6 +15,7 @@
 struct device_line {
 	struct device *device; /* borrowed from the set */
 	int kind, ordinal;
+	int node; /* of memory next to it, or -1 */
 	struct device_queue *queue;
 	pthread_mutex_t lock; /* one thread adds at a time */
 };

@@ -12,9 +12,10 @@ describe(struct pawl_rows *rows, struct device *d, int ordinal, const struct dev
 	char *where = node < 0 ? "" : bump_printf(&rows->memory, ", memory node %d", node);
 
 	doctor_state(rows, bump_printf(&rows->memory, "device %d", ordinal),
-	             where ? bump_printf(&rows->memory, "%s memory, to host %.1f GB/s, from host %.1f GB/s%s",
-	                                 rates->is_registered ? "registered" : "unregistered", rates->to_host / 1e9,
-	                                 rates->from_host / 1e9, where)
+	             where ? bump_printf(&rows->memory, "%s memory%s, to host %.1f GB/s, from host %.1f GB/s%s",
+	                                 rates->is_registered ? "registered" : "unregistered",
+	                                 rates->is_gone_around ? " that system calls cannot use" : "",
+	                                 rates->to_host / 1e9, rates->from_host / 1e9, where)
 	                   : NULL);
 }
 

@@ -2,7 +2,7 @@
 /*
  * fetch: see fetch.h.
  *
- * Threads take units from one counter. A unit of a held file that is in the page cache is
+ * Threads take units in turn (device_turns.h). A unit of a held file that is in the page cache is
  * checksummed and copied from there in one pass. Any other unit is read into the thread's buffer in
  * one large read, and checksummed and copied from that. The buffer is aligned, so that the engine
  * can bypass the page cache.
@@ -47,7 +47,7 @@ struct fetching {
 	struct store *store;
 	struct fetch_crc *crc;       /* NULL = none */
 	struct to_device *to_device; /* NULL = all destinations are in host memory */
-	atomic_size_t next;          /* unit */
+	struct device_turns turns;   /* of the units */
 	atomic_bool stop;
 	struct fetch_files *files;
 	pthread_mutex_t lock; /* guards all below */
@@ -57,6 +57,7 @@ struct fetching {
 
 struct worker {
 	struct fetching *f;
+	size_t group; /* of the turns */
 	char *buffer;
 	uint64_t buffer_bytes;
 	/* the current unit */
@@ -365,8 +366,6 @@ read_range(struct worker *w, uint64_t begin, uint64_t end, struct pawl_error *er
 	const size_t n = (size_t)(end - begin);
 	if (w->packed)
 		return compressed_pack_read(w->packed, begin, w->buffer, n, err);
-	if (w->f->to_device && !only)
-		return to_device_read(w->f->store, w->reader, begin, w->buffer, n, err);
 	return only ? store_read_copy(w->f->store, w->reader, only - 1, begin, w->buffer, n, err)
 	            : store_read(w->f->store, w->reader, begin, w->buffer, n, err);
 }
@@ -479,8 +478,7 @@ work(void *arg)
 	struct fetching *f = w->f;
 	const struct fetch_job *job = f->job;
 	while (!atomic_load(&f->stop)) {
-		w->unit_index = atomic_fetch_add(&f->next, 1);
-		if (w->unit_index >= job->plan->n_units)
+		if (!device_turns_take(&f->turns, &w->group, &w->unit_index))
 			return;
 		w->unit = &job->plan->units[w->unit_index];
 		w->file = &job->manifest->files[w->unit->file];
@@ -507,6 +505,8 @@ run_workers(struct fetch *fetch, struct fetching *f, unsigned n, struct pawl_err
 	if (n > 1 && !fetch->pool)
 		TRY(pool_new("pawl-read", fetch->threads - 1, &fetch->pool, err));
 	group_init(&group);
+	for (unsigned i = 0; i < n; i++) /* in the order of the buffers, see to_device_pin */
+		workers[i].group = device_turns_join(&f->turns);
 	for (unsigned i = n; i-- > 0 && rc == 0;) {
 		workers[i].f = f;
 		workers[i].buffer = fetch->buffers + i * fetch->buffer_bytes;
@@ -570,12 +570,15 @@ fetch_run(struct fetch *fetch, const struct fetch_job *job, struct pawl_error *e
 	}
 	rc = to_device_new(&fetch->devices, job, &f.to_device, err);
 	if (rc == 0 && !fetch->pin)
-		fetch->pin = to_device_pin(f.to_device, fetch->buffers, fetch->n_buffers * fetch->buffer_bytes);
+		fetch->pin = to_device_pin(f.to_device, fetch->buffers, fetch->buffer_bytes, fetch->n_buffers);
+	if (rc == 0)
+		rc = to_device_share_units(f.to_device, job->plan, &f.turns, err);
 	pthread_mutex_init(&f.lock, NULL);
 	unsigned n = (unsigned)(fetch->n_buffers < n_units ? fetch->n_buffers : n_units);
 	rc = rc < 0 ? rc : run_workers(fetch, &f, n, err);
 	if (rc == 0)
 		rc = check_crc(&f, err);
+	device_turns_clear(&f.turns);
 	to_device_free(f.to_device);
 	fetch_crc_free(f.crc);
 	fetch_files_free(f.files);

@@ -2,22 +2,35 @@
 /* to_device: see to_device.h. */
 #include "read/to_device.h"
 
-#include <errno.h>
-#include <string.h>
-
 #include "base/err.h"
 #include "base/mem.h"
-
-#define READ_ALIGN ((uint64_t)4096) /* for direct I/O */
 
 struct to_device {
 	const struct reshard_binding *bindings;
 	size_t n;
-	struct device_line **lines; /* per binding; NULL = host memory */
-	const struct device_line *first;
+	struct device_line **lines;       /* per binding; NULL = host memory */
+	VEC(struct device_line *) in_use; /* each of them once */
 };
 
 PAWL_DEFINE_CLEAN(struct to_device, to_device_free);
+
+static int
+note_line(struct to_device *t, uint32_t binding, struct device_line *line, struct pawl_error *err)
+{
+	size_t i = 0;
+
+	t->lines[binding] = line;
+	while (i < t->in_use.n && t->in_use.items[i] != line)
+		i++;
+	if (i < t->in_use.n)
+		return 0;
+	struct device_line **added = vec_add(&t->in_use);
+
+	if (!added)
+		return err_nomem(err, "reading");
+	*added = line;
+	return 0;
+}
 
 /* Orders copies, or the processor's writes to managed memory, after the caller's work. */
 static int
@@ -41,11 +54,7 @@ begin(struct to_device *t, struct device_set *set, uint32_t binding, struct pawl
 	if (rc == 0 && is_managed)
 		rc = device_queue_drain(line->queue, err);
 	pthread_mutex_unlock(&line->lock);
-	if (rc == 0 && !is_managed) {
-		t->lines[binding] = line;
-		t->first = line;
-	}
-	return rc;
+	return rc < 0 || is_managed ? rc : note_line(t, binding, line, err);
 }
 
 int
@@ -85,6 +94,7 @@ to_device_free(struct to_device *t)
 	if (!t)
 		return;
 	mem_free(t->lines);
+	vec_free(&t->in_use);
 	mem_free(t);
 }
 
@@ -94,50 +104,61 @@ to_device_has(const struct to_device *t, uint32_t binding)
 	return t && binding < t->n && t->lines[binding];
 }
 
+/* The first line that a unit is copied on, or NULL. */
+static const struct device_line *
+line_of(const struct to_device *t, const struct reshard_plan *plan, const struct reshard_unit *unit)
+{
+	for (size_t i = 0; t && i < unit->n_parts; i++) {
+		const uint32_t binding = plan->moves[plan->parts[unit->first_part + i].move].binding;
+
+		if (to_device_has(t, binding))
+			return t->lines[binding];
+	}
+	return NULL;
+}
+
 bool
 to_device_has_unit(const struct to_device *t, const struct reshard_plan *plan, const struct reshard_unit *unit)
 {
-	for (size_t i = 0; t && i < unit->n_parts; i++)
-		if (to_device_has(t, plan->moves[plan->parts[unit->first_part + i].move].binding))
-			return true;
-	return false;
-}
-
-struct device_pin *
-to_device_pin(const struct to_device *t, void *buffers, uint64_t nbytes)
-{
-	struct device_pin *pin = NULL;
-
-	if (t && t->first)
-		(void)device_pin_new(t->first->device, t->first->ordinal, buffers, (size_t)nbytes, &pin, NULL);
-	return pin;
-}
-
-static int
-read_around(struct store *store, struct store_reader *reader, uint64_t offset, char *buffer, size_t n,
-            struct pawl_error *err)
-{
-	PAWL_FREE char *memory = mem_alloc(n + READ_ALIGN);
-
-	if (!memory)
-		return err_nomem(err, "reading");
-	char *aligned = memory + (round_up((uintptr_t)memory, READ_ALIGN) - (uintptr_t)memory);
-
-	TRY(store_read(store, reader, offset, aligned, n, err));
-	memcpy(buffer, aligned, n);
-	return 0;
+	return line_of(t, plan, unit) != NULL;
 }
 
 int
-to_device_read(struct store *store, struct store_reader *reader, uint64_t offset, char *buffer, size_t n,
-               struct pawl_error *err)
+to_device_share_units(const struct to_device *t, const struct reshard_plan *plan, struct device_turns *ret,
+                      struct pawl_error *err)
 {
-	struct pawl_error why = {0};
-	const int rc = store_read(store, reader, offset, buffer, n, &why);
+	const size_t n_lines = t ? t->in_use.n : 0;
 
-	if (rc < 0 && why.sys == EFAULT)
-		return read_around(store, reader, offset, buffer, n, err);
-	return rc < 0 ? err_give(err, rc, &why) : 0;
+	if (n_lines < 2)
+		return device_turns_init(ret, plan->n_units, 1, NULL, err);
+	PAWL_FREE size_t *group_of = mem_zalloc(plan->n_units + 1, sizeof(*group_of));
+
+	if (!group_of)
+		return err_nomem(err, "reading");
+	for (size_t u = 0; u < plan->n_units; u++) {
+		const struct device_line *line = line_of(t, plan, &plan->units[u]);
+
+		while (line && t->in_use.items[group_of[u]] != line)
+			group_of[u]++;
+	}
+	return device_turns_init(ret, plan->n_units, n_lines, group_of, err);
+}
+
+struct device_pin *
+to_device_pin(const struct to_device *t, char *buffers, size_t buffer_bytes, size_t n)
+{
+	PAWL_CLEAN(device_spans_clear) struct device_spans spans = {0};
+	struct device_pin *pin = NULL;
+
+	if (!t || !t->in_use.n)
+		return NULL;
+	const struct device_line *first = t->in_use.items[0];
+
+	for (size_t i = 0; i < n; i++)
+		if (!device_spans_add(&spans, i * buffer_bytes, t->in_use.items[i % t->in_use.n]->node))
+			return NULL;
+	(void)device_pin_new(first->device, first->ordinal, &spans, buffers, n * buffer_bytes, &pin, NULL);
+	return pin;
 }
 
 static int

@@ -9,6 +9,7 @@
 
 #include "device/device_set.h"
 #include "device/device_pin.h"
+#include "device/device_turns.h"
 #include "layout/reshard.h"
 #include "read/fetch.h"
 
@@ -22,14 +23,12 @@ void to_device_free(struct to_device *t); /* NULL is fine */
 bool to_device_has(const struct to_device *t, uint32_t binding);
 /* Is any destination of this unit? */
 bool to_device_has_unit(const struct to_device *t, const struct reshard_plan *plan, const struct reshard_unit *unit);
+/* Divides the units among the reading threads, so that a slow device does not delay the others. */
+int to_device_share_units(const struct to_device *t, const struct reshard_plan *plan, struct device_turns *ret,
+                          struct pawl_error *err);
 /* Registers the read buffers in the background. NULL: nothing is to be registered, or it cannot be,
  * which is only slower. */
-struct device_pin *to_device_pin(const struct to_device *t, void *buffers, uint64_t nbytes);
-
-/* store_read into a read buffer. Where a device is forwarded to another machine, the kernel may not
- * write to registered memory (EFAULT); then it reads through other memory. */
-int to_device_read(struct store *store, struct store_reader *reader, uint64_t offset, char *buffer, size_t n,
-                   struct pawl_error *err);
+struct device_pin *to_device_pin(const struct to_device *t, char *buffers, size_t buffer_bytes, size_t n);
 
 /* Copies from one read buffer. Zeroed = none. Not thread-safe. */
 struct to_device_load {

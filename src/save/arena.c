@@ -278,12 +278,13 @@ arena_give(struct pawl_arena *a, struct arena_region *r)
 }
 
 void
-arena_pin(struct pawl_arena *a, const struct arena_region *r, struct device *d, int ordinal)
+arena_pin(struct pawl_arena *a, const struct arena_region *r, struct device *d, int ordinal,
+          const struct device_spans *spans)
 {
 	pthread_mutex_lock(&a->lock);
 	for (struct arena_node *n = a->nodes; n; n = n->next)
 		if (!n->pin && (!r || n->region.ptr == r->ptr))
-			(void)device_pin_new(d, ordinal, n->region.ptr, n->region.nbytes, &n->pin, NULL);
+			(void)device_pin_new(d, ordinal, spans, n->region.ptr, n->region.nbytes, &n->pin, NULL);
 	pthread_mutex_unlock(&a->lock);
 }
 

@@ -199,6 +199,16 @@ end_staging(struct save_image *m)
 }
 
 void
+from_device_forget(struct save_image *m)
+{
+	if (!m->from_device)
+		return;
+	vec_free(&m->from_device->lines);
+	vec_free(&m->from_device->streams);
+	m->from_device = NULL;
+}
+
+void
 from_device_close(struct save_image *m)
 {
 	struct from_device *d = m->from_device;
@@ -210,9 +220,7 @@ from_device_close(struct save_image *m)
 	for (size_t i = 0; d->samples && i < d->lines.n; i++)
 		device_samples_close(&d->samples[i]);
 	end_staging(m);
-	vec_free(&d->lines);
-	vec_free(&d->streams);
-	m->from_device = NULL;
+	from_device_forget(m);
 }
 
 bool
@@ -237,9 +245,7 @@ from_device_begin(struct save_image *m, struct pawl_error *err)
 	d->ends = bump_array(&m->memory, (uint64_t)m->n_units * d->lines.n + 1, sizeof(*d->ends));
 	if (!d->ends)
 		return err_nomem(err, "save");
-	const struct device_line *q = d->lines.items[0];
-
-	arena_pin(m->run->saves.arena, &m->region, q->device, q->ordinal);
+	from_device_register(m, m->region.nbytes);
 	for (size_t i = 0; i < d->streams.n && !atomic_load(&d->is_fenced); i++) /* what is staged is in order */
 		TRY(device_queue_after(d->streams.items[i].line->queue, d->streams.items[i].handle, err));
 	for (size_t i = 0; i < m->share.n_tensors; i++) /* the processor reads it when the device has written it */

@@ -26,6 +26,8 @@ int from_device_stage(struct save_image *m, struct pawl_error *err);
 uint64_t from_device_staged(const struct save_image *m, size_t i);
 /* Waits until no copy of the save is under way. */
 void from_device_close(struct save_image *m);
+/* After from_device_open alone: no copy was added. */
+void from_device_forget(struct save_image *m);
 /* Is tensor i on a device, so that the processor cannot read it? */
 bool from_device_has(const struct save_image *m, size_t i);
 /* Is it in managed memory? The processor reads it during the call. */
@@ -39,6 +41,18 @@ int from_device_begin(struct save_image *m, struct pawl_error *err);
 int from_device_add_tensor(struct save_image *m, size_t tensor, char *dst, uint64_t nbytes, struct pawl_error *err);
 /* ... and lets the caller's streams wait for all that was added by now. */
 int from_device_hold(struct save_image *m, struct pawl_error *err);
+
+/* Divides the units among the copying threads, so that a slow device does not delay the others. */
+int from_device_share_units(struct save_image *m, struct pawl_error *err);
+/* The memory node next to the device of a unit; -1 = unknown, or none of it is on a device. */
+int from_device_node(const struct save_image *m, const struct save_unit *u);
+/* Is a slot of a ring on this node? Of -1 each one is. */
+bool from_device_is_near(const struct save_image *m, const char *slot, int node);
+/* Are the devices next to different memory nodes? */
+bool from_device_has_nodes(const struct save_image *m);
+/* Registers the region, or each one of the arena if there is none yet, with the driver in the
+ * background. nbytes: of a ring. The bytes of each device are put on its node. */
+void from_device_register(const struct save_image *m, size_t nbytes);
 
 /* A copying thread begins. The first one adds the copies of all units of a snapshot. */
 void from_device_add_units(struct save_image *m);

@@ -4,6 +4,8 @@
 #include <pthread.h>
 
 #include "base/err.h"
+#include "base/mem.h"
+#include "save/from_device.h"
 #include "save/save.h"
 
 int
@@ -46,8 +48,31 @@ slot_bytes(const struct save_image *m, size_t nbytes)
 	return m->passes_through ? (size_t)round_up(nbytes, IMAGE_ALIGN) : (size_t)SAVE_UNIT_BYTES;
 }
 
+/* The lock is held. */
+static void
+put_free(struct save_image *m, char *slot)
+{
+	m->ring.free_slots[m->ring.n_free_slots++] = slot;
+	pthread_cond_broadcast(&m->progress->changed);
+}
+
+/* Of those on the node the one that was freed last, or NULL. The lock is held. */
+static char *
+take_free(struct save_image *m, int node)
+{
+	char **slots = m->ring.free_slots, *slot;
+
+	for (size_t i = m->ring.n_free_slots; i-- > 0;)
+		if (from_device_is_near(m, slots[i], node)) {
+			slot = slots[i];
+			slots[i] = slots[--m->ring.n_free_slots];
+			return slot;
+		}
+	return NULL;
+}
+
 char *
-ring_take_slot(struct save_image *m, size_t nbytes)
+ring_take_slot(struct save_image *m, size_t nbytes, int node)
 {
 	const size_t n = slot_bytes(m, nbytes);
 	char *slot = NULL;
@@ -56,15 +81,20 @@ ring_take_slot(struct save_image *m, size_t nbytes)
 	while (!slot) {
 		const size_t end = m->ring.fresh + n;
 
-		if (m->ring.n_free_slots > 0) {
-			slot = m->ring.free_slots[--m->ring.n_free_slots];
-		} else if (end <= m->ring.n_ready * ARENA_STEP_BYTES) {
+		slot = take_free(m, node);
+		if (slot)
+			break;
+		if (end <= m->ring.n_ready * ARENA_STEP_BYTES) {
 			slot = (char *)m->region.ptr + m->ring.fresh;
 			m->ring.fresh = end;
+			if (!from_device_is_near(m, slot, node))
+				put_free(m, steal(&slot));
 		} else if (end <= m->ring.n_steps * ARENA_STEP_BYTES && m->ring.next_step < m->ring.n_steps) {
 			ring_grow(m);
-		} else {
-			cond_wait_until(&m->progress->changed, &m->progress->lock, -1);
+		} else { /* another thread may still fault in the last parts */
+			slot = end > m->ring.n_steps * ARENA_STEP_BYTES ? take_free(m, -1) : NULL;
+			if (!slot)
+				cond_wait_until(&m->progress->changed, &m->progress->lock, -1);
 		}
 	}
 	pthread_mutex_unlock(&m->progress->lock);
@@ -78,7 +108,6 @@ ring_give_slot(struct save_image *m, const struct save_unit *u)
 	if (!u->slot || (m->passes_through && slot_bytes(m, u->nbytes) < m->unit_bytes))
 		return;
 	pthread_mutex_lock(&m->progress->lock);
-	m->ring.free_slots[m->ring.n_free_slots++] = u->slot;
-	pthread_cond_broadcast(&m->progress->changed);
+	put_free(m, u->slot);
 	pthread_mutex_unlock(&m->progress->lock);
 }

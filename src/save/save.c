@@ -291,6 +291,7 @@ save_unref(struct save *s)
 		compress_free(s->image.packs[k].compress);
 	}
 	from_device_close(&s->image);
+	device_turns_clear(&s->image.turns);
 	arena_give(s->run->saves.arena, &s->image.region);
 	arena_give(s->run->saves.arena, &s->image.fill_region);
 	plan_free(s->image.plan);

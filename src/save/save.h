@@ -24,6 +24,7 @@
 #include <stdbool.h>
 
 #include "base/pool.h"
+#include "device/device_turns.h"
 #include "layout/plan.h"
 #include "run/run.h"
 #include "run/ticket.h"
@@ -115,7 +116,7 @@ struct save_request {
 /* How far the save is. */
 struct save_progress {
 	struct pawl_ticket *ticket; /* a reference */
-	atomic_size_t next_unit, next_check; /* to be staged; to be checked again (lazy.c) */
+	atomic_size_t next_check; /* unit to be checked again (lazy.c) */
 	struct group writing;
 	atomic_uint_fast64_t minor_faults, written_bytes, reused_bytes;
 	atomic_uint_fast64_t compressed_bytes; /* plain bytes that have been compressed */
@@ -166,6 +167,7 @@ struct save_image {
 	struct save_pack *packs;
 	struct save_unit *units;
 	size_t n_units;
+	struct device_turns turns; /* in which they are staged */
 	uint64_t unit_bytes;     /* of one write: complete blocks, at most SAVE_UNIT_BYTES */
 	pthread_mutex_t asking;  /* guards is_asked, and is held while the caller is asked what has changed */
 	bool is_asked;           /* about the tensors that are copied later */

@@ -298,7 +298,7 @@ static int
 compare_ahead(struct save_image *m, struct pawl_error *err)
 {
 	const struct plan *plan = m->plan;
-	char *slot = ring_take_slot(m, (size_t)plan->block_bytes);
+	char *slot = ring_take_slot(m, (size_t)plan->block_bytes, -1);
 
 	for (size_t k = 0; k < plan->n_packs; k++) {
 		struct save_pack *p = &m->packs[k];
@@ -328,6 +328,7 @@ stage_prepare(struct save_image *m, const struct pawl_state *state, struct pawl_
 	m->unit_bytes = unit_bytes(m);
 	TRY(make_memory(m, state, err));
 	TRY(make_packs(m, err));
+	TRY(from_device_share_units(m, err));
 	TRY(from_device_begin(m, err));
 	TRY(fill_tensors(m, state, err));
 	TRY(from_device_hold(m, err));
@@ -367,7 +368,7 @@ stage_unit(struct save_image *m, struct save_unit *u)
 			u->mem = snapshot_in_place(plan, p->index, m->sources, u->offset, u->nbytes,
 			                           m->run->home.caps.memory_align);
 		if (!u->mem)
-			dst = u->slot = ring_take_slot(m, u->nbytes);
+			dst = u->slot = ring_take_slot(m, u->nbytes, from_device_node(m, u));
 	}
 	if (fetch(m, u, dst))
 		bad = snapshot_unit(plan, p->index, m->sources, u->offset, u->nbytes, dst, sums,
@@ -472,14 +473,11 @@ stage_work(void *arg)
 	struct rusage before, after;
 
 	getrusage(RUSAGE_THREAD, &before);
-	from_device_add_units(m);
-	for (;;) {
-		size_t i = atomic_fetch_add(&m->progress->next_unit, 1);
+	size_t group = device_turns_join(&m->turns);
 
-		if (i >= m->n_units)
-			break;
+	from_device_add_units(m);
+	for (size_t i; device_turns_take(&m->turns, &group, &i);)
 		stage_unit(m, &m->units[i]);
-	}
 	getrusage(RUSAGE_THREAD, &after);
 	atomic_fetch_add(&m->progress->minor_faults, (uint64_t)(after.ru_minflt - before.ru_minflt));
 	leave_copy(m);

@@ -225,8 +225,18 @@ writer_release(struct writer *w, struct save *s, struct reuse *reuse)
 	}
 }
 
+static struct plan_opts
+plan_opts(const struct writer *w)
+{
+	return (struct plan_opts){.pack_bytes = w->run->opts.packs.pack_bytes,
+	                          .block_bytes = w->run->opts.packs.block_bytes,
+	                          .rank = w->run->group.rank,
+	                          .run_id = w->run->self.run_id};
+}
+
 static int
-new_plan(struct writer *w, struct save *s, struct plan_opts *opts, struct pawl_error *err)
+new_plan(struct writer *w, const struct pawl_state *share, struct plan_opts *opts, struct plan **ret,
+         struct pawl_error *err)
 {
 	PAWL_CLEAN(past_free_clean) struct past *past = NULL;
 	int rc = 0;
@@ -238,17 +248,14 @@ new_plan(struct writer *w, struct save *s, struct plan_opts *opts, struct pawl_e
 	pthread_mutex_unlock(&w->lock);
 	TRY(rc);
 	opts->past = past;
-	return plan_make(&s->image.share, opts, &s->image.plan, err);
+	return plan_make(share, opts, ret, err);
 }
 
 /* The cached plan if the structure is the same, else a new one; then the headers of this save. */
 static int
 make_plan(struct writer *w, struct save *s, struct pawl_error *err)
 {
-	struct plan_opts opts = {.pack_bytes = w->run->opts.packs.pack_bytes,
-	                         .block_bytes = w->run->opts.packs.block_bytes,
-	                         .rank = w->run->group.rank,
-	                         .run_id = w->run->self.run_id};
+	struct plan_opts opts = plan_opts(w);
 	PAWL_CLEAN(buf_clear) struct buf summary = {0};
 
 	pthread_mutex_lock(&w->lock);
@@ -260,11 +267,24 @@ make_plan(struct writer *w, struct save *s, struct pawl_error *err)
 		s->image.plan = NULL;
 	}
 	if (!s->image.plan)
-		TRY(new_plan(w, s, &opts, err));
+		TRY(new_plan(w, &s->image.share, &opts, &s->image.plan, err));
 	TRY(commit_summary(s, &summary, err));
 	TRY(plan_refresh(s->image.plan, &opts, (struct pawl_slice){summary.ptr, summary.len},
 	                 (struct pawl_slice){s->request.state_json.ptr, s->request.state_json.len}, err));
 	s->nbytes = s->plain_nbytes = s->image.plan->nbytes;
+	return 0;
+}
+
+int
+writer_plan(struct writer *w, const struct pawl_state *share, struct plan **ret, struct pawl_error *err)
+{
+	PAWL_CLEAN(plan_free_clean) struct plan *plan = NULL;
+	const struct pawl_slice none = {"{}", 2};
+	struct plan_opts opts = plan_opts(w);
+
+	TRY(new_plan(w, share, &opts, &plan, err));
+	TRY(plan_refresh(plan, &opts, none, none, err));
+	*ret = steal(&plan);
 	return 0;
 }
 

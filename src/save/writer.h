@@ -47,6 +47,8 @@ void writer_prepare(struct writer *w, uint64_t nbytes);
 /* Faults in what is still cold, in the background. Without memory for that, the next save does
  * it. */
 void writer_warm(struct writer *w);
+/* A plan of the next save of such a state; nearly, since pack 0's header has no texts yet. */
+int writer_plan(struct writer *w, const struct pawl_state *share, struct plan **ret, struct pawl_error *err);
 int writer_prepare_state(struct writer *w, const struct pawl_state *state, struct pawl_error *err);
 /* This rank cannot take part in the save that the others begin now: waits for its turn and reports
  * that to them. Returns code. */

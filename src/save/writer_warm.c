@@ -2,6 +2,7 @@
 /* writer_warm: memory that is faulted in before a save needs it. See writer.h. */
 #include "base/err.h"
 #include "base/mem.h"
+#include "save/from_device.h"
 #include "save/writer.h"
 
 static bool
@@ -47,6 +48,14 @@ writer_warm(struct writer *w)
 	pthread_mutex_unlock(&w->lock);
 }
 
+static bool
+is_ring(const struct writer *w, uint64_t nbytes)
+{
+	const uint64_t limit = w->run->opts.staging.arena_bytes;
+
+	return w->run->opts.staging.mode != PAWL_MODE_SNAPSHOT || (limit && nbytes > limit);
+}
+
 /* Memory mapped beyond nbytes, for headers and more packs, stays cold until a save uses it. A
  * running save leaves its own memory to the next one. */
 void
@@ -59,26 +68,28 @@ writer_prepare(struct writer *w, uint64_t nbytes)
 		room = opts->staging.arena_bytes;
 	if (opts->staging.arena_bytes && nbytes > opts->staging.arena_bytes)
 		ring = opts->staging.arena_bytes;
-	if (opts->staging.mode != PAWL_MODE_SNAPSHOT ||
-	    (opts->staging.arena_bytes && nbytes > opts->staging.arena_bytes))
+	if (is_ring(w, nbytes))
 		nbytes = room = ring < SAVE_UNIT_BYTES ? SAVE_UNIT_BYTES : ring;
 	if (nbytes <= SIZE_MAX / 8 && may_warm(w) &&
 	    arena_prepare(w->run->saves.arena, (size_t)nbytes, (size_t)room, NULL) == 0)
 		writer_warm(w);
 }
 
-/* Registers what is prepared with the driver of the first tensor on a device. */
+/* Registers what is prepared with the driver of the tensors. The next save would do it, too. */
 static void
-pin_memory(struct writer *w, const struct pawl_state *share)
+pin_memory(struct writer *w, const struct pawl_state *share, uint64_t nbytes)
 {
-	struct device_line *line = NULL;
-	bool is_managed;
+	struct save_image m = {.run = w->run, .writer = w, .share = *share};
 
-	for (size_t i = 0; i < share->n_tensors && !line; i++)
-		if (share->tensors[i].src.device && share->tensors[i].local_nbytes && !share->tensors[i].elsewhere)
-			(void)device_set_find(&w->devices, &share->tensors[i].src, &is_managed, &line, NULL);
-	if (line)
-		arena_pin(w->run->saves.arena, NULL, line->device, line->ordinal);
+	m.mode = is_ring(w, nbytes) ? PAWL_MODE_RING : PAWL_MODE_SNAPSHOT;
+	if (from_device_open(&m, NULL) == 0 && m.from_device) {
+		if (m.mode == PAWL_MODE_SNAPSHOT && from_device_has_nodes(&m))
+			(void)writer_plan(w, share, &m.plan, NULL);
+		from_device_register(&m, pawl_arena_bytes(w->run->saves.arena));
+	}
+	plan_free(m.plan);
+	from_device_forget(&m);
+	bump_clear(&m.memory);
 }
 
 int
@@ -95,6 +106,6 @@ writer_prepare_state(struct writer *w, const struct pawl_state *state, struct pa
 		if (!share.tensors[i].elsewhere && !add_ok(nbytes, share.tensors[i].local_nbytes, &nbytes))
 			return 0;
 	writer_prepare(w, nbytes);
-	pin_memory(w, &share);
+	pin_memory(w, &share, nbytes);
 	return 0;
 }

@@ -205,9 +205,12 @@ shadow_of(uint64_t address)
 }
 
 static bool
-advance_copy(struct op *op)
+advance_copy(const struct stream *s, struct op *op)
 {
 	size_t total = op->width * op->rows, n = (size_t)draw(total - op->done) + 1;
+
+	if (!s->is_callers)
+		fake.copied[s->ctx->ordinal] += n;
 
 	for (size_t end = op->done + n; op->done < end;) {
 		size_t row = op->done / op->width, column = op->done % op->width;
@@ -254,7 +257,7 @@ fake_step_locked(void)
 	bool ends = true;
 
 	if (op->kind == OP_COPY)
-		ends = advance_copy(op);
+		ends = advance_copy(s, op);
 	else if (op->kind == OP_LAUNCH)
 		op->fn(op->arg);
 	else if (op->kind == OP_RECORD && op->event->done < op->version)
@@ -328,6 +331,7 @@ fake_reset(uint64_t seed, bool is_initialised)
 	CLEAR(registrations);
 	fake.queue = fake.longest = 0;
 	fake.was_full = false;
+	memset(fake.copied, 0, sizeof(fake.copied));
 	fake.random = seed;
 	fake.is_initialised = is_initialised;
 	fake.pid = getpid();
@@ -357,6 +361,24 @@ fake_wait_registered(size_t n)
 {
 	LOCKED;
 	while (registered() < n)
+		pthread_cond_wait(&fake.changed, &fake.lock);
+}
+
+bool
+fake_is_registered(const void *ptr)
+{
+	LOCKED;
+	for (const struct registration *r = fake.registrations; r; r = r->next)
+		if (r->is_alive && (const char *)ptr >= r->ptr && (const char *)ptr < r->ptr + r->n)
+			return true;
+	return false;
+}
+
+void
+fake_wait_copied(int ordinal, size_t n)
+{
+	LOCKED;
+	while (fake.copied[ordinal] < n)
 		pthread_cond_wait(&fake.changed, &fake.lock);
 }
 

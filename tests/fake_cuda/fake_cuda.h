@@ -49,6 +49,8 @@ void fake_set_memory(size_t n_free);      /* of each device */
 void fake_set_registrable(size_t nbytes); /* then cuMemHostRegister is refused */
 size_t fake_registered(void);             /* bytes */
 void fake_wait_registered(size_t n);      /* until so many bytes are */
+bool fake_is_registered(const void *ptr);
+void fake_wait_copied(int ordinal, size_t n); /* bytes, by streams of the library */
 void fake_set_queue(size_t n);            /* what a stream of the library holds; then a call waits for room. 0 = no end */
 void fake_wait_full(void);                /* until a call waits so */
 size_t fake_longest(void);                /* what a stream of the library held at most */

@@ -95,6 +95,7 @@ struct fake {
 	long calls, fail_nth, waits, ignore_nth, batches, copies_2d;
 	int fail_result, batch_result;
 	size_t n_free, registrable, queue, longest;
+	size_t copied[FAKE_DEVICES]; /* by streams of the library */
 	bool was_full;
 	struct context contexts[FAKE_DEVICES];
 	struct stream *streams;

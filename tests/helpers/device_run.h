@@ -108,6 +108,19 @@ device_make(struct device_run *d, struct small_run *r, uint64_t seed, uint64_t w
 	}
 }
 
+/* Gives a tensor of a device another number of rows. */
+static inline void
+device_resize(struct device_run *d, int tensor, uint64_t rows)
+{
+	struct device_tensor *x = &d->tensors[tensor];
+
+	fake_free(x->data);
+	x->shape[0] = rows;
+	x->n = (size_t)(rows * x->shape[1]);
+	x->data = fake_alloc(x->ordinal, 2 * x->n);
+	x->shadow = fake_shadow(x->data);
+}
+
 static inline struct pawl_tensor
 device_tensor(const struct device_run *d, int t)
 {

@@ -308,7 +308,7 @@ read_direct(struct file_reader *r, uint64_t offset, void *dst, size_t n, size_t 
 {
 	size_t done = 0;
 	while (done < n) {
-		ssize_t got = pread(r->direct_fd, (char *)dst + done, n - done, (off_t)(offset + done));
+		ssize_t got = fd_pread(r->direct_fd, (char *)dst + done, n - done, offset + done);
 		if (got < 0 && errno == EINTR)
 			continue;
 		if (got < 0 && errno != EINVAL)

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -262,6 +263,92 @@ test_P16_endless_nesting_is_refused(void **state)
 	assert_int_equal(fd_remove_tree(bed->dir, "deep", &err), 0);
 }
 
+/* ---- memory that the kernel cannot use ---- */
+
+static struct {
+	const char *begin, *end; /* calls with this memory fail */
+	size_t n_refused, most;  /* the largest call with other memory */
+	bool refuses_all;
+} kernel;
+
+static bool
+is_refused(const void *ptr, size_t n)
+{
+	const bool is = kernel.refuses_all || ((const char *)ptr >= kernel.begin && (const char *)ptr < kernel.end);
+
+	if (is) {
+		kernel.n_refused++;
+		errno = EFAULT;
+	} else if (kernel.begin) {
+		assert_int_equal((uintptr_t)ptr % 4096, 0); /* for direct I/O */
+		kernel.most = n > kernel.most ? n : kernel.most;
+	}
+	return is;
+}
+
+ssize_t __real_pwrite64(int fd, const void *ptr, size_t n, off_t offset);
+ssize_t __wrap_pwrite64(int fd, const void *ptr, size_t n, off_t offset);
+ssize_t __real_pread64(int fd, void *ptr, size_t n, off_t offset);
+ssize_t __wrap_pread64(int fd, void *ptr, size_t n, off_t offset);
+ssize_t __real_send(int fd, const void *ptr, size_t n, int flags);
+ssize_t __wrap_send(int fd, const void *ptr, size_t n, int flags);
+
+ssize_t
+__wrap_pwrite64(int fd, const void *ptr, size_t n, off_t offset)
+{
+	return is_refused(ptr, n) ? -1 : __real_pwrite64(fd, ptr, n, offset);
+}
+
+ssize_t
+__wrap_pread64(int fd, void *ptr, size_t n, off_t offset)
+{
+	return is_refused(ptr, n) ? -1 : __real_pread64(fd, ptr, n, offset);
+}
+
+ssize_t
+__wrap_send(int fd, const void *ptr, size_t n, int flags)
+{
+	return is_refused(ptr, n) ? -1 : __real_send(fd, ptr, n, flags);
+}
+
+static void
+test_memory_that_the_kernel_cannot_use_is_gone_around(void **state)
+{
+	struct bed *bed = *state;
+	const size_t n = 2 * FD_AROUND_BYTES + 4097;
+	PAWL_FREE char *memory = mem_alloc(n), *again = mem_alloc(n);
+	PAWL_FD int fd = openat(bed->dir, "file", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	struct pawl_error err = {0};
+	char part[100];
+	int pair[2];
+
+	assert_true(memory && again && fd >= 0);
+	for (size_t i = 0; i < n; i++)
+		memory[i] = (char)(i * 7 + i / 4096);
+	kernel.begin = memory;
+	kernel.end = memory + n;
+	assert_int_equal(fd_pwrite_all(fd, memory + 1, n - 1, 3, "file", &err), 0);
+	assert_int_equal(kernel.n_refused, 3); /* pieces of at most FD_AROUND_BYTES */
+	assert_int_equal(kernel.most, FD_AROUND_BYTES);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+	assert_int_equal(fd_send(pair[0], memory + 5, sizeof(part), 0), sizeof(part));
+	assert_int_equal(read(pair[1], part, sizeof(part)), sizeof(part));
+	assert_memory_equal(part, memory + 5, sizeof(part));
+	kernel.begin = again;
+	kernel.end = again + n;
+	assert_int_equal(fd_pread_all(fd, again + 1, n - 1, 3, "file", &err), 0);
+	assert_memory_equal(again + 1, memory + 1, n - 1);
+	assert_int_equal(fd_pread(fd, again, n, n + 1), 1); /* a short file */
+	assert_int_equal(again[0], memory[n - 1]);
+	kernel.refuses_all = true; /* the control: other memory does not help either */
+	assert_true(fd_pwrite_all(fd, memory, n, 0, "file", &err) < 0 && err.sys == EFAULT);
+	assert_true(fd_pread_all(fd, again, n, 0, "file", &err) < 0 && err.sys == EFAULT);
+	assert_true(fd_send(pair[0], memory, n, 0) < 0 && errno == EFAULT);
+	memset(&kernel, 0, sizeof(kernel));
+	close(pair[0]);
+	close(pair[1]);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int
@@ -280,6 +367,7 @@ main(void)
 		TEST(test_P17_trees_are_removed_without_following_links),
 		TEST(test_removing_what_is_not_there_succeeds),
 		TEST(test_P16_endless_nesting_is_refused),
+		TEST(test_memory_that_the_kernel_cannot_use_is_gone_around),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

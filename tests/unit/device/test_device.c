@@ -19,7 +19,7 @@ test_pointers_belong_to_a_device_or_the_host(void **state)
 
 	bed_make(&b, 1, 2, UINT64_MAX);
 	OK(device_open(DRIVER_CUDA, false, &b.d, err));
-	OK(device_pin_new(b.d, 0, b.host, PAGE, &pin, err));
+	OK(device_pin_new(b.d, 0, NULL, b.host, PAGE, &pin, err));
 	OK(device_pin_wait(pin, err));
 	OK(device_find(b.d, b.tensors[0] + 100, &place, err));
 	assert_int_equal(place.kind, DEVICE_PLACE_DEVICE);

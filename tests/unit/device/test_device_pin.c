@@ -42,20 +42,20 @@ test_memory_is_registered_in_pieces(void **state)
 	const long before = fake_live();
 
 	b.d->piece_bytes = 4 * PAGE;
-	OK(device_pin_new(b.d, 0, b.host, 10 * PAGE + 5, &pin, err));
+	OK(device_pin_new(b.d, 0, NULL, b.host, 10 * PAGE + 5, &pin, err));
 	OK(device_pin_wait(pin, err));
 	assert_int_equal(device_pin_ready(pin), 10 * PAGE + 5);
 	/* the borders are multiples of 4 pages; and a context */
 	const uint64_t skipped = (uint64_t)(uintptr_t)b.host % (4 * PAGE);
 
 	assert_int_equal(fake_live() - before, (long)((skipped + 10 * PAGE + 5 + 4 * PAGE - 1) / (4 * PAGE)) + 1);
-	OK(device_pin_new(b.d, 0, b.host, PAGE, &again, err));
+	OK(device_pin_new(b.d, 0, NULL, b.host, PAGE, &again, err));
 	FAILS(PAWL_EEXISTS, "registered already", device_pin_wait(again, err));
 	assert_int_equal(device_pin_ready(again), 0);
 	device_pin_free(again);
 	device_pin_free(pin);
 	device_pin_free(NULL);
-	FAILS(PAWL_EINTERNAL, "pages", device_pin_new(b.d, 0, b.host + 1, PAGE, &pin, err));
+	FAILS(PAWL_EINTERNAL, "pages", device_pin_new(b.d, 0, NULL, b.host + 1, PAGE, &pin, err));
 	close_bed(&b);
 }
 
@@ -72,7 +72,7 @@ test_a_refused_piece_leaves_the_rest_usable(void **state)
 	open_bed(&b);
 	fake_set_registrable(6 * PAGE);
 	b.d->piece_bytes = PAGE;
-	OK(device_pin_new(b.d, 0, b.host, b.nbytes, &pin, err));
+	OK(device_pin_new(b.d, 0, NULL, b.host, b.nbytes, &pin, err));
 	FAILS(PAWL_EUNSUPPORTED, "cuMemHostRegister: CUDA_ERROR_NOT_PERMITTED (800)", device_pin_wait(pin, err));
 	FAILS(PAWL_EUNSUPPORTED, "CUDA_ERROR_NOT_PERMITTED", device_pin_wait(pin, err));
 	assert_int_equal(device_pin_ready(pin), 6 * PAGE);
@@ -103,7 +103,7 @@ test_copies_stay_within_pieces_of_another_handle(void **state)
 	open_bed(&b);
 	OK(device_open(DRIVER_CUDA, false, &other, err));
 	b.d->piece_bytes = other->piece_bytes = PAGE;
-	OK(device_pin_new(other, 0, b.host, b.nbytes, &pin, err));
+	OK(device_pin_new(other, 0, NULL, b.host, b.nbytes, &pin, err));
 	OK(device_pin_wait(pin, err));
 	OK(device_queue_new(b.d, 0, &q, err));
 	bed_copies(&b, DEVICE_TO_HOST, copies);
@@ -129,7 +129,7 @@ test_a_forked_child_has_no_registered_pages(void **state)
 	open_bed(&b);
 	memset(b.host, 1, b.nbytes);
 	b.d->piece_bytes = PAGE;
-	OK(device_pin_new(b.d, 0, b.host, 2 * PAGE, &pin, err));
+	OK(device_pin_new(b.d, 0, NULL, b.host, 2 * PAGE, &pin, err));
 	OK(device_pin_wait(pin, err));
 	for (int is_pinned = 1; is_pinned >= 0; is_pinned--) {
 		const pid_t child = fork();
@@ -166,7 +166,7 @@ test_freeing_the_queue_first_is_enough(void **state)
 
 		bed_make(&b, seed, 0, UINT64_MAX);
 		OK(device_open(DRIVER_CUDA, false, &b.d, err));
-		OK(device_pin_new(b.d, 0, b.host, b.nbytes, &pin, err));
+		OK(device_pin_new(b.d, 0, NULL, b.host, b.nbytes, &pin, err));
 		if (seed % 2)
 			OK(device_pin_wait(pin, err));
 		OK(device_queue_new(b.d, 0, &q, err));
@@ -190,7 +190,7 @@ test_the_fake_driver_sees_memory_that_goes_too_early(void **state)
 
 	for (int what = 0; what < 2; what++) {
 		open_bed(&b);
-		OK(device_pin_new(b.d, 0, b.host, b.nbytes, &pin, err));
+		OK(device_pin_new(b.d, 0, NULL, b.host, b.nbytes, &pin, err));
 		OK(device_pin_wait(pin, err));
 		OK(device_queue_new(b.d, 0, &q, err));
 		bed_copies(&b, DEVICE_TO_HOST, copies);
@@ -231,7 +231,7 @@ test_memory_is_put_on_the_node_of_its_device(void **state)
 
 	assert_true(file && fputs("0\n", file) >= 0 && fclose(file) == 0);
 	assert_int_equal(device_node(b.d, 1), 0);
-	OK(device_pin_new(b.d, 1, b.host, b.nbytes, &pin, err));
+	OK(device_pin_new(b.d, 1, NULL, b.host, b.nbytes, &pin, err));
 	OK(device_pin_wait(pin, err));
 	if (syscall(SYS_get_mempolicy, &mode, NULL, 0, b.host, MPOL_F_ADDR) == 0) /* a container may forbid it */
 		assert_int_equal(mode, MPOL_PREFERRED);

@@ -87,7 +87,7 @@ save_and_restore(struct bed *b, bool is_pinned, bool *ret_torn, struct pawl_erro
 		return rc;
 	b->d->piece_bytes = 8 * PAGE;
 	if (is_pinned)
-		rc = device_pin_new(b->d, b->ordinal, b->host, b->nbytes, &pin, err);
+		rc = device_pin_new(b->d, b->ordinal, NULL, b->host, b->nbytes, &pin, err);
 	if (rc == 0 && is_pinned)
 		(void)device_pin_wait(pin, NULL); /* memory that is not registered works, too */
 	if (rc == 0)
@@ -159,7 +159,7 @@ test_no_host_thread_waits_for_ordered_copies(void **state)
 
 	bed_make(&b, 5, 1, NEW_STREAM);
 	OK(device_open(DEVICE_KIND, false, &b.d, err));
-	OK(device_pin_new(b.d, 1, b.host, b.nbytes, &pin, err));
+	OK(device_pin_new(b.d, 1, NULL, b.host, b.nbytes, &pin, err));
 	OK(device_pin_wait(pin, err));
 	OK(device_queue_new(b.d, 1, &q, err));
 	bed_copies(&b, DEVICE_TO_HOST, copies);
@@ -259,7 +259,7 @@ test_a_drain_that_fails_waits_all_the_same(void **state)
 
 	bed_make(&b, 9, 0, NEW_STREAM);
 	OK(device_open(DEVICE_KIND, false, &b.d, err));
-	OK(device_pin_new(b.d, 0, b.host, b.nbytes, &pin, err));
+	OK(device_pin_new(b.d, 0, NULL, b.host, b.nbytes, &pin, err));
 	OK(device_pin_wait(pin, err));
 	OK(device_queue_new(b.d, 0, &q, err));
 	bed_copies(&b, DEVICE_TO_HOST, copies);
@@ -362,7 +362,7 @@ copy_columns(struct bed *b, struct device_queue *q)
 	uint64_t unit;
 
 	b->d->piece_bytes = PAGE;
-	OK(device_pin_new(b->d, 0, b->host, b->nbytes, &pin, err));
+	OK(device_pin_new(b->d, 0, NULL, b->host, b->nbytes, &pin, err));
 	OK(device_pin_wait(pin, err));
 	bed_train(&(struct bed_step){b, 1});
 	OK(device_queue_copy(q, DEVICE_TO_HOST, &copy, 1, &unit, err));
@@ -412,7 +412,7 @@ copy_many_units(struct bed *b, struct device_queue *q)
 	struct device_pin *pin;
 	uint64_t unit, last = 0;
 
-	OK(device_pin_new(b->d, b->ordinal, b->host, b->nbytes, &pin, err));
+	OK(device_pin_new(b->d, b->ordinal, NULL, b->host, b->nbytes, &pin, err));
 	OK(device_pin_wait(pin, err));
 	bed_train(&(struct bed_step){b, 1});
 	for (uint64_t i = 0; i < N; i++) {
@@ -451,7 +451,7 @@ stage_saves(struct bed *b, struct device_queue *q)
 	struct device_pin *pin;
 	uint64_t staging, unit, at = 0;
 
-	OK(device_pin_new(b->d, b->ordinal, b->host, b->nbytes, &pin, err));
+	OK(device_pin_new(b->d, b->ordinal, NULL, b->host, b->nbytes, &pin, err));
 	OK(device_pin_wait(pin, err));
 	OK(device_queue_stage(q, b->nbytes, &staging, err));
 	bed_copies(b, DEVICE_TO_HOST, back);
@@ -545,7 +545,7 @@ copy_during_a_capture(struct bed *b, struct device_queue *q)
 	FAILS(PAWL_EBUSY, "graph is being captured", device_queue_copy_staged(q, b->stream, copies, 0, err));
 	fake_capture(other); /* the caller's stream is free */
 	OK(device_queue_after(q, b->stream, err));
-	OK(device_pin_new(b->d, b->ordinal, b->host, b->nbytes, &pin, err));
+	OK(device_pin_new(b->d, b->ordinal, NULL, b->host, b->nbytes, &pin, err));
 	OK(device_pin_wait(pin, err));
 	OK(device_queue_stage(q, 4096, &staging, err));
 	OK(device_queue_copy(q, DEVICE_TO_HOST, copies, N_TENSORS, &unit, err));
@@ -640,7 +640,7 @@ wait_on_threads(struct bed *b, struct device_queue *q)
 	bed_copies(b, DEVICE_TO_HOST, copies);
 	bed_train(&(struct bed_step){b, 1});
 	b->d->piece_bytes = PAGE;
-	OK(device_pin_new(b->d, b->ordinal, b->host, b->nbytes, &pin, err)); /* registers meanwhile */
+	OK(device_pin_new(b->d, b->ordinal, NULL, b->host, b->nbytes, &pin, err)); /* registers meanwhile */
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(pthread_create(&threads[i], NULL, wait_for_units, &w), 0);
 	for (uint64_t i = 0, unit; i < 400; i++) {

@@ -66,6 +66,33 @@ test_memory_that_cannot_be_registered_is_named(void **state)
 	assert_int_equal(fake_live(), 0);
 }
 
+static bool refuses;
+
+ssize_t __real_write(int fd, const void *ptr, size_t n);
+ssize_t __wrap_write(int fd, const void *ptr, size_t n);
+
+ssize_t
+__wrap_write(int fd, const void *ptr, size_t n)
+{
+	if (!refuses || !fake_is_registered(ptr))
+		return __real_write(fd, ptr, n);
+	errno = EFAULT;
+	return -1;
+}
+
+static void
+test_memory_that_system_calls_cannot_use_is_named(void **state)
+{
+	char text[1024];
+
+	fake_reset(4, true);
+	refuses = true;
+	assert_int_equal(rows_of(*state, "device", text, sizeof(text)), FAKE_DEVICES);
+	refuses = false;
+	assert_int_equal(strncmp(text, "registered memory that system calls cannot use, to host ", 56), 0);
+	assert_int_equal(fake_live(), 0);
+}
+
 static void
 test_a_failure_is_shown(void **state)
 {
@@ -90,6 +117,8 @@ main(void)
 	                                        small_teardown),
 		cmocka_unit_test_setup_teardown(test_the_version_of_the_driver_is_shown, small_setup, small_teardown),
 		cmocka_unit_test_setup_teardown(test_memory_that_cannot_be_registered_is_named, small_setup,
+	                                        small_teardown),
+		cmocka_unit_test_setup_teardown(test_memory_that_system_calls_cannot_use_is_named, small_setup,
 	                                        small_teardown),
 		cmocka_unit_test_setup_teardown(test_a_failure_is_shown, small_setup, small_teardown),
 	};

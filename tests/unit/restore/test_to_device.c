@@ -13,8 +13,9 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "device/device_pin.h"
 #include "helpers/device_run.h"
-#include "store/store.h"
+#include "helpers/device_nodes.h"
 
 #define ROWS 600u
 
@@ -263,42 +264,137 @@ test_device_0_is_not_used_unless_a_pointer_says_so(void **state)
 	device_check(&d);
 }
 
+/* ---- memory that the kernel cannot use ---- */
+
 static atomic_bool refuses_reads;
 static atomic_int n_refused;
 
-int __real_store_read(struct store *s, struct store_reader *r, uint64_t offset, void *dst, size_t n,
-                      struct pawl_error *err);
-int __wrap_store_read(struct store *s, struct store_reader *r, uint64_t offset, void *dst, size_t n,
-                      struct pawl_error *err);
+ssize_t __real_pread64(int fd, void *ptr, size_t n, off_t offset);
+ssize_t __wrap_pread64(int fd, void *ptr, size_t n, off_t offset);
 
-/* Every second large read of a thread fails, as if its memory were registered. */
-int
-__wrap_store_read(struct store *s, struct store_reader *r, uint64_t offset, void *dst, size_t n, struct pawl_error *err)
+ssize_t
+__wrap_pread64(int fd, void *ptr, size_t n, off_t offset)
 {
-	static _Thread_local bool is_second = true;
-
-	is_second = !atomic_load(&refuses_reads) || n < 64u << 10 || !is_second;
-	if (is_second)
-		return __real_store_read(s, r, offset, dst, n, err);
+	if (!atomic_load(&refuses_reads) || !fake_is_registered(ptr))
+		return __real_pread64(fd, ptr, n, offset);
 	atomic_fetch_add(&n_refused, 1);
-	return err_sys(err, EFAULT, "a read");
+	errno = EFAULT;
+	return -1;
 }
 
-/* The kernel may not write to registered memory, as where a device is forwarded to another
- * machine. */
+static atomic_bool waits_for_pins;
+
+int __real_device_pin_new(struct device *d, int ordinal, const struct device_spans *spans, void *ptr, size_t nbytes,
+                          struct device_pin **ret, struct pawl_error *err);
+int __wrap_device_pin_new(struct device *d, int ordinal, const struct device_spans *spans, void *ptr, size_t nbytes,
+                          struct device_pin **ret, struct pawl_error *err);
+
+/* The buffers are registered before they are used. */
+int
+__wrap_device_pin_new(struct device *d, int ordinal, const struct device_spans *spans, void *ptr, size_t nbytes,
+                      struct device_pin **ret, struct pawl_error *err)
+{
+	const int rc = __real_device_pin_new(d, ordinal, spans, ptr, nbytes, ret, err);
+
+	return rc == 0 && atomic_load(&waits_for_pins) ? device_pin_wait(*ret, err) : rc;
+}
+
 static void
 test_registered_memory_that_cannot_be_read_into_works(void **state)
 {
 	struct device_run d;
 
 	begin(&d, *state, 11);
+	atomic_store(&waits_for_pins, true);
 	atomic_store(&refuses_reads, true);
 	OK(restore(&d, NULL, err));
 	atomic_store(&refuses_reads, false);
+	atomic_store(&waits_for_pins, false);
 	assert_true(atomic_load(&n_refused) > 0);
 	fake_run();
 	assert_true(holds(&d, 1));
 	device_check(&d);
+}
+
+/* ---- several devices ---- */
+
+#define MANY_ROWS 6000u  /* of 1,024 bytes, on device 1 */
+#define OTHER_ROWS 3000u /* of 2,000 bytes, on device 2 */
+
+/* Two threads read units of 1 MiB. A checkpoint of step 1; step 2 is done. */
+static void
+begin_large(struct device_run *d, struct small_run *r, uint64_t seed)
+{
+	device_make(d, r, seed, MANY_ROWS);
+	device_resize(d, D_OTHER, OTHER_ROWS);
+	device_nodes_reset();
+	r->opts.io.threads = 1;
+	small_open(r);
+	device_launch(d, 1, false);
+	OK(device_save(d, false, PAWL_MODE_SNAPSHOT, err));
+	OK(pawl_wait(r->run, -1, err));
+	device_launch(d, 2, false);
+	fake_run();
+}
+
+static void
+test_each_device_has_a_buffer_on_its_node(void **state)
+{
+	struct device_run d;
+
+	begin_large(&d, *state, 12);
+	device_wait_registered(&d);
+	device_nodes.n = 0; /* those of the save */
+	atomic_store(&waits_for_pins, true);
+	OK(restore(&d, NULL, err));
+	atomic_store(&waits_for_pins, false);
+	fake_run();
+	assert_true(holds(&d, 1));
+	assert_int_equal(device_nodes.n, 2);
+	for (size_t i = 0; i < 2; i++)
+		assert_int_equal(device_nodes.calls[i].node, i);
+	assert_ptr_equal(device_nodes.calls[0].ptr + device_nodes.calls[0].n, device_nodes.calls[1].ptr);
+	assert_int_equal(device_nodes.calls[0].n, device_nodes.calls[1].n);
+	device_check(&d);
+}
+
+struct reading {
+	struct device_run *d;
+	int rc;
+	struct pawl_error error;
+};
+
+static void *
+restore_in_thread(void *arg)
+{
+	struct reading *r = arg;
+
+	r->rc = restore(r->d, NULL, &r->error);
+	return NULL;
+}
+
+/* One device does nothing until the other one has all: else the test would hang. */
+static void
+test_a_slow_device_does_not_hold_up_the_others(void **state)
+{
+	for (int slow = 1; slow <= 2; slow++) {
+		struct device_run d;
+		struct reading r = {.d = &d};
+		pthread_t thread;
+
+		begin_large(&d, *state, 13);
+		device_launch(&d, 3, false);
+		fake_hold(d.streams[slow], true);
+		assert_int_equal(pthread_create(&thread, NULL, restore_in_thread, &r), 0);
+		/* each was copied once by the save */
+		fake_wait_copied(3 - slow, 2 * (slow == 1 ? OTHER_ROWS * 2000 : MANY_ROWS * 1024));
+		fake_hold(d.streams[slow], false);
+		assert_int_equal(pthread_join(thread, NULL), 0);
+		OK((*err = r.error, r.rc));
+		fake_run();
+		assert_true(holds(&d, 1));
+		device_check(&d);
+	}
 }
 
 int
@@ -318,6 +414,9 @@ main(void)
 	                                        small_teardown),
 		cmocka_unit_test_setup_teardown(test_other_memory_is_restored_too, small_setup, small_teardown),
 		cmocka_unit_test_setup_teardown(test_registered_memory_that_cannot_be_read_into_works, small_setup,
+	                                        small_teardown),
+		cmocka_unit_test_setup_teardown(test_each_device_has_a_buffer_on_its_node, small_setup, small_teardown),
+		cmocka_unit_test_setup_teardown(test_a_slow_device_does_not_hold_up_the_others, small_setup,
 	                                        small_teardown),
 	};
 
