@@ -651,6 +651,9 @@ struct pawl_save_opts {
 	                                      pawl_save returns. NULL = none */
 	pawl_changed_fn *changed;          /* asked before the commit; NULL = the caller does not know */
 	void *changed_arg;                 /* must live until the state was copied */
+	const unsigned char *rests;        /* one per tensor of the state: 1 = it is expected to change
+	                                      rarely, and shares a file only with others of the kind from
+	                                      the first save on. NULL = not known */
 };
 #define PAWL_SAVE_OPTS_INIT {.size = sizeof(struct pawl_save_opts), .progress = PAWL_PROGRESS_INIT}
 

@@ -265,6 +265,8 @@ bool py_lazy_is_optimizer_state(PyObject *dict);
 /* For pawl_save_opts, when all tensors have been added; lives as long as *lazy. NULL with an
  * exception. */
 const unsigned char *py_lazy_at_once(struct py_lazy *lazy, size_t n_tensors);
+/* The same, after py_lazy_at_once: tensors of torch that no optimizer in the state updates. */
+const unsigned char *py_lazy_rests(const struct py_lazy *lazy);
 /* A pawl_changed_fn; arg is the struct py_lazy. */
 size_t py_lazy_changed(void *arg, int later);
 /* Are torch's current streams those of the save? Else a fence on these does not hold later work. */

@@ -18,11 +18,12 @@ struct seen {
 	PyObject *tensor; /* of torch; NULL: its writes are not counted */
 	size_t index;     /* in the state */
 	unsigned long version;
-	bool later;
+	bool later, is_torch, of_optimizer;
 };
 
 struct range {
 	const char *begin, *end;
+	bool frozen; /* a parameter without requires_grad */
 };
 
 /* The stream that was current when the save began, on one of its devices. */
@@ -37,7 +38,7 @@ struct py_lazy {
 	struct seen *rows;
 	struct range *parameters;
 	size_t n_rows, cap_rows, n_parameters, cap_parameters;
-	unsigned char *at_once;
+	unsigned char *at_once, *rests;
 	PyObject *version; /* "_version" */
 };
 
@@ -67,6 +68,7 @@ py_lazy_free(struct py_lazy *lazy)
 	PyMem_Free(lazy->rows);
 	PyMem_Free(lazy->parameters);
 	PyMem_Free(lazy->at_once);
+	PyMem_Free(lazy->rests);
 	PyMem_Free(lazy);
 }
 
@@ -145,7 +147,11 @@ py_lazy_add(struct py_lazy *lazy, struct py_state *st, PyObject *obj, const stru
 	if (tensor && t->raw.device)
 		TRY(add_stream(lazy, t));
 
-	struct seen row = {.begin = range.begin, .nbytes = (size_t)(range.end - range.begin), .index = index};
+	struct seen row = {.begin = range.begin,
+	                   .nbytes = (size_t)(range.end - range.begin),
+	                   .index = index,
+	                   .is_torch = tensor != NULL,
+	                   .of_optimizer = of_optimizer};
 
 	/* arrays of JAX never change */
 	row.later = row.nbytes >= SMALL_BYTES && ((tensor && of_optimizer) || strcmp(t->raw.kind, "jax") == 0);
@@ -165,9 +171,14 @@ add_parameter(struct py_lazy *lazy, struct py_state *st, PyObject *parameter)
 	if (!rows)
 		return -1;
 	lazy->parameters = rows;
+	AUTO_REF requires_grad = PyObject_GetAttrString(parameter, "requires_grad");
+
+	PyErr_Clear();
 	if (py_tensor_describe(st, parameter, NULL, &t) == 1) {
-		if ((!t.on_device || t.raw.device) && t.raw.data)
-			rows[lazy->n_parameters++] = range_of(&t.raw);
+		if ((!t.on_device || t.raw.device) && t.raw.data) {
+			rows[lazy->n_parameters] = range_of(&t.raw);
+			rows[lazy->n_parameters++].frozen = requires_grad == Py_False;
+		}
 		py_tensor_clear(&t);
 	}
 	PyErr_Clear(); /* a parameter that cannot be described is copied at once */
@@ -210,8 +221,8 @@ by_begin(const void *a, const void *b)
 	return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-static bool
-is_parameter(const struct py_lazy *lazy, const char *begin)
+static const struct range *
+find_parameter(const struct py_lazy *lazy, const char *begin)
 {
 	size_t low = 0, high = lazy->n_parameters;
 
@@ -223,14 +234,15 @@ is_parameter(const struct py_lazy *lazy, const char *begin)
 		else
 			low = mid + 1;
 	}
-	return low > 0 && begin < lazy->parameters[low - 1].end;
+	return low > 0 && begin < lazy->parameters[low - 1].end ? &lazy->parameters[low - 1] : NULL;
 }
 
 const unsigned char *
 py_lazy_at_once(struct py_lazy *lazy, size_t n_tensors)
 {
 	lazy->at_once = PyMem_Malloc(n_tensors + 1);
-	if (!lazy->at_once) {
+	lazy->rests = PyMem_Calloc(n_tensors + 1, 1);
+	if (!lazy->at_once || !lazy->rests) {
 		PyErr_NoMemory();
 		return NULL;
 	}
@@ -239,15 +251,22 @@ py_lazy_at_once(struct py_lazy *lazy, size_t n_tensors)
 		qsort(lazy->parameters, lazy->n_parameters, sizeof(*lazy->parameters), by_begin);
 	for (size_t i = 0; i < lazy->n_rows; i++) {
 		struct seen *row = &lazy->rows[i];
+		const struct range *parameter = row->is_torch ? find_parameter(lazy, row->begin) : NULL;
 
-		row->later =
-			row->later || (row->nbytes >= SMALL_BYTES && row->tensor && is_parameter(lazy, row->begin));
+		row->later = row->later || (row->nbytes >= SMALL_BYTES && row->tensor && parameter);
+		lazy->rests[row->index] = row->is_torch && !row->of_optimizer && (!parameter || parameter->frozen);
 		if (row->later)
 			lazy->at_once[row->index] = 0;
 	}
 	for (size_t i = 0; i < lazy->n_rows; i++) /* two names of one tensor are copied together */
 		lazy->rows[i].later = !lazy->at_once[lazy->rows[i].index];
 	return lazy->at_once;
+}
+
+const unsigned char *
+py_lazy_rests(const struct py_lazy *lazy)
+{
+	return lazy->rests;
 }
 
 size_t

@@ -258,6 +258,7 @@ save_walked(struct py_run *self, struct py_walk *w, struct pawl_save_opts *opts,
 	py_run_prune_lazy(self, false);
 	if (w->lazy) {
 		opts->at_once = py_lazy_at_once(w->lazy, pawl_state_tensor_count(w->state));
+		opts->rests = py_lazy_rests(w->lazy);
 		opts->changed = py_lazy_changed;
 		opts->changed_arg = w->lazy;
 	}

@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 import io
 import os
-import pickle
 from collections.abc import Mapping
 from contextlib import suppress
 from types import TracebackType
@@ -25,11 +24,9 @@ from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.metadata import (
     BytesStorageMetadata,
-    ChunkStorageMetadata,
     Metadata,
     MetadataIndex,
     StorageMeta,
-    TensorProperties,
     TensorStorageMetadata,
 )
 from torch.distributed.checkpoint.planner import (
@@ -39,7 +36,6 @@ from torch.distributed.checkpoint.planner import (
     ReadItem,
     SavePlan,
     SavePlanner,
-    WriteItem,
     WriteItemType,
 )
 from torch.distributed.checkpoint.state_dict_saver import save as _dcp_save
@@ -48,7 +44,7 @@ from torch.distributed.checkpoint.storage import StorageWriter as _StorageWriter
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
-from . import _checks, _dcp, _options, _pawl, _reports
+from . import _checks, _dcp, _dcp_plans, _options, _pawl, _reports
 from ._pawl import ExistsError, InternalError, MismatchError, NotFoundError, UnsupportedError, UsageError
 from .checkpoint import is_foreign
 from .manager import CheckpointManager
@@ -202,7 +198,7 @@ class StorageWriter(_OfRun, _StorageWriter):
             raise UsageError(
                 f"DCP saves with {len(plans)} ranks, the StorageWriter with {world_size}; give it that process_group"
             )
-        names = frozenset(name for plan in plans for name in _in_pieces(plan))
+        names = frozenset(name for plan in plans for name in _dcp_plans.in_pieces(plan))
         return [dataclasses.replace(plan, storage_data=names) for plan in plans] if names else plans
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
@@ -223,7 +219,7 @@ class StorageWriter(_OfRun, _StorageWriter):
         if ticket is None or ticket.id is None:
             raise InternalError("the save has no checkpoint")
         self._last_step, self._id = step, ticket.id
-        return _done([WriteResult(item.index, _nbytes(item), ticket.id) for item in plan.items])
+        return _done([WriteResult(item.index, _dcp_plans.nbytes(item), ticket.id) for item in plan.items])
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         found = {result.storage_data for row in results for result in row} | {self._id}
@@ -259,7 +255,7 @@ class StorageWriter(_OfRun, _StorageWriter):
         for item in plan.items:
             path = paths.get(item.index.fqn, (item.index.fqn,))
             if item.type == WriteItemType.BYTE_IO:
-                _dcp.put(state, path, _value(planner, item, path))
+                _dcp.put(state, path, _dcp_plans.value(planner, item, path))
                 continue
             tensor = planner.resolve_data(item)
             if not isinstance(tensor, torch.Tensor) or item.tensor_data is None:
@@ -270,7 +266,7 @@ class StorageWriter(_OfRun, _StorageWriter):
                 memory = (tensor.device, tensor.data_ptr(), tuple(tensor.shape), tensor.dtype)
                 tensor = tensor.clone() if memory in seen else tensor
                 seen.add(memory)
-            shard = _shard(item, tensor)
+            shard = _dcp_plans.shard(item, tensor)
             if item.index.fqn not in in_pieces:
                 _dcp.put(state, path, shard)
             elif tensor.numel():
@@ -280,58 +276,10 @@ class StorageWriter(_OfRun, _StorageWriter):
         return state
 
 
-def _in_pieces(plan: SavePlan) -> set[str]:
-    """The tensors of which a rank writes several pieces; those without elements have none."""
-    seen: set[str] = set()
-    found: set[str] = set()
-    for item in plan.items:
-        if item.tensor_data is not None and torch.Size(item.tensor_data.chunk.sizes).numel():
-            (found if item.index.fqn in seen else seen).add(item.index.fqn)
-    return found
-
-
 def _plain_id(checkpoint_id: object) -> str | int | None:
     if checkpoint_id is None or isinstance(checkpoint_id, int):
         return checkpoint_id
     return os.path.normpath(os.fspath(checkpoint_id)) if isinstance(checkpoint_id, str | os.PathLike) else None
-
-
-def _nbytes(item: WriteItem) -> int:
-    if item.tensor_data is None:
-        return 0
-    return torch.Size(item.tensor_data.chunk.sizes).numel() * item.tensor_data.properties.dtype.itemsize
-
-
-def _shard(item: WriteItem, tensor: torch.Tensor) -> Shard:
-    data = item.tensor_data
-    assert data is not None
-    size = _dcp.pairs(tensor.dtype, tuple(data.size))
-    offsets = _dcp.pairs(tensor.dtype, tuple(data.chunk.offsets))
-    if tuple(tensor.shape) != tuple(data.chunk.sizes):
-        raise MismatchError(f"'{item.index.fqn}': planned as {tuple(data.chunk.sizes)}, it is {tuple(tensor.shape)}")
-    if tensor.numel() == 0:  # an empty piece may lie at the end, and says nothing but that the tensor is there
-        return Shard(torch.empty([0] * tensor.ndim, dtype=tensor.dtype), size, (0,) * tensor.ndim, "elsewhere")
-    return Shard(tensor, size, offsets, "here")
-
-
-def _value(planner: SavePlanner, item: WriteItem, path: _dcp.Path) -> Any:
-    """What DCP would pickle. The usual planner gives the object itself; others have pickled it in
-    memory.
-    """
-    if (
-        isinstance(planner, DefaultSavePlanner)
-        and type(planner).resolve_data is DefaultSavePlanner.resolve_data
-        and type(planner).transform_object is DefaultSavePlanner.transform_object
-    ):
-        return planner.lookup_object(item.index)
-    data = planner.resolve_data(item)
-    if not isinstance(data, io.BytesIO):
-        return data
-    data.seek(0)
-    try:
-        return torch.load(data, weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError) as error:
-        raise UnsupportedError(f"'{_dcp.text(path)}' cannot be held in a state: {error}") from None
 
 
 # ---- loading ----
@@ -441,7 +389,7 @@ class StorageReader(_OfRun, _StorageReader):
         self._info = info
         self._places = _dcp.named_places(tree, note is not None)
         return Metadata(
-            {name: _storage(name, place.value) for name, place in self._places.items()},
+            {name: _dcp_plans.metadata_of(name, place.value) for name, place in self._places.items()},
             planner_data={name: place.path for name, place in self._places.items()},
             storage_data={},
             storage_meta=StorageMeta(checkpoint_id=self.checkpoint_id),
@@ -538,27 +486,6 @@ def _read(
         planner.commit_tensor(item, target)
     boxes.clear()
     aside.clear()
-
-
-def _storage(name: str, value: object) -> TensorStorageMetadata | BytesStorageMetadata:
-    if isinstance(value, _dcp.Pieces):
-        parts = [
-            ChunkStorageMetadata(torch.Size(offsets), torch.Size(_dcp.halves(leaf.dtype, leaf.shape)))
-            for offsets, leaf in value.leaves.items()
-        ]
-        return TensorStorageMetadata(TensorProperties(dtype=_dcp.DTYPES[value.dtype]), torch.Size(value.shape), parts)
-    if not isinstance(value, _dcp.Leaf) or not value.is_tensor:
-        return BytesStorageMetadata()
-    if value.dtype not in _dcp.DTYPES:
-        raise UnsupportedError(f"tensor '{name}': this torch has no dtype for {value.dtype}")
-    chunks = [
-        ChunkStorageMetadata(
-            torch.Size(_dcp.halves(value.dtype, offsets)), torch.Size(_dcp.halves(value.dtype, lengths))
-        )
-        for offsets, lengths in value.pieces
-    ]
-    size = torch.Size(_dcp.halves(value.dtype, value.shape))
-    return TensorStorageMetadata(TensorProperties(dtype=_dcp.DTYPES[value.dtype]), size, chunks)
 
 
 # ---- export ----

@@ -242,12 +242,16 @@ static int
 regroup_packs(struct plan *p, const struct pawl_state *state, const struct plan_opts *opts, size_t *ret,
               struct pawl_error *err)
 {
+	bool divided;
+
 	p->tensors = bump_array(&p->memory, (uint64_t)state->n_tensors + 1, sizeof(*p->tensors));
 	if (!p->tensors)
 		return err_nomem(err, "plan");
 	p->n_tensors = state->n_tensors;
 	TRY(past_match(opts->past, state, p->tensors, err));
-	TRY(regroup_place_new(p->tensors, p->n_tensors, opts->pack_bytes, err));
+	if (opts->probes)
+		TRY(regroup_expect(p->tensors, p->n_tensors, opts->probes, opts->pack_bytes, &divided, err));
+	TRY(regroup_place_new(p->tensors, p->n_tensors, opts->rests, opts->pack_bytes, err));
 	for (size_t i = 0; i < p->n_tensors; i++)
 		ret[i] = p->tensors[i].pack == REGROUP_NONE ? 0 : p->tensors[i].pack;
 	p->n_packs = regroup_count(p->tensors, p->n_tensors);

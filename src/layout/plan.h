@@ -67,6 +67,8 @@ struct plan_opts {
 	const char *run_id;
 	bool regroup;            /* packs can be linked: tensors share them by what changes together (regroup.h) */
 	const struct past *past; /* input of regrouping; NULL = nothing is known */
+	const uint64_t *probes;  /* of the tensors (regroup.h) */
+	const unsigned char *rests; /* per tensor: it is expected to change rarely; NULL = not known */
 };
 
 /* Checksum over everything that the layout depends on. */

@@ -40,14 +40,24 @@ is_placed(const struct regroup_tensor *t)
 }
 
 static bool
+has_probe(const struct regroup_tensor *t)
+{
+	return t->probe > REGROUP_BAD_PROBE;
+}
+
+static bool
 is_hot(const struct regroup_tensor *t)
 {
 	return t->seen == REGROUP_CHANGED && t->streak >= (t->has_rested ? HOT_AGAIN_STREAK : HOT_STREAK);
 }
 
 void
-regroup_note(struct regroup_tensor *t, enum regroup_seen seen)
+regroup_note(struct regroup_tensor *t, enum regroup_seen seen, uint64_t probe)
 {
+	if (seen == REGROUP_CHANGED && has_probe(t) && t->probe == probe)
+		t->probe = REGROUP_BAD_PROBE;
+	if (t->probe != REGROUP_BAD_PROBE)
+		t->probe = probe;
 	t->seen = (uint8_t)seen;
 	if (seen == REGROUP_CHANGED)
 		t->streak = t->streak < 0 ? 1 : t->streak < STREAK_MAX ? (int16_t)(t->streak + 1) : STREAK_MAX;
@@ -141,25 +151,40 @@ fill(struct filling *f, uint64_t nbytes, uint32_t *next)
 	return f->open;
 }
 
+/* If all are expected to rest, nothing is known. */
+static bool
+rests_alone(const struct regroup_tensor *tensors, size_t n, const unsigned char *rests)
+{
+	for (size_t i = 0; rests && i < n; i++)
+		if (!rests[i] && tensors[i].nbytes > 0 && tensors[i].pack != REGROUP_NONE)
+			return true;
+	return false;
+}
+
 int
-regroup_place_new(struct regroup_tensor *tensors, size_t n, uint64_t pack_bytes, struct pawl_error *err)
+regroup_place_new(struct regroup_tensor *tensors, size_t n, const unsigned char *rests, uint64_t pack_bytes,
+                  struct pawl_error *err)
 {
 	const uint64_t fine = fine_bytes(pack_bytes);
-	struct filling f = {.limit = fine};
+	struct filling f = {.limit = fine}, resting = {.limit = fine};
 	uint32_t next = (uint32_t)regroup_count(tensors, n);
 	uint64_t medium = 0; /* of those that would share packs */
 
 	if (n >= REGROUP_NONE)
 		return err_set(err, PAWL_ELIMIT, "save: too many tensors");
+	if (!rests_alone(tensors, n, rests))
+		rests = NULL;
 	for (size_t i = 0; i < n; i++)
-		if (tensors[i].pack == REGROUP_NEW && tensors[i].nbytes < fine)
+		if (tensors[i].pack == REGROUP_NEW && tensors[i].nbytes < fine && !(rests && rests[i]))
 			medium += tensors[i].nbytes;
 	for (size_t i = 0; i < n; i++) {
 		struct regroup_tensor *t = &tensors[i];
 
 		if (t->pack != REGROUP_NEW)
 			continue;
-		if (t->nbytes < REGROUP_SMALL_BYTES || (t->nbytes < fine && medium <= fine))
+		if (rests && rests[i] && t->nbytes > 0)
+			t->pack = fill(&resting, t->nbytes, &next);
+		else if (t->nbytes < REGROUP_SMALL_BYTES || (t->nbytes < fine && medium <= fine))
 			t->pack = 0;
 		else
 			t->pack = fill(&f, t->nbytes, &next);
@@ -291,28 +316,65 @@ merge_cold(struct work *w)
 		lay_anew(w, n_moving, w->fine_bytes);
 }
 
+static int
+begin_work(struct work *w, struct regroup_tensor *tensors, size_t n, uint64_t pack_bytes, struct pawl_error *err)
+{
+	const size_t n_packs = regroup_count(tensors, n);
+
+	*w = (struct work){.tensors = tensors,
+	                   .n = n,
+	                   .packs = mem_zalloc(n_packs, sizeof(*w->packs)),
+	                   .n_packs = n_packs,
+	                   .pack_bytes = pack_bytes,
+	                   .fine_bytes = fine_bytes(pack_bytes),
+	                   .next = (uint32_t)n_packs};
+	return w->packs ? 0 : err_nomem(err, "save");
+}
+
+static int
+end_work(struct work *w, bool *ret, struct pawl_error *err)
+{
+	mem_free(w->packs);
+	*ret = w->changed;
+	return w->changed ? number(w->tensors, w->n, err) : 0;
+}
+
 int
 regroup_decide(struct regroup_tensor *tensors, size_t n, uint64_t pack_bytes, bool *ret, struct pawl_error *err)
 {
-	struct work w = {.tensors = tensors,
-	                 .n = n,
-	                 .n_packs = regroup_count(tensors, n),
-	                 .pack_bytes = pack_bytes,
-	                 .fine_bytes = fine_bytes(pack_bytes)};
-	PAWL_FREE struct pack *packs = mem_zalloc(w.n_packs, sizeof(*packs));
+	struct work w;
 
-	if (!packs)
-		return err_nomem(err, "save");
-	w.packs = packs;
-	w.next = (uint32_t)w.n_packs;
+	TRY(begin_work(&w, tensors, n, pack_bytes, err));
 	inspect_packs(&w);
 	divide(&w);
 	inspect_packs(&w);
 	merge_hot(&w);
 	inspect_packs(&w);
 	merge_cold(&w);
-	if (w.changed)
-		TRY(number(tensors, n, err));
-	*ret = w.changed;
-	return 0;
+	return end_work(&w, ret, err);
+}
+
+int
+regroup_expect(struct regroup_tensor *tensors, size_t n, const uint64_t *probes, uint64_t pack_bytes, bool *ret,
+               struct pawl_error *err)
+{
+	struct work w;
+	bool is_known = true;
+
+	*ret = false;
+	for (size_t i = 0; i < n; i++) {
+		struct regroup_tensor *t = &tensors[i];
+
+		if (!is_placed(t) || t->nbytes == 0)
+			continue;
+		if (has_probe(t) && probes[i] != REGROUP_NO_PROBE)
+			t->seen = t->probe == probes[i] ? REGROUP_SAME : REGROUP_CHANGED;
+		is_known = is_known && t->seen != REGROUP_UNKNOWN; /* without a probe: as at the last save */
+	}
+	if (!is_known)
+		return 0;
+	TRY(begin_work(&w, tensors, n, pack_bytes, err));
+	inspect_packs(&w);
+	divide(&w);
+	return end_work(&w, ret, err);
 }

@@ -7,9 +7,10 @@
  * holds both changed and unchanged tensors; then it is divided, once.
  *
  * - Nothing known: small tensors share pack 0, each large tensor has its own pack, the others share
- *   fine packs.
+ *   fine packs. Those that the caller expects to rest share fine packs of their own.
  * - Divide: unchanged tensors move to new fine packs. Changed ones move to others, or stay in pack
- *   0.
+ *   0. A save expects what has changed by probes of its tensors, and divides packs that it would
+ *   have to write anyway.
  * - Merge: tensors that change at every save share large packs. Many small packs that never change
  *   become few.
  *
@@ -30,21 +31,31 @@
 #define REGROUP_NEW UINT32_MAX        /* pack of a tensor that has none yet */
 #define REGROUP_NONE (UINT32_MAX - 1) /* of one that another rank writes */
 
+#define REGROUP_NO_PROBE 0
+#define REGROUP_BAD_PROBE 1 /* the tensor has changed although its probe had not: never used again */
+
 enum regroup_seen { REGROUP_UNKNOWN, REGROUP_SAME, REGROUP_CHANGED };
 
 struct regroup_tensor {
 	struct sum128 who; /* checksum of name, dtype, shape and box; identifies the tensor at the next save */
 	uint64_t nbytes;
+	uint64_t probe; /* of the last save; REGROUP_NO_PROBE, or REGROUP_BAD_PROBE */
 	uint32_t pack;
 	int16_t streak;   /* number of saves in a row at which it had changed; negative: had not changed */
 	uint8_t seen;     /* enum regroup_seen, at the last save */
 	bool has_rested;  /* at some save it had not changed */
 };
 
-/* Notes what the last save has shown of a tensor. */
-void regroup_note(struct regroup_tensor *t, enum regroup_seen seen);
-/* Gives packs to tensors that have none. */
-int regroup_place_new(struct regroup_tensor *tensors, size_t n, uint64_t pack_bytes, struct pawl_error *err);
+/* Notes what the last save has shown of a tensor, and the probe of that save. */
+void regroup_note(struct regroup_tensor *t, enum regroup_seen seen, uint64_t probe);
+/* Gives packs to tensors that have none. rests: per tensor, does the caller expect that it rarely
+ * changes? NULL = it expects nothing. */
+int regroup_place_new(struct regroup_tensor *tensors, size_t n, const unsigned char *rests, uint64_t pack_bytes,
+                      struct pawl_error *err);
+/* Before a save with these probes: divides packs of which a part is expected to have changed. The
+ * rest as regroup_decide. */
+int regroup_expect(struct regroup_tensor *tensors, size_t n, const uint64_t *probes, uint64_t pack_bytes, bool *ret,
+                   struct pawl_error *err);
 /* Divides and merges packs; *ret: has any tensor another pack now? Packs are numbered from 0
  * without gaps. A pack that stays the same keeps its number, unless it must fill a gap. */
 int regroup_decide(struct regroup_tensor *tensors, size_t n, uint64_t pack_bytes, bool *ret, struct pawl_error *err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * restore: selects a checkpoint, holds it against deletion, reads its manifest, and falls back to
- * an older one when it is damaged.
+ * restore: takes a checkpoint (restore_pick.c), alone or with other ranks, and falls back to an
+ * older one when it is damaged.
  *
  *   open ──> picked ── bind, match ──> bound ── read ──> done
  *              ▲                                  │ damage
@@ -13,20 +13,17 @@
 #include "restore/restore.h"
 
 #include "catalog/far.h"
-#include "catalog/hold_root.h"
 #include "ranks/agree.h"
 
 #include <inttypes.h>
 #include <string.h>
 
 #include "base/buf.h"
-#include "base/clock.h"
 #include "base/err.h"
 #include "base/json.h"
 #include "base/vec.h"
 #include "restore/restore_gone.h"
-
-#define LOOK_PAUSE_MS 20
+#include "restore/restore_pick.h"
 
 int
 restore_add_row(struct restore_rows *rows, char *text, struct pawl_error *err)
@@ -61,197 +58,6 @@ restore_note_reason(struct pawl_restore *r, int rc, const struct pawl_error *err
 		r->reason.code = rc;
 	}
 	return rc;
-}
-
-/* ---- picking ---- */
-
-/* "checkpoint_000007: why", without naming it twice. */
-static int
-note(struct pawl_restore *r, const char *name, const char *why, struct pawl_error *err)
-{
-	size_t len = strlen(name);
-	bool named = strncmp(why, name, len) == 0 && why[len] == ':';
-	return restore_add_row(&r->fallbacks, named ? mem_strdup(why) : mem_printf("%s: %s", name, why), err);
-}
-
-/* Reads the full manifest, also of a checkpoint whose deletion has begun and will be called off
- * because of the hold. */
-static int
-read_manifest(struct pawl *run, uint64_t id, const struct pawl_hold *hold, struct manifest **ret,
-              struct pawl_error *err)
-{
-	PAWL_FREE char *name = NULL;
-	int rc = mirrors_manifest(run, id, false, ret, err);
-	if (rc != PAWL_ENOTFOUND || !hold)
-		return rc;
-	run_lock(run);
-	const struct catalog_entry *e = catalog_get(run->catalog, id);
-	if (e && !e->at)
-		name = mem_strdup(e->name);
-	run_unlock(run);
-	return name && restore_wait_put_back(run, name) ? mirrors_manifest(run, id, false, ret, err) : rc;
-}
-
-/* Makes the checkpoint with this id the current one. On failure the old one stays. */
-static int
-adopt_checkpoint(struct pawl_restore *r, uint64_t id, struct pawl_error *err)
-{
-	struct pawl *run = r->run;
-	PAWL_CLEAN(buf_clear) struct buf folder = {0};
-	struct manifest *manifest = NULL;
-	struct pawl_hold *hold = NULL;
-	PAWL_CLEAN(restore_rows_clear) struct restore_rows rows = {0};
-	struct bump memory = {0};
-	struct pawl_info info;
-	char *key = NULL;
-	/* If no hold can be made (read-only folders), reading continues without. A deletion is
-	 * noticed then. */
-	int rc = hold_for_reading(run, id, &hold, err);
-	if (rc != PAWL_ENOTFOUND || run->mirrors->n > 0) /* else it was deleted */
-		rc = read_manifest(run, id, hold, &manifest, err);
-	if (rc == 0)
-		rc = restore_resolve(r, manifest, &rows, err);
-	r->has_vanished = rc == PAWL_ENOTFOUND || (rc == PAWL_ECONFLICT && !run->home.foreign);
-	run_lock(run);
-	const struct catalog_entry *e = rc == 0 ? catalog_get(run->catalog, id) : NULL;
-	struct store *at = e ? e->at : NULL;
-	if (rc == 0 && !e)
-		rc = err_set(err, PAWL_ENOTFOUND, "%s no longer has a checkpoint with id %" PRIu64, run->home.root, id);
-	r->has_vanished = r->has_vanished || rc == PAWL_ENOTFOUND;
-	if (rc == 0)
-		rc = catalog_info(run->catalog, e, &run->settings.retention, &memory, &info, err);
-	if (rc == 0) {
-		catalog_key(run->catalog, e->name, &folder);
-		key = mem_strdup(buf_str(&folder));
-		if (folder.failed || !key)
-			rc = err_nomem(err, e->name);
-	}
-	run_unlock(run);
-	if (rc < 0) {
-		mem_free(key);
-		bump_clear(&memory);
-		manifest_free(manifest);
-		pawl_hold_close(hold);
-		return rc;
-	}
-	restore_cut_bindings(r, 0);
-	restore_rows_clear(&r->report);
-	r->report = rows;
-	r->n_unused_rules = rows.n;
-	rows = (struct restore_rows){0};
-	mem_free(r->folder);
-	bump_clear(&r->info_memory);
-	manifest_free(r->manifest);
-	pawl_hold_close(r->hold);
-	r->folder = key;
-	r->at = at;
-	r->info_memory = memory;
-	r->info = info;
-	r->manifest = manifest;
-	r->hold = hold;
-	return 0;
-}
-
-/* What pick_below found. */
-struct candidate {
-	uint64_t id; /* 0 = none */
-	char *name;
-	char *damage; /* the first bad one that was skipped, and why; NULL = none */
-};
-
-static void
-candidate_clear(struct candidate *c)
-{
-	mem_free(c->name);
-	mem_free(c->damage);
-}
-
-/* True if a mirror's good copy replaces a bad entry. */
-static bool
-is_elsewhere(struct catalog *c, const struct catalog_entry *e)
-{
-	const struct catalog_entry *good = e->summary ? NULL : catalog_get(c, e->id);
-	return good && good->at && strcmp(good->name, e->name) == 0;
-}
-
-/* Finds the newest valid checkpoint with an id of at most `most`. Bad ones that are skipped are
- * noted. A folder without a manifest is noted too, but it is not a checkpoint, so it does not count
- * as damage. */
-static int
-pick_below(struct pawl_restore *r, uint64_t most, struct candidate *ret, struct pawl_error *err)
-{
-	struct pawl *run = r->run;
-	bool lacking = false;
-	int rc = 0;
-	ret->id = 0;
-	run_lock(run);
-	for (size_t i = run->catalog->n; i-- > 0 && ret->id == 0 && rc == 0;) {
-		const struct catalog_entry *e = &run->catalog->entries[i];
-		if (e->id > most || is_elsewhere(run->catalog, e))
-			continue;
-		if (e->summary) {
-			ret->id = e->id;
-			mem_free(ret->name);
-			ret->name = mem_strdup(e->name);
-			lacking = !ret->name;
-		} else if (e->code == PAWL_EAUTH) {
-			rc = err_set(err, PAWL_EAUTH, "%s cannot be read: %s", e->name, e->problem);
-		} else {
-			rc = note(r, e->name, e->problem, err);
-			if (!ret->damage && e->code != PAWL_ENOTFOUND) {
-				ret->damage = mem_printf("%s: %s", e->name, e->problem);
-				lacking = !ret->damage;
-			}
-		}
-	}
-	run_unlock(run);
-	return rc == 0 && lacking ? err_nomem(err, "restore") : rc;
-}
-
-/* Takes the newest valid checkpoint with an id of at most `most`, going down until one can be
- * opened. final: a vanished one is skipped like a damaged one; else it is PAWL_ENOTFOUND or
- * PAWL_ECONFLICT. An unreadable one (permissions) is PAWL_EAUTH: it may be intact. */
-static int
-take_below(struct pawl_restore *r, uint64_t most, bool final, struct pawl_error *err)
-{
-	PAWL_CLEAN(candidate_clear) struct candidate c = {0};
-	for (;;) {
-		struct pawl_error why = {0};
-		TRY(pick_below(r, most, &c, err));
-		if (c.damage && !r->can_fall_back)
-			return err_set(err, PAWL_ECORRUPT, "%s (falling back to an older checkpoint is off)", c.damage);
-		if (c.id == 0 && c.damage)
-			return err_set(err, PAWL_ECORRUPT, "no checkpoint can be used; the newest: %s", c.damage);
-		if (c.id == 0)
-			return err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint%s", r->run->home.root,
-			               most < UINT64_MAX ? " that is older" : "");
-		int rc = adopt_checkpoint(r, c.id, &why);
-		if (rc == 0)
-			return 0;
-		if (!(err_is_damage(rc) || r->has_vanished) || !r->can_fall_back || (r->has_vanished && !final)) {
-			if (err)
-				*err = why;
-			return rc;
-		}
-		TRY(note(r, c.name, why.message, err));
-		if (!c.damage && !r->has_vanished)
-			c.damage = mem_strdup(why.message);
-		most = c.id - 1;
-	}
-}
-
-static int
-take_selected(struct pawl_restore *r, bool final, struct pawl_error *err)
-{
-	struct catalog_entry *e;
-	if (!r->selector)
-		return take_below(r, UINT64_MAX, final, err);
-	run_lock(r->run);
-	int rc = catalog_find(r->run->catalog, &r->run->settings.retention, r->selector, &e, err);
-	uint64_t id = rc == 0 ? e->id : 0;
-	run_unlock(r->run);
-	TRY(rc);
-	return adopt_checkpoint(r, id, err);
 }
 
 /* ---- life ---- */
@@ -299,26 +105,6 @@ fallback_event(struct pawl_restore *r, size_t first_row)
 		events_add(&r->run->events, "fallback", buf_str(&fields));
 }
 
-/* A checkpoint that vanishes during selection was deleted by a process that had saved a newer one.
- * So it selects again. */
-static int
-select_one(struct pawl_restore *r, struct pawl_error *err)
-{
-	const size_t n_rows = r->fallbacks.n;
-	for (unsigned looks = 0;; looks++) {
-		const bool final = looks == RESTORE_LOOKS;
-		r->has_vanished = false;
-		int rc = take_selected(r, final, err);
-		if (rc == 0 || final || !(r->has_vanished || (rc == PAWL_ENOTFOUND && looks == 0)))
-			return rc;
-		restore_cut_rows(&r->fallbacks, n_rows);
-		if (looks > 0)
-			clock_sleep_ms(looks < LOOK_PAUSE_MS ? looks : LOOK_PAUSE_MS);
-		TRY(pawl_reload(r->run, err));
-		mirrors_list(r->run, NULL);
-	}
-}
-
 /* Announces rank 0's choice to all ranks. Returns rc. */
 static int
 announce(struct pawl_restore *r, int rc, struct pawl_error *err)
@@ -334,12 +120,12 @@ take_announced(struct pawl_restore *r, struct pawl_error *err)
 	uint64_t id = 0;
 	TRY(agree_listen(r->run, &id, err));
 	r->owes_word = true;
-	int rc = adopt_checkpoint(r, id, err);
+	int rc = restore_pick_id(r, id, err);
 	if (rc != PAWL_ENOTFOUND)
 		return rc;
 	TRY(pawl_reload(r->run, err));
 	mirrors_list(r->run, NULL);
-	return adopt_checkpoint(r, id, err);
+	return restore_pick_id(r, id, err);
 }
 
 /* If only this rank meets damage, it reports that to the others, and rank 0 names an older
@@ -389,7 +175,7 @@ restore_open(struct pawl *run, const struct pawl_restore_opts *opts, struct pawl
 		refuse_options(r, rc, err);
 		return rc;
 	}
-	TRY(run->modes.agree->is_led ? take_with_others(r, err) : announce(r, select_one(r, err), err));
+	TRY(run->modes.agree->is_led ? take_with_others(r, err) : announce(r, restore_pick(r, err), err));
 	fallback_event(r, 0);
 	*ret = steal(&r);
 	return 0;
@@ -466,7 +252,7 @@ static int
 reselect(struct pawl_restore *r, struct pawl_error *err)
 {
 	TRY(pawl_reload(r->run, err));
-	return select_one(r, err);
+	return restore_pick(r, err);
 }
 
 static int
@@ -479,7 +265,7 @@ fall_back(struct pawl_restore *r, const struct pawl_error *why, struct pawl_erro
 	if (!r->can_fall_back)
 		return err_set(err, PAWL_ENOTFOUND, "%s (falling back to an older checkpoint is off)",
 		               why && why->message[0] ? why->message : r->info.name);
-	TRY(note(r, r->info.name, why && why->message[0] ? why->message : "cancelled by the caller", err));
+	TRY(restore_pick_note(r, r->info.name, why && why->message[0] ? why->message : "cancelled by the caller", err));
 	int rc = 0;
 	if (r->run->modes.agree->is_led)
 		rc = take_with_others(r, err);
@@ -487,7 +273,7 @@ fall_back(struct pawl_restore *r, const struct pawl_error *why, struct pawl_erro
 		rc = announce(
 			r,
 			id == 0 ? err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint that is older", r->run->home.root)
-				: take_below(r, id - 1, true, err),
+				: restore_pick_below(r, id - 1, true, err),
 			err);
 	if (rc == PAWL_ECORRUPT || rc == PAWL_ENOTFOUND) /* report the damage to the caller */
 		rc = before > 0 ? err_set(err, PAWL_ENOTFOUND, "%s: no checkpoint can be used; the newest: %s",

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * restore: from a selector to filled memory. restore.c picks the checkpoint and falls back,
- * restore_match.c compares a live state with the saved one, restore_read.c reads.
+ * restore: from a selector to filled memory. restore_pick.c picks the checkpoint, restore.c falls
+ * back, restore_match.c compares a live state with the saved one, restore_read.c reads.
  */
 #ifndef PAWL_RESTORE_H
 #define PAWL_RESTORE_H

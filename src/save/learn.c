@@ -4,9 +4,20 @@
  * blocks that every save has. Where tensors share a block, the I/O threads also checksum each
  * tensor's part. The result decides which tensors share a pack (regroup.h). It never decides
  * whether a pack is linked.
+ *
+ * Before that, at the call, a few lines of each tensor in host memory tell what to expect. A save
+ * that must write a pack can then divide it at once.
  */
+#include <string.h>
+
+#include "base/err.h"
 #include "base/sum.h"
 #include "save/save.h"
+#include "state/state.h"
+
+#define PROBE_LINE_BYTES ((size_t)64)
+#define PROBE_MOST_LINES ((size_t)16)   /* of a tensor */
+#define PROBE_ALL_LINES ((size_t)16384) /* of a state, unless it has more than half as many tensors: a millisecond */
 
 /* A slot's place in its file: its blocks, and whether it fills the first and the last alone. */
 struct reach {
@@ -30,6 +41,56 @@ reach_of(const struct save_pack *p, const struct plan_slot *slot)
 	r.fills_first = r.begin == r.first * block && (r.first < r.last || r.fills_last);
 	return r;
 }
+
+/* ---- before the save ---- */
+
+static void
+read_bytes(const struct state_tensor *t, uint64_t at, size_t n, char *to)
+{
+	if (t->contiguous)
+		memcpy(to, (const char *)t->src.data + at, n);
+	else
+		tensor_gather(&t->src, at, n, to);
+}
+
+/* The checksum of lines from the first to the last, or of all bytes of a small tensor. */
+static uint64_t
+probe_tensor(const struct state_tensor *t, size_t n_lines)
+{
+	const uint64_t n = t->local_nbytes;
+	char bytes[PROBE_MOST_LINES * PROBE_LINE_BYTES];
+	const size_t used = n < n_lines * PROBE_LINE_BYTES ? (size_t)n : n_lines * PROBE_LINE_BYTES;
+
+	if (used == n)
+		read_bytes(t, 0, used, bytes);
+	for (size_t k = 0; used < n && k < n_lines; k++)
+		read_bytes(t, (n - PROBE_LINE_BYTES) * k / (n_lines - 1), PROBE_LINE_BYTES,
+		           bytes + k * PROBE_LINE_BYTES);
+	const uint64_t ret = sum_bytes(bytes, used).lo;
+
+	return ret > REGROUP_BAD_PROBE ? ret : REGROUP_BAD_PROBE + 1;
+}
+
+int
+learn_probes(struct save_image *m, struct pawl_error *err)
+{
+	const size_t n = m->share.n_tensors;
+	size_t n_lines = PROBE_ALL_LINES / (n ? n : 1);
+
+	n_lines = n_lines < 2 ? 2 : n_lines < PROBE_MOST_LINES ? n_lines : PROBE_MOST_LINES;
+	m->probes = bump_array(&m->memory, (uint64_t)n + 1, sizeof(*m->probes));
+	if (!m->probes)
+		return err_nomem(err, "save");
+	for (size_t i = 0; i < n; i++) {
+		const struct state_tensor *t = &m->share.tensors[i];
+
+		if (!t->elsewhere && t->local_nbytes > 0 && !t->src.fill && !t->src.device)
+			m->probes[i] = probe_tensor(t, n_lines);
+	}
+	return 0;
+}
+
+/* ---- during the save ---- */
 
 /* The first slot that ends beyond an offset of the file. */
 static size_t
@@ -71,6 +132,8 @@ learn_unit(const struct save_unit *u)
 	}
 }
 
+/* ---- after the commit ---- */
+
 static bool
 ends_equal(const struct tensor_ends *a, const struct tensor_ends *b, bool last)
 {
@@ -108,10 +171,15 @@ learn_changes(struct save_image *m)
 	for (size_t k = 0; tensors && k < m->plan->n_packs; k++) {
 		const struct save_pack *p = &m->packs[k];
 
-		for (size_t i = 0; i < p->plan->n_slots; i++)
-			regroup_note(&tensors[p->plan->slots[i].tensor], p->linked   ? REGROUP_SAME
-			                                                 : p->before ? see_slot(p, i)
-			                                                             : REGROUP_UNKNOWN);
+		for (size_t i = 0; i < p->plan->n_slots; i++) {
+			const size_t tensor = p->plan->slots[i].tensor;
+
+			regroup_note(&tensors[tensor],
+			             p->linked   ? REGROUP_SAME
+			             : p->before ? see_slot(p, i)
+			                         : REGROUP_UNKNOWN,
+			             m->probes[tensor]);
+		}
 	}
 }
 

@@ -267,6 +267,7 @@ save_new(struct writer *w, const struct pawl_save_opts *opts, const struct pawl_
 	s->image.codec = choose_codec(w->run);
 	TRY(ticket_new(&s->progress.ticket, err));
 	TRY(save_share(s->run, state, &s->image.memory, &s->image.share, err));
+	s->image.rests = opts->rests;
 	TRY(from_device_open(&s->image, err));
 	TRY(lazy_decide(&s->image, &s->request, opts, err));
 	TRY(from_device_stage(&s->image, err));

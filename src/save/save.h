@@ -174,6 +174,8 @@ struct save_image {
 	bool *later;             /* of a lazy save, per tensor: it is copied after the call; NULL = all is copied during it */
 	uint64_t later_nbytes;   /* of those tensors */
 	struct sum128 *samples;  /* of those tensors, per tensor, at the call */
+	uint64_t *probes;        /* per tensor (regroup.h); NULL where packs are not regrouped */
+	const unsigned char *rests; /* of the caller, so only during the call */
 	struct arena_region region;      /* all bytes (snapshot) or ring */
 	struct arena_region fill_region; /* host copies of tensors the processor cannot read (ring, direct) */
 	bool passes_through;             /* a snapshot that uses its region as a ring */
@@ -222,7 +224,9 @@ save_offers_late(const struct save_image *m)
 	return m->deferred || (m->codec && m->mode == PAWL_MODE_SNAPSHOT);
 }
 
-/* learn.c: checksums the tensors' ends in a unit whose bytes are in memory. */
+/* learn.c: before the plan, on the caller's thread: takes probes of the tensors. */
+int learn_probes(struct save_image *m, struct pawl_error *err);
+/* Checksums the tensors' ends in a unit whose bytes are in memory. */
 void learn_unit(const struct save_unit *u);
 /* After the commit: finds which tensors have changed, and decides which of them share a pack from
  * now on. *ret is for the next plan; NULL without memory, and where packs are not regrouped. True:

@@ -231,7 +231,8 @@ plan_opts(const struct writer *w)
 	return (struct plan_opts){.pack_bytes = w->run->opts.packs.pack_bytes,
 	                          .block_bytes = w->run->opts.packs.block_bytes,
 	                          .rank = w->run->group.rank,
-	                          .run_id = w->run->self.run_id};
+	                          .run_id = w->run->self.run_id,
+	                          .regroup = run_links_packs(w->run) && !w->run->home.single_name};
 }
 
 static int
@@ -241,7 +242,6 @@ new_plan(struct writer *w, const struct pawl_state *share, struct plan_opts *opt
 	PAWL_CLEAN(past_free_clean) struct past *past = NULL;
 	int rc = 0;
 
-	opts->regroup = run_links_packs(w->run) && !w->run->home.single_name;
 	pthread_mutex_lock(&w->lock); /* a running save may replace it */
 	if (w->past)
 		rc = past_new(w->past->tensors, w->past->n, &past, err);
@@ -251,22 +251,45 @@ new_plan(struct writer *w, const struct pawl_state *share, struct plan_opts *opt
 	return plan_make(share, opts, ret, err);
 }
 
-/* The cached plan if the structure is the same, else a new one; then the headers of this save. */
+/* Can the save use the cached plan? It cannot if the state has another structure, or if packs are
+ * divided. */
+static int
+fits_plan(struct plan *plan, const struct save_image *m, const struct plan_opts *opts, bool *ret,
+          struct pawl_error *err)
+{
+	bool divided = false;
+
+	if (!sum_equal(plan->fingerprint, plan_fingerprint(&m->share, opts)))
+		return 0;
+	if (plan->tensors)
+		TRY(regroup_expect(plan->tensors, plan->n_tensors, opts->probes, opts->pack_bytes, &divided, err));
+	*ret = !divided;
+	return 0;
+}
+
+/* The cached plan if it fits, else a new one; then the headers of this save. */
 static int
 make_plan(struct writer *w, struct save *s, struct pawl_error *err)
 {
 	struct plan_opts opts = plan_opts(w);
 	PAWL_CLEAN(buf_clear) struct buf summary = {0};
+	bool fits = false;
+	int rc = 0;
 
+	if (opts.regroup)
+		TRY(learn_probes(&s->image, err));
+	opts.probes = s->image.probes;
+	opts.rests = s->image.rests;
 	pthread_mutex_lock(&w->lock);
 	s->image.plan = w->plan;
 	w->plan = NULL;
 	pthread_mutex_unlock(&w->lock);
-	if (s->image.plan && !sum_equal(s->image.plan->fingerprint, plan_fingerprint(&s->image.share, &opts))) {
-		plan_free(s->image.plan);
-		s->image.plan = NULL;
-	}
-	if (!s->image.plan)
+	if (s->image.plan)
+		rc = fits_plan(s->image.plan, &s->image, &opts, &fits, err);
+	if (!fits)
+		plan_free(steal(&s->image.plan));
+	TRY(rc);
+	if (!fits)
 		TRY(new_plan(w, &s->image.share, &opts, &s->image.plan, err));
 	TRY(commit_summary(s, &summary, err));
 	TRY(plan_refresh(s->image.plan, &opts, (struct pawl_slice){summary.ptr, summary.len},

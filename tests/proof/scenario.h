@@ -18,7 +18,7 @@ struct scenario {
 	int64_t num_to_keep;   /* 0 = all */
 	int by_score;          /* best ones by a metric */
 	uint32_t recycle;
-	int frozen;            /* a large tensor that never changes: linked packs */
+	int frozen;            /* a large and a small tensor that never change: linked and divided packs */
 	const char *codec;     /* packs are compressed */
 	int nodes;             /* packs in the folders of two nodes, which are in the run's */
 	int marks;             /* also pins, scores, removes */

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* restore_pick: see restore_pick.h. Promises P1 (damage is always reported), P6 (the hold), P12. */
+#include "restore/restore_pick.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "catalog/far.h"
+#include "catalog/hold_root.h"
+#include "restore/restore_gone.h"
+
+#define LOOK_PAUSE_MS 20
+
+int
+restore_pick_note(struct pawl_restore *r, const char *name, const char *why, struct pawl_error *err)
+{
+	size_t len = strlen(name);
+	bool named = strncmp(why, name, len) == 0 && why[len] == ':';
+	return restore_add_row(&r->fallbacks, named ? mem_strdup(why) : mem_printf("%s: %s", name, why), err);
+}
+
+/* Reads the full manifest, also of a checkpoint whose deletion has begun and will be called off
+ * because of the hold. */
+static int
+read_manifest(struct pawl *run, uint64_t id, const struct pawl_hold *hold, struct manifest **ret,
+              struct pawl_error *err)
+{
+	PAWL_FREE char *name = NULL;
+	int rc = mirrors_manifest(run, id, false, ret, err);
+	if (rc != PAWL_ENOTFOUND || !hold)
+		return rc;
+	run_lock(run);
+	const struct catalog_entry *e = catalog_get(run->catalog, id);
+	if (e && !e->at)
+		name = mem_strdup(e->name);
+	run_unlock(run);
+	return name && restore_wait_put_back(run, name) ? mirrors_manifest(run, id, false, ret, err) : rc;
+}
+
+int
+restore_pick_id(struct pawl_restore *r, uint64_t id, struct pawl_error *err)
+{
+	struct pawl *run = r->run;
+	PAWL_CLEAN(buf_clear) struct buf folder = {0};
+	struct manifest *manifest = NULL;
+	struct pawl_hold *hold = NULL;
+	PAWL_CLEAN(restore_rows_clear) struct restore_rows rows = {0};
+	struct bump memory = {0};
+	struct pawl_info info;
+	char *key = NULL;
+	/* If no hold can be made (read-only folders), reading continues without. A deletion is
+	 * noticed then. */
+	int rc = hold_for_reading(run, id, &hold, err);
+	if (rc != PAWL_ENOTFOUND || run->mirrors->n > 0) /* else it was deleted */
+		rc = read_manifest(run, id, hold, &manifest, err);
+	if (rc == 0)
+		rc = restore_resolve(r, manifest, &rows, err);
+	r->has_vanished = rc == PAWL_ENOTFOUND || (rc == PAWL_ECONFLICT && !run->home.foreign);
+	run_lock(run);
+	const struct catalog_entry *e = rc == 0 ? catalog_get(run->catalog, id) : NULL;
+	struct store *at = e ? e->at : NULL;
+	if (rc == 0 && !e)
+		rc = err_set(err, PAWL_ENOTFOUND, "%s no longer has a checkpoint with id %" PRIu64, run->home.root, id);
+	r->has_vanished = r->has_vanished || rc == PAWL_ENOTFOUND;
+	if (rc == 0)
+		rc = catalog_info(run->catalog, e, &run->settings.retention, &memory, &info, err);
+	if (rc == 0) {
+		catalog_key(run->catalog, e->name, &folder);
+		key = mem_strdup(buf_str(&folder));
+		if (folder.failed || !key)
+			rc = err_nomem(err, e->name);
+	}
+	run_unlock(run);
+	if (rc < 0) {
+		mem_free(key);
+		bump_clear(&memory);
+		manifest_free(manifest);
+		pawl_hold_close(hold);
+		return rc;
+	}
+	restore_cut_bindings(r, 0);
+	restore_rows_clear(&r->report);
+	r->report = rows;
+	r->n_unused_rules = rows.n;
+	rows = (struct restore_rows){0};
+	mem_free(r->folder);
+	bump_clear(&r->info_memory);
+	manifest_free(r->manifest);
+	pawl_hold_close(r->hold);
+	r->folder = key;
+	r->at = at;
+	r->info_memory = memory;
+	r->info = info;
+	r->manifest = manifest;
+	r->hold = hold;
+	return 0;
+}
+
+/* What pick_below found. */
+struct candidate {
+	uint64_t id; /* 0 = none */
+	char *name;
+	char *damage; /* the first bad one that was skipped, and why; NULL = none */
+};
+
+static void
+candidate_clear(struct candidate *c)
+{
+	mem_free(c->name);
+	mem_free(c->damage);
+}
+
+/* True if a mirror's good copy replaces a bad entry. */
+static bool
+is_elsewhere(struct catalog *c, const struct catalog_entry *e)
+{
+	const struct catalog_entry *good = e->summary ? NULL : catalog_get(c, e->id);
+	return good && good->at && strcmp(good->name, e->name) == 0;
+}
+
+/* Finds the newest valid checkpoint with an id of at most `most`. Bad ones that are skipped are
+ * noted. A folder without a manifest is noted too, but it is not a checkpoint, so it does not count
+ * as damage. */
+static int
+pick_below(struct pawl_restore *r, uint64_t most, struct candidate *ret, struct pawl_error *err)
+{
+	struct pawl *run = r->run;
+	bool lacking = false;
+	int rc = 0;
+	ret->id = 0;
+	run_lock(run);
+	for (size_t i = run->catalog->n; i-- > 0 && ret->id == 0 && rc == 0;) {
+		const struct catalog_entry *e = &run->catalog->entries[i];
+		if (e->id > most || is_elsewhere(run->catalog, e))
+			continue;
+		if (e->summary) {
+			ret->id = e->id;
+			mem_free(ret->name);
+			ret->name = mem_strdup(e->name);
+			lacking = !ret->name;
+		} else if (e->code == PAWL_EAUTH) {
+			rc = err_set(err, PAWL_EAUTH, "%s cannot be read: %s", e->name, e->problem);
+		} else {
+			rc = restore_pick_note(r, e->name, e->problem, err);
+			if (!ret->damage && e->code != PAWL_ENOTFOUND) {
+				ret->damage = mem_printf("%s: %s", e->name, e->problem);
+				lacking = !ret->damage;
+			}
+		}
+	}
+	run_unlock(run);
+	return rc == 0 && lacking ? err_nomem(err, "restore") : rc;
+}
+
+int
+restore_pick_below(struct pawl_restore *r, uint64_t most, bool final, struct pawl_error *err)
+{
+	PAWL_CLEAN(candidate_clear) struct candidate c = {0};
+	for (;;) {
+		struct pawl_error why = {0};
+		TRY(pick_below(r, most, &c, err));
+		if (c.damage && !r->can_fall_back)
+			return err_set(err, PAWL_ECORRUPT, "%s (falling back to an older checkpoint is off)", c.damage);
+		if (c.id == 0 && c.damage)
+			return err_set(err, PAWL_ECORRUPT, "no checkpoint can be used; the newest: %s", c.damage);
+		if (c.id == 0)
+			return err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint%s", r->run->home.root,
+			               most < UINT64_MAX ? " that is older" : "");
+		int rc = restore_pick_id(r, c.id, &why);
+		if (rc == 0)
+			return 0;
+		if (!(err_is_damage(rc) || r->has_vanished) || !r->can_fall_back || (r->has_vanished && !final)) {
+			if (err)
+				*err = why;
+			return rc;
+		}
+		TRY(restore_pick_note(r, c.name, why.message, err));
+		if (!c.damage && !r->has_vanished)
+			c.damage = mem_strdup(why.message);
+		most = c.id - 1;
+	}
+}
+
+static int
+take_selected(struct pawl_restore *r, bool final, struct pawl_error *err)
+{
+	struct catalog_entry *e;
+	if (!r->selector)
+		return restore_pick_below(r, UINT64_MAX, final, err);
+	run_lock(r->run);
+	int rc = catalog_find(r->run->catalog, &r->run->settings.retention, r->selector, &e, err);
+	uint64_t id = rc == 0 ? e->id : 0;
+	run_unlock(r->run);
+	TRY(rc);
+	return restore_pick_id(r, id, err);
+}
+
+int
+restore_pick(struct pawl_restore *r, struct pawl_error *err)
+{
+	const size_t n_rows = r->fallbacks.n;
+	for (unsigned looks = 0;; looks++) {
+		const bool final = looks == RESTORE_LOOKS;
+		r->has_vanished = false;
+		int rc = take_selected(r, final, err);
+		if (rc == 0 || final || !(r->has_vanished || (rc == PAWL_ENOTFOUND && looks == 0)))
+			return rc;
+		restore_cut_rows(&r->fallbacks, n_rows);
+		if (looks > 0)
+			clock_sleep_ms(looks < LOOK_PAUSE_MS ? looks : LOOK_PAUSE_MS);
+		TRY(pawl_reload(r->run, err));
+		mirrors_list(r->run, NULL);
+	}
+}
