@@ -251,12 +251,12 @@ def test_verify_names_file_range_and_tensor_and_exits_4(demo: pathlib.Path) -> N
     done = run("verify", demo, status=4)
     lines = done.stdout.splitlines()
     assert lines[1].endswith("corrupt")
-    assert PACK in lines[2] and "bytes 0 to " in lines[2] and "tensor model/embed.weight" in lines[2]
+    assert PACK in lines[2] and "bytes 0 to " in lines[2] and "tensor model/layer.weight" in lines[2]
     assert len(lines) == 6 and "1 of 5 checkpoints is not as written" in done.stderr
     report = run_json("verify", f"{demo}@id:2", status=4)
     finding = report["checkpoints"][0]["findings"][0]
     assert not report["ok"] and finding["file"] == PACK
-    assert finding["begin"] <= 4101 < finding["end"] and finding["tensor"].startswith("model/embed.weight, ")
+    assert finding["begin"] <= 4101 < finding["end"] and finding["tensor"].startswith("model/layer.weight")
     run("verify", f"{demo}@id:3")
 
 

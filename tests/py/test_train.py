@@ -577,7 +577,8 @@ def test_R55_a_damaged_newest_checkpoint_is_passed_over(alone: Alone) -> None:
     for epoch in range(2):
         train.report({}, checkpoint=Checkpoint.from_dict({"epoch": epoch, "w": torch.arange(1000)}), wait=True)
     alone.start()
-    pack = next((alone.folder / "run" / "checkpoints" / "checkpoint_000002").glob("*.safetensors"))
+    packs = (alone.folder / "run" / "checkpoints" / "checkpoint_000002").glob("*.safetensors")
+    pack = max(packs, key=lambda file: file.stat().st_size)  # the others hold no tensor
     data = bytearray(pack.read_bytes())
     data[-5] ^= 1
     pack.unlink()
