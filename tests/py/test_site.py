@@ -68,7 +68,9 @@ def test_the_site_opens_in_a_browser_and_its_search_finds_a_page(site: str) -> N
         page.on("request", lambda request: request.url.startswith(site) or wrong.append(f"asks {request.url}"))
         page.goto(f"{site}/index.html")
         page.click("input.md-search__input")
-        page.fill("input.md-search__input", "power failure")
+        # The index is loaded then; and the page listens to keys, not to changes of the field.
+        page.get_by_text("Type to start searching").wait_for()
+        page.locator("input.md-search__input").press_sequentially("power failure")
         page.click("a.md-search-result__link[href*='crash-safety.html']")
         page.wait_for_url("**/crash-safety.html*")
         assert "Crash safety" in page.title()
