@@ -15,7 +15,7 @@ _RAISED = {"pawl_raised": True}  # in a record: a call raises it as well
 
 
 class _Unheard(logging.Handler):
-    """Takes what the program has no handler for. What no call raises goes to stderr, as by Python's own last resort."""
+    """For programs that set up no logging: writes a warning to stderr, unless a call raises the same error."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Passes the record on, if nothing else shows it."""

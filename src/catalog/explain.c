@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * explain: see explain.h. Called only after a failure, so it may list folders. What cannot be
- * listed is left out of the message.
+ * explain: see explain.h. Called only after a failure, so it may list folders. The message
+ * leaves out folders that cannot be listed.
  */
 #include "catalog/explain.h"
 

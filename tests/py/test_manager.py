@@ -493,7 +493,7 @@ def test_load_of_an_address_follows_a_training(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_folder_that_cannot_be_made_is_no_wrong_path(tmp_path: pathlib.Path) -> None:
-    """A new run has no near name: only a reader is told of one."""
+    """Only a reader gets the hint of a near name: a writer may want a new run."""
     with pytest.raises(pawl.NotFoundError, match="^/proc/rum: make folder: ") as caught:
         pawl.CheckpointManager("/proc/rum/demo")
     assert "did you mean" not in str(caught.value)

@@ -31,7 +31,7 @@ class TuneConfig:
     """How to search. The attributes are arguments of ``tune.run``, with the same defaults.
 
     Attributes:
-        metric: What is optimized.
+        metric: Name of the metric that the search optimizes.
         mode: "min" or "max".
         search_alg: A searcher.
         scheduler: A scheduler or its name.
