@@ -6,10 +6,12 @@ lengths, conditions), and remembers every request."""
 from __future__ import annotations
 
 import base64
+import contextlib
 import dataclasses
 import email.utils
 import hashlib
 import http.server
+import os
 import re
 import socket
 import ssl
@@ -17,8 +19,10 @@ import threading
 import time
 import urllib.parse
 import xml.sax.saxutils
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+
+import pytest
 
 # What can become of a request. "lost_*": it is carried out, but the client does not learn so.
 FAULTS = [
@@ -406,3 +410,21 @@ class Fake:
 
 def stamp(when: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(when))
+
+
+def take_environment(monkeypatch: pytest.MonkeyPatch, env: Mapping[str, str]) -> None:
+    """The AWS variables of this process become those of env."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name, value in env.items():
+        if name.startswith("AWS_"):
+            monkeypatch.setenv(name, value)
+
+
+@contextlib.contextmanager
+def serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
+    """A server, to which the variables of this process lead."""
+    with contextlib.closing(Fake()) as fake:
+        env = {"AWS_ENDPOINT_URL": fake.endpoint, "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x"}
+        take_environment(monkeypatch, env)
+        yield fake

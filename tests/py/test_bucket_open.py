@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import pathlib
 import signal
 import subprocess
@@ -15,7 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from s3_fake import Answer, Fake, Object, error
+from s3_fake import Answer, Fake, Object, error, serving
 from waiting import HANG_SECONDS
 
 import cli
@@ -37,12 +35,7 @@ def fill(fake: Fake, tmp_path: pathlib.Path) -> None:
 
 @pytest.fixture(name="fake")
 def fake_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    with contextlib.closing(Fake()) as fake:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", fake.endpoint)
-        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-            monkeypatch.setenv(name, "x")
+    with serving(monkeypatch) as fake:
         yield fake
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from s3_fake import take_environment
 from s3_gate import Gate, gate
 from s3_servers import Server, moto, rgw, tool
 from test_ranks import environment, job, torchrun
@@ -38,11 +39,7 @@ only_moto = pytest.mark.parametrize("server", ["moto"], indirect=True)  # the fa
 
 @pytest.fixture(name="root")
 def run_root(server: Server, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    for name, value in server.env.items():
-        if name.startswith("AWS_"):
-            monkeypatch.setenv(name, value)
+    take_environment(monkeypatch, server.env)
     return f"{server.url}/{re.sub('[^A-Za-z0-9]+', '-', request.node.name)}"
 
 

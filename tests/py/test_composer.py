@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 import torch
 from composer_venv import composer_python
+from s3_fake import take_environment
 from s3_servers import Server, environment, moto, tool
 from waiting import HANG_SECONDS
 
@@ -381,14 +382,6 @@ def test_R101_a_function_changes_the_state_that_is_saved_and_not_the_live_one() 
 def started_server() -> Iterator[Server]:
     with moto() as server:
         yield server
-
-
-def take_environment(monkeypatch: pytest.MonkeyPatch, env: dict[str, str]) -> None:
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    for name, value in env.items():
-        if name.startswith("AWS_"):
-            monkeypatch.setenv(name, value)
 
 
 def test_R94_R102_so_many_are_kept_also_after_a_restart() -> None:

@@ -4,14 +4,12 @@ and in the bodies of requests to a bucket."""
 
 from __future__ import annotations
 
-import contextlib
-import os
 import pathlib
 from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from s3_fake import Fake
+from s3_fake import Fake, serving
 
 import pawl
 
@@ -61,12 +59,7 @@ def place_of_a_run(
     if request.param == "folder":
         yield Folder(tmp_path)
         return
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    with contextlib.closing(Fake()) as fake:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", fake.endpoint)
-        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-            monkeypatch.setenv(name, "x")
+    with serving(monkeypatch) as fake:
         yield Bucket(fake)
 
 

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 import torch
 from common import result_of_failure
-from s3_fake import Answer, Fake
+from s3_fake import Answer, Fake, serving
 from waiting import HANG_SECONDS
 
 import pawl
@@ -388,12 +388,7 @@ def parts(config: dict[str, Any]) -> None:
 
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Generator[Fake, None, None]:
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    with contextlib.closing(Fake()) as fake:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", fake.endpoint)
-        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-            monkeypatch.setenv(name, "x")
+    with serving(monkeypatch) as fake:
         yield fake
 
 
