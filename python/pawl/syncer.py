@@ -255,7 +255,8 @@ class Syncer:
         thread = threading.Thread(target=work, name="pawl-sync")
         thread.start()
         try:
-            done.wait()
+            while not done.wait(0.1):  # Ctrl+C just before a wait is heard after it
+                pass
         except BaseException:
             sync.cancel()
             done.wait()

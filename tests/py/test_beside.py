@@ -84,7 +84,7 @@ def sleeps(pid: int, thread: int | None = None) -> bool:
     place = f"/proc/{pid}" if thread is None else f"/proc/{pid}/task/{thread}"
     try:
         return pathlib.Path(place, "stat").read_text().rpartition(")")[2].split()[0] == "S"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # it has ended, perhaps while the file was read
         return True
 
 
@@ -100,7 +100,7 @@ def wait_until(what: Callable[[], bool]) -> None:
 def stopped(process: subprocess.Popen[str], fifo: pathlib.Path) -> bool:
     if process.poll() is not None:
         return True
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         fds = pathlib.Path(f"/proc/{process.pid}/fd")
         return any(os.readlink(fd) == str(fifo) for fd in fds.iterdir()) and sleeps(process.pid)
     return False
