@@ -723,6 +723,10 @@ PAWL_API int pawl_wait(struct pawl *run, int64_t timeout_ms, struct pawl_error *
 /* Waits until no save is written, so that the next one starts at once; or PAWL_ETIMEOUT. Leaves
  * errors alone. */
 PAWL_API int pawl_wait_turn(struct pawl *run, int64_t timeout_ms, struct pawl_error *err);
+/* Waits until the saves that have begun are checkpoints or have failed; or PAWL_ETIMEOUT. Leaves
+ * errors alone. pawl_find, pawl_restore, pawl_pin, pawl_unpin, pawl_score and pawl_remove do this
+ * first, without a limit. */
+PAWL_API int pawl_wait_committed(struct pawl *run, int64_t timeout_ms, struct pawl_error *err);
 /* The first error in the background that was not reported yet, or 0. Never waits. */
 PAWL_API int pawl_check(struct pawl *run, struct pawl_error *err);
 /* The same for saves alone, and with mirrors.fail_saves for uploads: the error that the next

@@ -19,7 +19,8 @@ from .records import CheckpointInfo, Decision, Finding, checkpoint_info, place_o
 
 class Contents:
     """The part of CheckpointManager that lists checkpoints and decides about them. A step stands
-    for its newest one.
+    for its newest one. A call for one checkpoint waits for the saves that this manager has begun;
+    lists have what is durable and never wait.
     """
 
     _run: _pawl.Run
@@ -41,9 +42,7 @@ class Contents:
         Returns:
             Its step, or None.
         """
-        with contextlib.suppress(NotFoundError):
-            return self._run.info(self._run.find("best"))["step"]
-        return None
+        return next((info["step"] for info in self._run.list() if info["best"]), None)
 
     def all_steps(self) -> list[int]:
         """The steps of all checkpoints.

@@ -419,7 +419,8 @@ class CheckpointManager(Contents, Generic[Saved]):
         rename: Sequence[tuple[str, str]] | None = None,
         cast: str | Mapping[str, str] | None = None,
     ) -> Restored[Any] | None:
-        """Restores into ``state`` in place, or with no state into new objects.
+        """Restores into ``state`` in place, or with no state into new objects. Waits for the saves
+        that this manager has begun.
 
         The latest checkpoint falls back to the next older valid one if it is damaged; ``fallbacks``
         and a warning of the logger "pawl" give the reason.
