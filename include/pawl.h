@@ -782,8 +782,8 @@ struct pawl_info {
 	uint64_t id;
 	int64_t step;
 	const char *name; /* of its folder */
-	const char *path; /* below the root's own path; absolute for file stores; of a checkpoint
-	                     that only a mirror has, its path or URL there */
+	const char *path; /* complete: an absolute path or a URL; of a checkpoint that only a mirror
+	                     has, the one there */
 	const char *run_id;
 	uint64_t attempt;
 	double unix_seconds; /* when it was saved */

@@ -124,14 +124,9 @@ def is_far(place: str) -> bool:
 
 
 def of_run(run: _pawl.Run, id: int) -> Checkpoint:
-    """A checkpoint of a run, whose info has its place below the root, or all of its place."""
-    path, root = run.info(id)["path"], run.root
-    if root is not None and root.startswith("mem:"):
-        return Checkpoint._in_memory(run, id)
-    if root is None or os.path.isabs(path) or is_far(path):
-        return Checkpoint(path)
-    start, mark, options = root.partition("?")
-    return Checkpoint(f"{start.rstrip('/')}/{path}{mark}{options}")
+    """A checkpoint of a run."""
+    path = run.info(id)["path"]
+    return Checkpoint._in_memory(run, id) if path.startswith("mem:") else Checkpoint(path)
 
 
 def _a(value: object) -> str:

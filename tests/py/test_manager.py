@@ -41,6 +41,14 @@ def test_R2_without_rules_everything_is_kept(tmp_path: pathlib.Path) -> None:
         assert manager.all_steps() == list(range(6))
 
 
+def test_the_path_of_a_checkpoint_in_memory_has_the_root_too() -> None:
+    with pawl.CheckpointManager("mem:") as manager:
+        manager.save(1, STATE, wait=True)
+        restored = manager.restore()
+        assert restored is not None
+        assert restored.path == manager.checkpoints()[0].path == "mem:/checkpoints/checkpoint_000001"
+
+
 def test_R4_R6_R12_the_newest_n_are_kept_under_their_names(tmp_path: pathlib.Path) -> None:
     with pawl.CheckpointManager(tmp_path, num_to_keep=2) as manager:
         fill(manager, [1.0] * 5)
