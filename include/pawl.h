@@ -1071,13 +1071,7 @@ struct pawl_copy_opts {
 	void *on_lease_wait_arg;
 };
 #define PAWL_COPY_OPTS_INIT {.size = sizeof(struct pawl_copy_opts)}
-/* Copies a checkpoint (id 0: the latest) to a path or URL, as a single one, between any two stores.
- * Every byte is verified when read and read back at the target; the manifest comes last. A repeated
- * call resumes. PAWL_EEXISTS: something else is there. PAWL_ECORRUPT: the source is damaged. */
-PAWL_API int pawl_copy(struct pawl *run, uint64_t id, const char *to, const struct pawl_copy_opts *opts,
-                       struct pawl_meter *meter, struct pawl_error *err);
-
-/* What happened to one checkpoint of a run that was copied. */
+/* What happened to one checkpoint that was copied. */
 struct pawl_copied {
 	uint64_t id;
 	const char *name;
@@ -1087,6 +1081,12 @@ struct pawl_copied {
 	const char *problem;                            /* not "": it is damaged at the source and was not copied */
 };
 struct pawl_copies;
+/* Copies a checkpoint (id 0: the latest) to a path or URL, as a single one, between any two stores.
+ * Every byte is verified when read and read back at the target; the manifest comes last. A repeated
+ * call resumes. *ret may be NULL; it has one row. PAWL_EEXISTS: something else is there.
+ * PAWL_ECORRUPT: the source is damaged. */
+PAWL_API int pawl_copy(struct pawl *run, uint64_t id, const char *to, const struct pawl_copy_opts *opts,
+                       struct pawl_meter *meter, struct pawl_copies **ret, struct pawl_error *err);
 /* Copies a complete run to a path or URL, or updates it there, the newest checkpoint first, with
  * ids, pins, scores and pointers. Removes nothing at the target and takes its lease. A repeated
  * call resumes. Checkpoints that are damaged at the source are left out and reported
