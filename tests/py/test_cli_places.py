@@ -214,3 +214,12 @@ def test_an_error_about_the_default_run_says_where_it_is_from(tmp_path: pathlib.
     none = tmp_path / "none"
     for words in (["ls"], ["show"], ["show", "@best"], ["gc"]):
         assert f"error: PAWL_RUN: {none}: no such file or folder" in run(*words, status=3, PAWL_RUN=str(none)).stderr
+
+
+def test_ls_invents_no_facts_of_a_file_of_another_program(tmp_path: pathlib.Path) -> None:
+    torch.save({"w": torch.ones(3)}, tmp_path / "model.pt")
+    header, row = run("ls", tmp_path / "model.pt").stdout.splitlines()
+    assert header.split() == ["id", "name", "step", "size", "new", "age", "blocked", "state", "marks"]
+    assert [word for word in row.split() if word == "-"] == ["-"] * 5 and "latest" not in row
+    [found] = run_json("ls", tmp_path / "model.pt")["checkpoints"]
+    assert found["step"] is found["new_bytes"] is found["blocked_seconds"] is None
