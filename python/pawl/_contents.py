@@ -126,6 +126,10 @@ class Contents:
         """All checkpoints, oldest first."""
         return iter([of_run(self._run, info["id"]) for info in self._run.list()])
 
+    def __reversed__(self) -> Iterator[Checkpoint]:
+        """All checkpoints, newest first."""
+        return iter(list(self)[::-1])
+
     def __len__(self) -> int:
         """How many checkpoints there are."""
         return len(self._run.list())
@@ -237,7 +241,7 @@ class Contents:
     @property
     def root(self) -> pathlib.Path | str:
         """The run's folder; a URL is a ``str``."""
-        return place_of(self._run.root or "")
+        return place_of(self._run.root)
 
     @property
     def run_id(self) -> str:

@@ -9,10 +9,10 @@ import pathlib
 import tempfile
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _checks, _files, _pawl, _reports, files
-from ._names import explained
+from ._names import elsewhere, explained
 from ._pawl import AccessError, CorruptError, NotFoundError, UnsupportedError, UsageError
 from .records import place_of
 
@@ -456,6 +456,11 @@ class Checkpoint:
 
     def __repr__(self) -> str:
         return f"Checkpoint({self._path!r})" if self._path is not None else "Checkpoint(in memory)"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(elsewhere("Checkpoint", name), name=name, obj=self)
 
     def _here(self) -> str | None:
         """A folder of this machine, which can be read as it is."""

@@ -532,6 +532,7 @@ class CheckpointManager(Contents, Generic[Saved]):
             raise failed
 
     def __enter__(self) -> Self:
+        self._run.is_saving()  # raises once it is closed
         return self
 
     def __exit__(
@@ -550,9 +551,7 @@ class CheckpointManager(Contents, Generic[Saved]):
             self._beside(root, exc, "closing the run failed", self.close)
 
     def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}({str(self.root)!r})" if not self._run.closed else f"{type(self).__name__}(closed)"
-        )
+        return f"{type(self).__name__}({str(self.root)!r}{', closed' if self._run.closed else ''})"
 
     if not TYPE_CHECKING:
 

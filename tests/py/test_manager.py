@@ -543,3 +543,18 @@ def test_the_checkpoints_of_a_run_in_memory_are_objects_too(tmp_path: pathlib.Pa
         assert first in manager and pawl.Checkpoint.from_dict({"step": 1}) not in manager
     with pytest.raises(pawl.UsageError, match="the run is closed"):
         first.to_dict()
+
+
+def test_a_closed_manager_is_named_and_is_not_entered_again(tmp_path: pathlib.Path) -> None:
+    with pawl.CheckpointManager(tmp_path) as manager:
+        pass
+    assert repr(manager) == f"CheckpointManager('{tmp_path}', closed)" and manager.root == tmp_path
+    for call in (manager.restore, manager.__enter__, lambda: manager.save(1, STATE)):
+        with pytest.raises(pawl.UsageError, match=f"^{tmp_path}: the run is closed; open it again$"):
+            call()
+
+
+def test_a_loop_over_the_manager_may_go_backwards(tmp_path: pathlib.Path) -> None:
+    with pawl.CheckpointManager(tmp_path) as manager:
+        fill(manager, [1.0, 2.0, 3.0])
+        assert [one.path for one in reversed(manager)] == [manager[step].path for step in (2, 1, 0)]
