@@ -306,10 +306,12 @@ run_ls(struct cli *cli, const void *ptr)
 
 	if (!target_is_url(place) && (search_ls_folder(cli, place, &status) || folder_ls(cli, place, &folder, &status)))
 		return status;
-	rc = target_parse(cli, place, &target, &err);
-	if (rc == PAWL_ENOTFOUND && target_is_url(place) &&
-	    (search_ls_folder(cli, place, &status) || folder_ls(cli, place, &folder, &status)))
-		return status;
+	rc = target_parse_or_folder(cli, place, &target, &err);
+	if (rc == PAWL_ENOTFOUND && target_is_url(place)) {
+		if (search_ls_folder(cli, place, &status) || folder_ls(cli, place, &folder, &status))
+			return status;
+		rc = target_parse(cli, place, &target, &err);
+	}
 	if (rc < 0 || target_open(cli, &target, false, &args->score, &run, &err) < 0 ||
 	    (target.selector != NULL && target_find(cli, run, &target, &only, &err) < 0) ||
 	    pawl_list_open(run, 1, &list, &err) < 0)

@@ -106,7 +106,9 @@ def test_a_hook_may_restore_while_the_next_save_is_written() -> None:
     assert seen in ([1, 2], [2, 2])
 
 
-def test_a_rule_of_retention_may_ask_for_metrics_while_the_next_save_waits_for_its_thread(tmp_path: pathlib.Path) -> None:
+def test_a_rule_of_retention_may_ask_for_metrics_while_the_next_save_waits_for_its_thread(
+    tmp_path: pathlib.Path,
+) -> None:
     """It runs on the thread that would write that save, so that it must not wait for it."""
     asked, more = threading.Event(), threading.Event()
     seen: list[float] = []
