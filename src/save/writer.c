@@ -508,7 +508,5 @@ has_token(struct writer *w, const char *token)
 	return found;
 }
 
-static const struct run_queue_ops queue_ops = {.is_busy = is_busy,
-                                               .has_token = has_token,
-                                               .prepare = writer_prepare,
-                                               .wait_committed = writer_wait_committed};
+static const struct run_queue_ops queue_ops = {
+	.is_busy = is_busy, .has_token = has_token, .prepare = writer_prepare, .wait_committed = writer_wait_committed};
