@@ -41,7 +41,7 @@ CALLS: dict[str, Callable[[pawl.CheckpointManager], object]] = {
     "pin": lambda m: 2 * m.pin(2),
     "unpin": lambda m: 2 * (not m.unpin(2)),
     "score": lambda m: m.score(2, {"b": 1.0}) or 2,
-    "delete": lambda m: m.delete(2, force=True) or 2,
+    "delete": lambda m: m.delete(2, force=True) or 2,  # type: ignore[func-returns-value]
 }
 
 
