@@ -156,6 +156,7 @@ static void
 fill_row(struct cli *cli, const struct pawl_info *info, const struct names *metrics, size_t n_mirrors, double now,
          struct cell *row)
 {
+	static const struct cell unknown = {"-", STYLE_DIM, NULL};
 	struct keep *keep = &cli->keep;
 
 	if (info->id > 0)
@@ -181,6 +182,8 @@ fill_row(struct cli *cli, const struct pawl_info *info, const struct names *metr
 	row[LS_NEW].text = human_bytes(keep, (double)info->new_bytes);
 	row[LS_AGE].text = human_age(keep, now - info->unix_seconds);
 	row[LS_BLOCKED].text = human_seconds(keep, info->blocked_seconds);
+	if (info_is_foreign(info)) /* what only pawl writes down */
+		row[LS_STEP] = row[LS_NEW] = row[LS_BLOCKED] = row[LS_STATE] = row[LS_MARKS] = unknown;
 	if (n_mirrors > 0) {
 		row[LS_MIRRORS].text = keep_printf(keep, "%" PRIu32 "/%zu", info->n_mirrors, n_mirrors);
 		row[LS_MIRRORS].style = info->n_mirrors < n_mirrors ? STYLE_WARN : STYLE_DIM;
@@ -303,10 +306,12 @@ run_ls(struct cli *cli, const void *ptr)
 
 	if (!target_is_url(place) && (search_ls_folder(cli, place, &status) || folder_ls(cli, place, &folder, &status)))
 		return status;
-	rc = target_parse(cli, place, &target, &err);
-	if (rc == PAWL_ENOTFOUND && target_is_url(place) &&
-	    (search_ls_folder(cli, place, &status) || folder_ls(cli, place, &folder, &status)))
-		return status;
+	rc = target_parse_or_folder(cli, place, &target, &err);
+	if (rc == PAWL_ENOTFOUND && target_is_url(place)) {
+		if (search_ls_folder(cli, place, &status) || folder_ls(cli, place, &folder, &status))
+			return status;
+		rc = target_parse(cli, place, &target, &err);
+	}
 	if (rc < 0 || target_open(cli, &target, false, &args->score, &run, &err) < 0 ||
 	    (target.selector != NULL && target_find(cli, run, &target, &only, &err) < 0) ||
 	    pawl_list_open(run, 1, &list, &err) < 0)

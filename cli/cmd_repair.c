@@ -62,10 +62,7 @@ collect(struct cli *cli, struct pawl *run, const struct target *target, struct r
 		if ((info->marks & PAWL_MARK_BAD) == 0 || (only != NULL && strcmp(info->name, only) != 0))
 			continue;
 		ret->items[ret->n].name = keep_printf(&cli->keep, "%s", info->name);
-		/* in a store that is not a folder, the path is relative to its root */
-		ret->items[ret->n].path = target_is_url(pawl_root(run))
-		                                  ? keep_printf(&cli->keep, "%s/%s", pawl_root(run), info->path)
-		                                  : keep_printf(&cli->keep, "%s", info->path);
+		ret->items[ret->n].path = keep_printf(&cli->keep, "%s", info->path);
 		ret->items[ret->n++].problem = keep_printf(&cli->keep, "%s", info->problem);
 	}
 	return 0;

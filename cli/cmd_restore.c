@@ -87,7 +87,7 @@ restore_one(struct cli *cli, struct pawl *run, const struct pawl_info *info, con
 	if (local && mkdir(partial, 0777) != 0)
 		return err_set(err, PAWL_EIO, "%s: cannot create: %s", partial, strerror(errno));
 	work_begin(cli->work, "copying", &meter, info->bytes);
-	rc = pawl_copy(run, info->id, local ? copy : dest, NULL, &meter, err);
+	rc = pawl_copy(run, info->id, local ? copy : dest, NULL, &meter, NULL, err);
 	work_end(cli->work);
 	if (rc == 0 && local)
 		rc = copy_publish(copy, dest, err);

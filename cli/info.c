@@ -97,7 +97,10 @@ info_json(struct jsonout *j, const char *key, const struct pawl_info *info)
 		jsonout_end(j);
 		return;
 	}
-	jsonout_int(j, "step", info->step);
+	if (info_is_foreign(info)) /* only pawl writes it down; blocked_seconds and new_bytes, too */
+		jsonout_null(j, "step");
+	else
+		jsonout_int(j, "step", info->step);
 	jsonout_text(j, "run_id", info->run_id);
 	jsonout_uint(j, "attempt", info->attempt);
 	jsonout_real(j, "unix_seconds", info->unix_seconds);
@@ -115,13 +118,19 @@ info_json(struct jsonout *j, const char *key, const struct pawl_info *info)
 	else
 		jsonout_null(j, "score");
 	jsonout_uint(j, "bytes", info->bytes);
-	jsonout_uint(j, "new_bytes", info->new_bytes);
+	if (info_is_foreign(info))
+		jsonout_null(j, "new_bytes");
+	else
+		jsonout_uint(j, "new_bytes", info->new_bytes);
 	jsonout_uint(j, "plain_bytes", info->plain_bytes);
 	jsonout_uint(j, "tensors", info->n_tensors);
 	jsonout_uint(j, "files", info->n_files);
 	jsonout_uint(j, "world_size", info->world_size);
 	jsonout_text(j, "format", info->format);
-	jsonout_real(j, "blocked_seconds", info->blocked_seconds);
+	if (info_is_foreign(info))
+		jsonout_null(j, "blocked_seconds");
+	else
+		jsonout_real(j, "blocked_seconds", info->blocked_seconds);
 	jsonout_text(j, "level",
 	             info->level == PAWL_LEVEL_REMOTE  ? "remote"
 	             : info->level == PAWL_LEVEL_LOCAL ? "local"

@@ -224,7 +224,11 @@ parse_url(struct cli *cli, const char *url, struct target *t, struct pawl_error 
 	if (kind < 0)
 		return kind;
 	t->single = kind == PAWL_KIND_CHECKPOINT;
-	return kind == PAWL_KIND_NOTHING || kind == PAWL_KIND_OTHER ? pawl_explain_address(url, err) : 0;
+	if (kind != PAWL_KIND_NOTHING && kind != PAWL_KIND_OTHER)
+		return 0;
+	if (t->may_list)
+		return err_set(err, PAWL_ENOTFOUND, "%s: no run and no checkpoint here", url);
+	return pawl_explain_address(url, err);
 }
 
 /* RUN@SELECTOR, where RUN is a path. */
@@ -288,10 +292,10 @@ parse_default(struct cli *cli, const char *text, struct target *t, struct pawl_e
 	return rc;
 }
 
-int
-target_parse(struct cli *cli, const char *text, struct target *ret, struct pawl_error *err)
+static int
+parse(struct cli *cli, const char *text, bool may_list, struct target *ret, struct pawl_error *err)
 {
-	struct target t = {.text = text};
+	struct target t = {.text = text, .may_list = may_list};
 	struct stat st;
 	int rc;
 
@@ -303,6 +307,18 @@ target_parse(struct cli *cli, const char *text, struct target *ret, struct pawl_
 		return text == getenv("PAWL_RUN") ? err_prefix(err, rc, "PAWL_RUN") : rc;
 	*ret = t;
 	return 0;
+}
+
+int
+target_parse(struct cli *cli, const char *text, struct target *ret, struct pawl_error *err)
+{
+	return parse(cli, text, false, ret, err);
+}
+
+int
+target_parse_or_folder(struct cli *cli, const char *text, struct target *ret, struct pawl_error *err)
+{
+	return parse(cli, text, true, ret, err);
 }
 
 int

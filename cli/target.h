@@ -23,6 +23,7 @@ struct target {
 	bool single;
 	bool file; /* of another program; single is set, too */
 	bool link; /* the selector is the destination of a link such as RUN/latest */
+	bool may_list; /* a URL of a folder that is neither is not explained: the caller lists it */
 	uint64_t bandwidth; /* bytes per second, read and written; 0 = no limit. target_parse leaves it 0 */
 };
 
@@ -45,6 +46,9 @@ struct score {
 
 /* Finds out what the argument names; the folder must exist. Reads no checkpoint. */
 int target_parse(struct cli *cli, const char *text, struct target *ret, struct pawl_error *err);
+/* The same for a command that lists other folders of a store: there PAWL_ENOTFOUND comes without a
+ * search for what was meant, which costs requests. */
+int target_parse_or_folder(struct cli *cli, const char *text, struct target *ret, struct pawl_error *err);
 /* The same for an argument that must name a complete run. */
 int target_parse_run(struct cli *cli, const char *text, struct target *ret, struct pawl_error *err);
 /* A pawl_lease_wait_fn; arg: the struct cli. Prints the holder of the lease, once. */

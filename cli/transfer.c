@@ -108,7 +108,7 @@ copy_one(struct cli *cli, struct pawl *from, const struct pawl_copy_opts *opts, 
 	if (rc < 0 || t->was_there || t->dry_run)
 		return rc;
 	work_begin(cli->work, "copying", &meter, t->info->bytes);
-	rc = pawl_copy(from, t->info->id, t->to, opts, &meter, err);
+	rc = pawl_copy(from, t->info->id, t->to, opts, &meter, NULL, err);
 	work_end(cli->work);
 	return rc;
 }

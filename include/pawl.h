@@ -723,6 +723,10 @@ PAWL_API int pawl_wait(struct pawl *run, int64_t timeout_ms, struct pawl_error *
 /* Waits until no save is written, so that the next one starts at once; or PAWL_ETIMEOUT. Leaves
  * errors alone. */
 PAWL_API int pawl_wait_turn(struct pawl *run, int64_t timeout_ms, struct pawl_error *err);
+/* Waits until the saves that have begun are checkpoints or have failed; or PAWL_ETIMEOUT. Leaves
+ * errors alone. pawl_find, pawl_restore, pawl_pin, pawl_unpin, pawl_score and pawl_remove do this
+ * first, without a limit. */
+PAWL_API int pawl_wait_committed(struct pawl *run, int64_t timeout_ms, struct pawl_error *err);
 /* The first error in the background that was not reported yet, or 0. Never waits. */
 PAWL_API int pawl_check(struct pawl *run, struct pawl_error *err);
 /* The same for saves alone, and with mirrors.fail_saves for uploads: the error that the next
@@ -778,8 +782,8 @@ struct pawl_info {
 	uint64_t id;
 	int64_t step;
 	const char *name; /* of its folder */
-	const char *path; /* below the root's own path; absolute for file stores; of a checkpoint
-	                     that only a mirror has, its path or URL there */
+	const char *path; /* complete: an absolute path or a URL; of a checkpoint that only a mirror
+	                     has, the one there */
 	const char *run_id;
 	uint64_t attempt;
 	double unix_seconds; /* when it was saved */
@@ -1067,13 +1071,7 @@ struct pawl_copy_opts {
 	void *on_lease_wait_arg;
 };
 #define PAWL_COPY_OPTS_INIT {.size = sizeof(struct pawl_copy_opts)}
-/* Copies a checkpoint (id 0: the latest) to a path or URL, as a single one, between any two stores.
- * Every byte is verified when read and read back at the target; the manifest comes last. A repeated
- * call resumes. PAWL_EEXISTS: something else is there. PAWL_ECORRUPT: the source is damaged. */
-PAWL_API int pawl_copy(struct pawl *run, uint64_t id, const char *to, const struct pawl_copy_opts *opts,
-                       struct pawl_meter *meter, struct pawl_error *err);
-
-/* What happened to one checkpoint of a run that was copied. */
+/* What happened to one checkpoint that was copied. */
 struct pawl_copied {
 	uint64_t id;
 	const char *name;
@@ -1083,6 +1081,12 @@ struct pawl_copied {
 	const char *problem;                            /* not "": it is damaged at the source and was not copied */
 };
 struct pawl_copies;
+/* Copies a checkpoint (id 0: the latest) to a path or URL, as a single one, between any two stores.
+ * Every byte is verified when read and read back at the target; the manifest comes last. A repeated
+ * call resumes. *ret may be NULL; it has one row. PAWL_EEXISTS: something else is there.
+ * PAWL_ECORRUPT: the source is damaged. */
+PAWL_API int pawl_copy(struct pawl *run, uint64_t id, const char *to, const struct pawl_copy_opts *opts,
+                       struct pawl_meter *meter, struct pawl_copies **ret, struct pawl_error *err);
 /* Copies a complete run to a path or URL, or updates it there, the newest checkpoint first, with
  * ids, pins, scores and pointers. Removes nothing at the target and takes its lease. A repeated
  * call resumes. Checkpoints that are damaged at the source are left out and reported

@@ -19,7 +19,8 @@ from .records import CheckpointInfo, Decision, Finding, checkpoint_info, place_o
 
 class Contents:
     """The part of CheckpointManager that lists checkpoints and decides about them. A step stands
-    for its newest one.
+    for its newest one. A call for one checkpoint waits for the saves that this manager has begun;
+    lists have what is durable and never wait.
     """
 
     _run: _pawl.Run
@@ -41,9 +42,7 @@ class Contents:
         Returns:
             Its step, or None.
         """
-        with contextlib.suppress(NotFoundError):
-            return self._run.info(self._run.find("best"))["step"]
-        return None
+        return next((info["step"] for info in self._run.list() if info["best"]), None)
 
     def all_steps(self) -> list[int]:
         """The steps of all checkpoints.
@@ -126,6 +125,10 @@ class Contents:
     def __iter__(self) -> Iterator[Checkpoint]:
         """All checkpoints, oldest first."""
         return iter([of_run(self._run, info["id"]) for info in self._run.list()])
+
+    def __reversed__(self) -> Iterator[Checkpoint]:
+        """All checkpoints, newest first."""
+        return iter(list(self)[::-1])
 
     def __len__(self) -> int:
         """How many checkpoints there are."""
@@ -238,7 +241,7 @@ class Contents:
     @property
     def root(self) -> pathlib.Path | str:
         """The run's folder; a URL is a ``str``."""
-        return place_of(self._run.root or "")
+        return place_of(self._run.root)
 
     @property
     def run_id(self) -> str:

@@ -54,7 +54,7 @@ class Queue:
             if kind is None:
                 continue
             event = _make(kind, row)
-            _reports.event(self._run.root or "", event)
+            _reports.event(self._run.root, event)
             if kind in self._hooks:
                 self._hooks[kind](event)
 

@@ -132,6 +132,14 @@ _CALLS = {
         "reached_preemption": "preempted",
         "steps": "all_steps()",
     },
+    "Checkpoint": {
+        **dict.fromkeys(("load", "load_state", "restore", "state", "state_dict"), "to_dict(), or pawl.load(its path)"),
+        **dict.fromkeys(("metadata",), "get_metadata()"),
+        **dict.fromkeys(
+            ("id", "metrics", "name", "nbytes", "progress", "score", "step", "time"),
+            "CheckpointManager.checkpoints(), whose rows have it",
+        ),
+    },
     "pawl": {
         **dict.fromkeys(("load_checkpoint", "load_state_dict", "restore", "restore_checkpoint"), "load"),
         **dict.fromkeys(("dump", "save_checkpoint", "save_state_dict"), "save"),
@@ -150,7 +158,7 @@ _CALLS = {
 
 
 def elsewhere(owner: str, name: str) -> str:
-    """The text of the AttributeError of a manager or of the module."""
+    """The text of the AttributeError of a manager, a checkpoint or the module."""
     what = "module 'pawl'" if owner == "pawl" else f"'{owner}' object"
     meant = _CALLS[owner].get(name)
     return f"{what} has no attribute {name!r}{f'; use {meant}' if meant else ''}"

@@ -9,10 +9,10 @@ import pathlib
 import tempfile
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _checks, _files, _pawl, _reports, files
-from ._names import explained
+from ._names import elsewhere, explained
 from ._pawl import AccessError, CorruptError, NotFoundError, UnsupportedError, UsageError
 from .records import place_of
 
@@ -124,14 +124,9 @@ def is_far(place: str) -> bool:
 
 
 def of_run(run: _pawl.Run, id: int) -> Checkpoint:
-    """A checkpoint of a run, whose info has its place below the root, or all of its place."""
-    path, root = run.info(id)["path"], run.root
-    if root is not None and root.startswith("mem:"):
-        return Checkpoint._in_memory(run, id)
-    if root is None or os.path.isabs(path) or is_far(path):
-        return Checkpoint(path)
-    start, mark, options = root.partition("?")
-    return Checkpoint(f"{start.rstrip('/')}/{path}{mark}{options}")
+    """A checkpoint of a run."""
+    path = run.info(id)["path"]
+    return Checkpoint._in_memory(run, id) if path.startswith("mem:") else Checkpoint(path)
 
 
 def _a(value: object) -> str:
@@ -461,6 +456,11 @@ class Checkpoint:
 
     def __repr__(self) -> str:
         return f"Checkpoint({self._path!r})" if self._path is not None else "Checkpoint(in memory)"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(elsewhere("Checkpoint", name), name=name, obj=self)
 
     def _here(self) -> str | None:
         """A folder of this machine, which can be read as it is."""

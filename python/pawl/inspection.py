@@ -12,10 +12,12 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import operator
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from types import EllipsisType
 from typing import Any, Literal
 
 from . import _checks, _options, _pawl, checkpoint
@@ -45,6 +47,7 @@ __all__ = [
 
 Place = str | os.PathLike[str]
 Progress = Callable[[int, int], object]
+Index = Sequence[slice | int | EllipsisType] | slice | int | EllipsisType
 
 _READ_BYTES = 1 << 26  # between two reports of progress
 _MAX_DEPTH = 32  # levels below a folder of runs
@@ -104,7 +107,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Copied:
-    """A checkpoint of a run that was copied.
+    """A checkpoint that was copied.
 
     Attributes:
         id: Its id.
@@ -253,7 +256,7 @@ def tree(place: Place, *, progress: Progress | None = None) -> Any:
     return {os.path.relpath(root, text.removeprefix("file://")): trees.get(root, {}) for root in runs}
 
 
-def _find(found: Any, path: str) -> TensorInfo:
+def _find(place: str, found: Any, path: str) -> TensorInfo:
     for part in path.split("/"):
         key = part.replace("%2F", "/").replace("%25", "%")
         if isinstance(found, dict) and (key in found or (key.lstrip("-").isdigit() and int(key) in found)):
@@ -262,23 +265,34 @@ def _find(found: Any, path: str) -> TensorInfo:
             found = found[int(key)]
         else:
             names = listed(found) if isinstance(found, dict) else f"{type(found).__name__}"
-            raise NotFoundError(f"'{path}': no '{key}'; there is: {names}")
+            raise NotFoundError(f"{place}: '{path}': no '{key}'; there is: {names}")
     if not isinstance(found, TensorInfo):
-        raise UsageError(f"'{path}' is not a tensor; pawl.tree shows what there is")
+        raise UsageError(f"{place}: '{path}' is not a tensor; pawl.tree shows what there is")
     return found
 
 
-def _box(
-    path: str, shape: tuple[int, ...], index: Sequence[slice | int] | slice | int
-) -> tuple[list[int], list[int], list[int]]:
+def _each(path: str, n: int, index: Index) -> list[slice | int]:
+    """The index of each of n dimensions."""
+    given = list(index) if isinstance(index, Sequence) and not isinstance(index, str) else [index]
+    wrong = [one for one in given if not (isinstance(one, slice | EllipsisType) or hasattr(one, "__index__"))]
+    if wrong:
+        raise UsageError(f"'{path}': an index is a number, a slice or ..., received {_checks.shown(wrong[0])}")
+    rest = next((at for at, one in enumerate(given) if one is ...), len(given))
+    before, after = given[:rest], given[rest + 1 :]
+    if ... in after:
+        raise UsageError(f"'{path}': an index has one ... at most")
+    if len(before) + len(after) > n:
+        raise UsageError(f"'{path}' has {n} dimensions, received {len(before) + len(after)} indices")
+    whole = [*before, *[slice(None)] * (n - len(before) - len(after)), *after]
+    return [one if isinstance(one, slice) else operator.index(one) for one in whole]  # type: ignore[arg-type]
+
+
+def _box(path: str, shape: tuple[int, ...], index: Index) -> tuple[list[int], list[int], list[int]]:
     """Offsets and extents in the tensor, and the shape of the result, which lacks the dimensions
     with a number.
     """
-    given = list(index) if isinstance(index, Sequence) else [index]
-    if len(given) > len(shape):
-        raise UsageError(f"'{path}' has {len(shape)} dimensions, received {len(given)} indices")
     offsets, extents, result = [], [], []
-    for size, one in zip(shape, [*given, *[slice(None)] * (len(shape) - len(given))], strict=True):
+    for size, one in zip(shape, _each(path, len(shape), index), strict=True):
         if isinstance(one, slice):
             start, stop, step = one.indices(size)
             if step != 1:
@@ -320,7 +334,7 @@ def _read_rows(run: _pawl.Run, id: int, tensor: int, offsets: list[int], target:
 def read(
     place: Place,
     path: str,
-    index: Sequence[slice | int] | slice | int = (),
+    index: Index = (),
     *,
     progress: Progress | None = None,
 ) -> Any:
@@ -329,8 +343,8 @@ def read(
     Args:
         place: The checkpoint.
         path: Path of the tensor, as ``tree`` and ``pawl show`` have it: "model/layers.0.weight".
-        index: A number or a slice of step 1 for each dimension, from the first. Default: (), all of
-            it.
+        index: A number or a slice of step 1 for each dimension, from the first; ``...`` stands for
+            those between. Default: (), all of it.
         progress: Called with the bytes done and all bytes of the result.
 
     Returns:
@@ -342,8 +356,9 @@ def read(
         UsageError: The index does not fit.
         CorruptError: The bytes are damaged.
     """
-    with _opened(_checks.path("place", place)) as (run, id):
-        info = _find(_describe(run, id), path)
+    text = _checks.path("place", place)
+    with _opened(text) as (run, id):
+        info = _find(text, _describe(run, id), path)
         offsets, extents, shape = _box(path, info.shape, index)
         target = _empty(info, extents)
         if progress is not None and extents and 0 not in extents:
@@ -398,6 +413,11 @@ class _Sum:
         """The next work begins."""
         self._before = self._last
 
+    def end(self) -> None:
+        """All work is done, or there was none."""
+        if self._progress is not None:
+            self._progress(self._last, self._last)
+
 
 @explained
 def verify(place: Place, *, progress: Progress | None = None) -> Rows[Finding]:
@@ -418,12 +438,12 @@ def verify(place: Place, *, progress: Progress | None = None) -> Rows[Finding]:
     runs = _runs(text)
     if runs is None:
         with _opened(text) as (run, id):
-            return Rows(Finding(**row, root=place_of(run.root or "")) for row in run.verify(id, progress))
+            return Rows(Finding(**row, root=place_of(run.root)) for row in run.verify(id, progress))
     found: Rows[Finding] = Rows()
     sums = _Sum(progress)
     for root in runs:
         with _edited(root, read_only=True) as run:
-            found += [Finding(**row, root=place_of(run.root or "")) for row in run.verify(0, sums)]
+            found += [Finding(**row, root=place_of(run.root)) for row in run.verify(0, sums)]
         sums.next()
     return found
 
@@ -440,7 +460,7 @@ def copy(place: Place, to: Place, *, progress: Progress | None = None) -> Rows[C
         progress: Called with the bytes done and all bytes.
 
     Returns:
-        Of a run, what happened to each checkpoint; else [].
+        What happened to the checkpoint, or to each one of a run.
 
     Raises:
         ExistsError: Something else is at ``to``.
@@ -452,8 +472,7 @@ def copy(place: Place, to: Place, *, progress: Progress | None = None) -> Rows[C
         with _edited(text, read_only=True) as run:
             return Rows(Copied(*row) for row in run.copy(None, target, progress))
     with _opened(text) as (run, id):
-        run.copy(id, target, progress)
-        return Rows()
+        return Rows(Copied(*row) for row in run.copy(id, target, progress))
 
 
 def _count_removed(run: _pawl.Run, progress: Progress, total: int) -> Progress:
@@ -573,6 +592,7 @@ def repair(run: Place, *, dry_run: bool = False, progress: Progress | None = Non
                 problem = str(error)
             sums.next()
             done.append(Repaired(info["name"], problem))
+    sums.end()
     return done
 
 

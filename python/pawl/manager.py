@@ -419,7 +419,8 @@ class CheckpointManager(Contents, Generic[Saved]):
         rename: Sequence[tuple[str, str]] | None = None,
         cast: str | Mapping[str, str] | None = None,
     ) -> Restored[Any] | None:
-        """Restores into ``state`` in place, or with no state into new objects.
+        """Restores into ``state`` in place, or with no state into new objects. Waits for the saves
+        that this manager has begun.
 
         The latest checkpoint falls back to the next older valid one if it is damaged; ``fallbacks``
         and a warning of the logger "pawl" give the reason.
@@ -531,6 +532,7 @@ class CheckpointManager(Contents, Generic[Saved]):
             raise failed
 
     def __enter__(self) -> Self:
+        self._run.is_saving()  # raises once it is closed
         return self
 
     def __exit__(
@@ -549,9 +551,7 @@ class CheckpointManager(Contents, Generic[Saved]):
             self._beside(root, exc, "closing the run failed", self.close)
 
     def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}({str(self.root)!r})" if not self._run.closed else f"{type(self).__name__}(closed)"
-        )
+        return f"{type(self).__name__}({str(self.root)!r}{', closed' if self._run.closed else ''})"
 
     if not TYPE_CHECKING:
 

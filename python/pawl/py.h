@@ -423,6 +423,7 @@ struct py_run {
 	PyObject *broadcast;            /* the caller's function, or NULL */
 	PyObject *keep;                 /* the caller's rule of retention, or NULL */
 	PyObject *holds;                /* list of holds, released before the run is closed */
+	PyObject *root;                 /* stays when the run is closed */
 	unsigned calls;                 /* methods that use run now; protected by the GIL, like all fields */
 	bool closing;
 	bool waits_uploads; /* close() waits for uploads */

@@ -139,6 +139,19 @@ py_run_info(struct py_run *self, PyObject *args)
 	return list ? py_raise_text(state_of(self), PAWL_ENOTFOUND, "there is no checkpoint with id %llu", id) : NULL;
 }
 
+static int
+wait_committed(void *arg, int64_t timeout_ms, struct pawl_error *err)
+{
+	return pawl_wait_committed(arg, timeout_ms, err);
+}
+
+/* Waits for the saves that have begun, in slices, so that Ctrl+C is handled. */
+static int
+wait_for_own(struct py_run *in)
+{
+	return py_wait(state_of(in), Py_None, wait_committed, in->run, "the saves did not end");
+}
+
 PyObject *
 py_run_find(struct py_run *self, PyObject *args)
 {
@@ -147,7 +160,7 @@ py_run_find(struct py_run *self, PyObject *args)
 	const char *selector;
 	uint64_t id = 0;
 
-	if (!PyArg_ParseTuple(args, "s:find", &selector) || !(in = py_run_enter(self)))
+	if (!PyArg_ParseTuple(args, "s:find", &selector) || !(in = py_run_enter(self)) || wait_for_own(in) < 0)
 		return NULL;
 	int rc = UNLOCKED(pawl_find(in->run, selector, &id, &err));
 	return rc < 0 ? py_raise(state_of(self), rc, &err) : PyLong_FromUnsignedLongLong(id);
@@ -235,7 +248,7 @@ py_run_restore(struct py_run *self, PyObject *args, PyObject *kwargs)
 	opts.include = globs;
 	opts.rename = renames;
 	opts.cast = casts;
-	if (!(in = py_run_enter(self)))
+	if (!(in = py_run_enter(self)) || wait_for_own(in) < 0)
 		return NULL;
 	return py_restore_run(state_of(self), in->run, live == Py_None ? NULL : live, &opts);
 }

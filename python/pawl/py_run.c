@@ -22,7 +22,8 @@ struct py_run *
 py_run_enter(struct py_run *self)
 {
 	if (!self->run || self->closing) {
-		py_raise_text(py_state_of((PyObject *)self), PAWL_EUSAGE, "the run is closed");
+		py_raise_text(py_state_of((PyObject *)self), PAWL_EUSAGE, "%U: the run is closed; open it again",
+		              self->root);
 		return NULL;
 	}
 	if (self->pid != getpid()) {
@@ -214,6 +215,9 @@ run_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 		py_raise(st, rc, &err);
 	if (rc < 0)
 		return NULL;
+	self->root = PyUnicode_DecodeFSDefault(pawl_root(self->run));
+	if (!self->root)
+		return NULL;
 	self->waits_uploads = options.opts.mirrors.n > 0 && !options.opts.mirrors.leave_uploads;
 	return Py_NewRef(object);
 }
@@ -248,6 +252,7 @@ run_dealloc(struct py_run *self)
 		close_handle(self, NULL);
 	Py_CLEAR(self->lazy);
 	Py_CLEAR(self->holds);
+	Py_CLEAR(self->root);
 	Py_CLEAR(self->broadcast);
 	Py_CLEAR(self->keep);
 	pawl_fault_free(self->fault);
@@ -430,7 +435,7 @@ static PyObject *
 get_root(struct py_run *self, void *closure)
 {
 	(void)closure;
-	return self->run ? PyUnicode_DecodeFSDefault(pawl_root(self->run)) : Py_NewRef(Py_None);
+	return Py_NewRef(self->root);
 }
 
 static PyObject *

@@ -129,7 +129,7 @@ copy(void *arg, struct pawl_meter *meter, struct pawl_error *err)
 	struct copying *c = arg;
 
 	return c->is_run ? pawl_copy_run(c->run, c->to, NULL, meter, &c->ret, err)
-	                 : pawl_copy(c->run, c->id, c->to, NULL, meter, err);
+	                 : pawl_copy(c->run, c->id, c->to, NULL, meter, &c->ret, err);
 }
 
 static PyObject *
@@ -149,8 +149,8 @@ copy_rows(const struct pawl_copies *copies)
 	return Py_XNewRef(rows);
 }
 
-/* copy(id or None, to, progress) -> rows of what happened to each checkpoint of a run; [] for one
- * checkpoint. Damaged checkpoints of a run are in the rows. */
+/* copy(id or None, to, progress) -> rows of what happened to a checkpoint, or to each of a run.
+ * Damaged checkpoints of a run are in the rows. */
 PyObject *
 py_run_copy(struct py_run *self, PyObject *args)
 {

@@ -8,7 +8,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from ._notebook import cell, table
 
@@ -138,6 +138,11 @@ class Restored(Generic[T]):
         the next.
         """
         return isinstance(self.metadata, dict) and self.metadata.get("interrupted") is True
+
+    if not TYPE_CHECKING:
+
+        def __getitem__(self, key: object) -> Any:
+            raise TypeError(f"what was saved is in the attribute 'state': write restored.state[{key!r}]")
 
     def _repr_html_(self) -> str:
         names = ("step", "id", "metrics", "path", "fallbacks", "report")

@@ -329,6 +329,7 @@ pawl_find(struct pawl *run, const char *selector, uint64_t *ret_id, struct pawl_
 
 	if (!run || !selector || !ret_id)
 		return err_set(err, PAWL_EUSAGE, "find: expected a run, a selector and a place for the id, found NULL");
+	run_wait_committed(run, -1);
 	run_lock(run);
 	int rc = catalog_find(run->catalog, &run->settings.retention, selector, &e, err);
 	if (rc == 0)

@@ -18,44 +18,35 @@ struct outlook {
 	const struct catalog *catalog;
 	const struct pawl_retention *policy;
 	const struct catalog_entry *latest, *best;
-	const char *prefix; /* of paths: "/abs/run/" or "" */
 	struct bump *memory;
 };
 
-static int
-outlook_init(struct outlook *o, const struct catalog *c, const struct pawl_retention *policy, struct bump *memory,
-             struct pawl_error *err)
+static struct outlook
+look_at(const struct catalog *c, const struct pawl_retention *policy, struct bump *memory)
 {
-	struct store_caps caps;
-
-	store_get_caps(c->store, &caps);
-	*o = (struct outlook){.catalog = c,
-	                      .policy = policy,
-	                      .latest = catalog_latest(c),
-	                      .best = catalog_best(c, policy),
-	                      .prefix = "",
-	                      .memory = memory};
-	if (caps.local)
-		o->prefix = bump_printf(memory, "%s/", c->store->root);
-	return o->prefix ? 0 : err_nomem(err, "catalog");
+	return (struct outlook){.catalog = c,
+	                        .policy = policy,
+	                        .latest = catalog_latest(c),
+	                        .best = catalog_best(c, policy),
+	                        .memory = memory};
 }
 
-/* The path of a checkpoint: below the run's root, or the path or URL in the only mirror that has
- * it. The part of a URL after "?" stays at its end. */
+/* The complete path or URL of a checkpoint, here or in the only mirror that has it. The part of a
+ * URL after "?" stays at its end. */
 static const char *
 path_of(const struct outlook *o, const struct catalog_entry *e)
 {
+	const char *root = e->at ? e->at->root : o->catalog->store->root;
 	const char *folder = o->catalog->kind->folder;
-
-	if (!e->at)
-		return bump_printf(o->memory, "%s%s%s", o->prefix, folder, e->name);
-	const char *root = e->at->root;
-	size_t len = strstr(root, "://") ? strcspn(root, "?") : strlen(root);
+	const char *sign = strstr(root, "://");
+	const size_t least = sign ? (size_t)(sign - root) + 3 : 1; /* of "memory://" no slash goes */
+	size_t len = sign ? strcspn(root, "?") : strlen(root);
 	const char *rest = root + len;
 
-	while (len > 1 && root[len - 1] == '/')
+	while (len > least && root[len - 1] == '/')
 		len--;
-	return bump_printf(o->memory, "%.*s/%s%s%s", (int)len, root, folder, e->name, rest);
+	return bump_printf(o->memory, "%.*s%s%s%s%s", (int)len, root, root[len - 1] == '/' ? "" : "/", folder, e->name,
+	                   rest);
 }
 
 /* Copies everything, since the entry may be removed while the info is in use. */
@@ -136,9 +127,8 @@ int
 catalog_info(const struct catalog *c, const struct catalog_entry *e, const struct pawl_retention *policy,
              struct bump *memory, struct pawl_info *ret, struct pawl_error *err)
 {
-	struct outlook o;
+	const struct outlook o = look_at(c, policy, memory);
 
-	TRY(outlook_init(&o, c, policy, memory, err));
 	return fill_info(&o, e, ret, err);
 }
 
@@ -169,9 +159,8 @@ static int
 fill_list(const struct pawl *run, bool with_bad, struct pawl_list *list, struct pawl_error *err)
 {
 	const struct catalog *c = run->catalog;
-	struct outlook o;
+	const struct outlook o = look_at(c, &run->settings.retention, &list->memory);
 
-	TRY(outlook_init(&o, c, &run->settings.retention, &list->memory, err));
 	list->infos = bump_array(&list->memory, c->n, sizeof(*list->infos));
 	if (!list->infos)
 		return err_nomem(err, "list");

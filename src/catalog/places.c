@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * places: see places.h. A folder with run.json is a run, one with manifest.json a checkpoint. Each
- * folder costs one listing, on any store. A folder of which only the kind matters is not read
- * beyond LOOK_ENTRIES names; then the names that matter are asked for.
+ * folder costs one listing, on any store, and so does the kind of a root. A folder of which only
+ * the kind matters is not read beyond LOOK_ENTRIES names; then the names that matter are asked for.
  */
 #include "catalog/places.h"
 
@@ -22,17 +22,6 @@
 #define MAX_DEPTH 32u
 #define MAX_PLACES ((size_t)1 << 20)
 #define LOOK_ENTRIES 1000u
-
-static int
-count_entry(void *arg, const struct store_entry *entry)
-{
-	size_t *n = arg;
-
-	/* files of a process that looked here, or was killed while it did */
-	*n += strcmp(entry->name, ".lease") != 0 && strncmp(entry->name, ".probe.", 7) != 0 &&
-	      strncmp(entry->name, ".doctor.", 8) != 0;
-	return 0;
-}
 
 static int
 has(struct store *store, const char *folder, const char *name, bool *ret, struct pawl_error *err)
@@ -95,40 +84,7 @@ kind_by_checkpoints(struct store *store, struct pawl_error *err)
 	return c.files && !c.folders ? PAWL_KIND_OTHER : PAWL_KIND_RUN;
 }
 
-int
-places_kind_of(const char *root, struct pawl_error *err)
-{
-	PAWL_CLEAN(store_close_clean) struct store *store = NULL;
-	bool checkpoints;
-	size_t n = 0;
-
-	if (!root)
-		return err_set(err, PAWL_EUSAGE, "kind: expected a root, found NULL");
-	int rc = store_open(root, false, true, &store, err);
-	if (rc == PAWL_ENOTFOUND && (!err || err->sys != ENXIO))
-		return PAWL_KIND_NOTHING;
-	TRY(rc);
-	int kind = ask_kind(store, "", &checkpoints, err);
-	if (kind != PAWL_KIND_OTHER)
-		return kind;
-	if (checkpoints)
-		return kind_by_checkpoints(store, err);
-	rc = store_list(store, "", count_entry, &n, err);
-	if (rc == PAWL_ENOTFOUND)
-		return PAWL_KIND_NOTHING;
-	TRY(rc);
-	return n ? PAWL_KIND_OTHER : PAWL_KIND_NOTHING;
-}
-
-int
-pawl_kind_of(const char *root, struct pawl_error *err)
-{
-	struct pawl_error own = {0};
-
-	return err_give(err, places_kind_of(root, &own), &own);
-}
-
-/* ---- below a folder ---- */
+/* ---- listing ---- */
 
 struct pawl_places {
 	struct bump memory;
@@ -153,6 +109,7 @@ struct listing {
 	VEC(struct child) children;
 	size_t n, most; /* names seen; the listing ends after `most` */
 	bool run_file, manifest, checkpoints, full;
+	bool any; /* a name that is not of a process that looked here, or was killed while it did */
 };
 
 static void
@@ -170,6 +127,8 @@ see_entry(void *arg, const struct store_entry *entry)
 	l->run_file |= strcmp(entry->name, RUN_KEY) == 0;
 	l->manifest |= strcmp(entry->name, MANIFEST_NAME) == 0;
 	l->checkpoints |= strcmp(entry->name, CATALOG_FOLDER) == 0;
+	l->any |= strcmp(entry->name, ".lease") != 0 && strncmp(entry->name, ".probe.", 7) != 0 &&
+	          strncmp(entry->name, ".doctor.", 8) != 0;
 	l->full = ++l->n > l->most;
 	if (l->full)
 		return PAWL_ELIMIT;
@@ -185,6 +144,56 @@ see_entry(void *arg, const struct store_entry *entry)
 	                    .mtime_ns = entry->mtime_ns};
 	return c->name ? 0 : PAWL_ENOMEM;
 }
+
+/* ---- the kind of a root ---- */
+
+static int
+find_kind(struct store *store, struct pawl_error *err)
+{
+	PAWL_CLEAN(listing_clear) struct listing l = {.most = LOOK_ENTRIES};
+	struct pawl_error why = {0};
+	int rc = store_list(store, "", see_entry, &l, &why);
+
+	if (rc == PAWL_ENOTFOUND)
+		return PAWL_KIND_NOTHING;
+	if (l.full)
+		rc = 0;
+	/* where names may not be listed, they may still be asked for */
+	int kind = l.full || rc < 0 ? ask_kind(store, "", &l.checkpoints, err)
+	                            : kind_by(l.run_file, l.manifest, l.checkpoints);
+
+	if (kind != PAWL_KIND_OTHER)
+		return kind;
+	if (l.checkpoints)
+		return kind_by_checkpoints(store, err);
+	if (rc < 0)
+		return err_give(err, rc, &why);
+	return l.any ? PAWL_KIND_OTHER : PAWL_KIND_NOTHING;
+}
+
+int
+places_kind_of(const char *root, struct pawl_error *err)
+{
+	PAWL_CLEAN(store_close_clean) struct store *store = NULL;
+
+	if (!root)
+		return err_set(err, PAWL_EUSAGE, "kind: expected a root, found NULL");
+	int rc = store_open(root, false, true, &store, err);
+	if (rc == PAWL_ENOTFOUND && (!err || err->sys != ENXIO))
+		return PAWL_KIND_NOTHING;
+	TRY(rc);
+	return find_kind(store, err);
+}
+
+int
+pawl_kind_of(const char *root, struct pawl_error *err)
+{
+	struct pawl_error own = {0};
+
+	return err_give(err, places_kind_of(root, &own), &own);
+}
+
+/* ---- below a folder ---- */
 
 static int
 add_place(struct scan *s, const struct pawl_place *place, const char *path, struct pawl_error *err)

@@ -9,7 +9,7 @@
 #include "base/err.h"
 #include "catalog/catalog.h"
 #include "catalog/hold_root.h"
-#include "copy/copy.h"
+#include "copy/copies.h"
 #include "run/run.h"
 
 /* "s3://bucket/a/name" -> "s3://bucket/a" and "name". */
@@ -54,11 +54,26 @@ find_source(struct pawl *run, uint64_t id, struct buf *folder, struct store **re
 	return buf_check(folder, "copy", err);
 }
 
+/* folder: the key of the checkpoint's folder, which ends in its name. */
+static int
+report(uint64_t id, const char *folder, const struct copy_result *result, struct pawl_copies **ret,
+       struct pawl_error *err)
+{
+	PAWL_CLEAN(pawl_copies_free_clean) struct pawl_copies *copies = mem_zalloc(1, sizeof(*copies));
+	const char *slash = strrchr(folder, '/');
+	struct pawl_copied *row = copies ? copies_add(copies, id, slash ? slash + 1 : folder, "") : NULL;
+	if (!row)
+		return err_nomem(err, "copy");
+	copies_set(row, result);
+	*ret = steal(&copies);
+	return 0;
+}
+
 PAWL_DEFINE_CLEAN(struct pawl_hold, pawl_hold_close);
 
 static int
 copy(struct pawl *run, uint64_t id, const char *to, const struct pawl_copy_opts *given, struct pawl_meter *meter,
-     struct pawl_error *err)
+     struct pawl_copies **ret, struct pawl_error *err)
 {
 	struct pawl_copy_opts o = PAWL_COPY_OPTS_INIT;
 	PAWL_FREE char *parent = NULL, *name = NULL;
@@ -66,6 +81,7 @@ copy(struct pawl *run, uint64_t id, const char *to, const struct pawl_copy_opts 
 	PAWL_CLEAN(store_close_clean) struct store *target = NULL;
 	PAWL_CLEAN(pawl_hold_close_clean) struct pawl_hold *hold = NULL;
 	struct copy_job job = {.meter = meter};
+	struct copy_result result = {0};
 	if (!run || !to || !*to)
 		return err_set(err, PAWL_EUSAGE, "copy: expected a run and a target, found none");
 	if (given && !given->size)
@@ -85,13 +101,14 @@ copy(struct pawl *run, uint64_t id, const char *to, const struct pawl_copy_opts 
 	job.n_streams = o.n_streams;
 	job.memory_bytes = o.memory_bytes;
 	job.deadline_ms = o.timeout_ms > 0 ? clock_deadline_ms(o.timeout_ms) : 0;
-	return copy_checkpoint(&job, NULL, err);
+	TRY(copy_checkpoint(&job, &result, err));
+	return ret ? report(id, buf_str(&folder), &result, ret, err) : 0;
 }
 
 int
 pawl_copy(struct pawl *run, uint64_t id, const char *to, const struct pawl_copy_opts *opts, struct pawl_meter *meter,
-          struct pawl_error *err)
+          struct pawl_copies **ret, struct pawl_error *err)
 {
 	struct pawl_error own = {0};
-	return err_give(err, copy(run, id, to, opts, meter, &own), &own);
+	return err_give(err, copy(run, id, to, opts, meter, ret, &own), &own);
 }

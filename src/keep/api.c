@@ -10,10 +10,12 @@
 #include "keep/removal.h"
 #include "run/run.h"
 
-/* The valid entry of an id. Within run_edit. */
+/* The valid entry of an id, also of a save that has just begun. Takes run_edit. */
 static int
-find_again(struct pawl *run, uint64_t id, struct catalog_entry **ret, struct pawl_error *err)
+find_to_change(struct pawl *run, uint64_t id, struct catalog_entry **ret, struct pawl_error *err)
 {
+	run_wait_committed(run, -1);
+	run_edit(run);
 	TRY(catalog_reload(run->catalog, err));
 	*ret = catalog_get(run->catalog, id);
 	if (!*ret)
@@ -47,8 +49,7 @@ set_pin(struct pawl *run, uint64_t id, bool pinned, struct pawl_error *err)
 
 	if (!run)
 		return err_set(err, PAWL_EUSAGE, "pin: expected a run, found NULL");
-	run_edit(run);
-	rc = find_again(run, id, &e, &own);
+	rc = find_to_change(run, id, &e, &own);
 	if (rc == 0)
 		rc = catalog_mark(run->catalog, e, &pinned, NULL, 0, &own);
 	if (rc == 0)
@@ -82,8 +83,7 @@ add_score(struct pawl *run, uint64_t id, const struct pawl_metric *metrics, size
 		if (metrics[i].not_a_number)
 			return err_set(err, PAWL_EUSAGE, "score: %s received a value that is not a number",
 			               metrics[i].name);
-	run_edit(run);
-	rc = find_again(run, id, &e, err);
+	rc = find_to_change(run, id, &e, err);
 	if (rc == 0)
 		rc = catalog_mark(run->catalog, e, NULL, metrics, n, err);
 	run_edited(run);
@@ -124,8 +124,7 @@ remove_one(struct pawl *run, uint64_t id, int force, struct pawl_error *err)
 	if (!run)
 		return err_set(err, PAWL_EUSAGE, "remove: expected a run, found NULL");
 	TRY(run_check_keeper(run, err));
-	run_edit(run);
-	rc = find_again(run, id, &e, err);
+	rc = find_to_change(run, id, &e, err);
 	if (rc == 0 && e->at)
 		rc = err_set(err, PAWL_EUNSUPPORTED, "%s is stored only in the mirror %s; remove it there", e->name,
 		             e->at->root);

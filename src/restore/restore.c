@@ -170,6 +170,7 @@ restore_open(struct pawl *run, const struct pawl_restore_opts *opts, struct pawl
 	if (!r)
 		return err_nomem(err, "restore");
 	r->run = run;
+	run_wait_committed(run, -1);
 	int rc = copy_options(r, opts, err);
 	if (rc < 0) {
 		refuse_options(r, rc, err);

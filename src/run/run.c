@@ -61,12 +61,30 @@ void
 run_edit(struct pawl *run)
 {
 	pthread_mutex_lock(&run->guard.edit);
+	run_lock(run);
+	run->guard.editor = pthread_self();
+	run->guard.is_edited = true;
+	run_unlock(run);
 }
 
 void
 run_edited(struct pawl *run)
 {
+	run_lock(run);
+	run->guard.is_edited = false;
+	run_unlock(run);
 	pthread_mutex_unlock(&run->guard.edit);
+}
+
+int
+run_wait_committed(struct pawl *run, int64_t deadline_ms)
+{
+	run_lock(run);
+	const bool is_editor = run->guard.is_edited && pthread_equal(run->guard.editor, pthread_self());
+	run_unlock(run);
+
+	return is_editor || !run->saves.writer ? 0
+	                                       : run->saves.queue_ops->wait_committed(run->saves.writer, deadline_ms);
 }
 
 int

@@ -34,6 +34,8 @@ struct removal_ops; /* keep/removal.h */
 struct run_guard {
 	pthread_mutex_t edit; /* held by the thread that changes them, also during I/O */
 	pthread_mutex_t lock; /* held for as long as they are inconsistent */
+	pthread_t editor;     /* the thread that holds edit; guarded by lock */
+	bool is_edited;       /* guarded by lock */
 };
 
 /* What differs between kinds of runs, as tables of operations. Chosen once, when the run is
@@ -71,6 +73,11 @@ void run_unlock(struct pawl *run);
 /* For changing the catalog. Not while run_lock is held. */
 void run_edit(struct pawl *run);
 void run_edited(struct pawl *run);
+/* Waits until the saves that have begun in this process are in the catalog or have failed, so that
+ * a caller finds its own. Returns 0, or ETIMEDOUT after deadline_ms (< 0 = never). Returns at once
+ * on the thread that holds run_edit, for example in a rule of retention: a commit would wait for
+ * it. */
+int run_wait_committed(struct pawl *run, int64_t deadline_ms);
 
 /* PAWL_EREADONLY if the handle may not write. */
 int run_check_writable(const struct pawl *run, struct pawl_error *err);

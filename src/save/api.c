@@ -153,6 +153,14 @@ pawl_wait_turn(struct pawl *run, int64_t timeout_ms, struct pawl_error *err)
 }
 
 int
+pawl_wait_committed(struct pawl *run, int64_t timeout_ms, struct pawl_error *err)
+{
+	if (run && run_wait_committed(run, clock_deadline_ms(timeout_ms)) == ETIMEDOUT)
+		return waited(run, "a save is not a checkpoint yet", timeout_ms, err);
+	return 0;
+}
+
+int
 pawl_save_failed(struct pawl *run, int code, const char *why)
 {
 	struct pawl_error err = {0};

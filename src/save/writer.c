@@ -487,89 +487,6 @@ writer_skip(struct writer *w, int code, struct pawl_error *err)
 	return code;
 }
 
-/* References to the saves that have not staged everything; their number. */
-static unsigned
-unstaged(struct writer *w, struct save *ret[2])
-{
-	struct save *saves[2];
-	unsigned n = 0;
-
-	pthread_mutex_lock(&w->lock);
-	saves[0] = w->active;
-	saves[1] = w->queued;
-	for (int i = 0; i < 2; i++)
-		if (saves[i] && pawl_ticket_stage(saves[i]->progress.ticket) < PAWL_STAGE_STAGED) {
-			atomic_fetch_add(&saves[i]->refs, 1);
-			ret[n++] = saves[i];
-		}
-	pthread_mutex_unlock(&w->lock);
-	return n;
-}
-
-/* Waits until the caller may change the tensors of a save. */
-static int
-fence(struct save *s, int64_t deadline_ms)
-{
-	struct pawl_ticket *t = s->progress.ticket;
-	int rc = from_device_fence(&s->image, deadline_ms);
-
-	if (rc != 0)
-		return rc == ETIMEDOUT ? rc : 0;
-	pthread_mutex_lock(&t->lock);
-	while (t->stage < PAWL_STAGE_STAGED && rc == 0)
-		rc = cond_wait_until(&t->changed, &t->lock, deadline_ms);
-	pthread_mutex_unlock(&t->lock);
-	return rc;
-}
-
-int
-writer_fence(struct writer *w, int64_t deadline_ms)
-{
-	struct save *saves[2];
-	const unsigned n = unstaged(w, saves);
-	int rc = 0;
-
-	for (unsigned i = 0; i < n; i++) {
-		rc = rc == 0 ? fence(saves[i], deadline_ms) : rc;
-		save_unref(saves[i]);
-	}
-	return rc;
-}
-
-int
-writer_wait(struct writer *w, int64_t deadline_ms)
-{
-	int rc = 0;
-
-	pthread_mutex_lock(&w->lock);
-	while ((w->active || w->queued || w->admitting || w->settling) && rc == 0)
-		rc = cond_wait_until(&w->changed, &w->lock, deadline_ms);
-	pthread_mutex_unlock(&w->lock);
-	return rc;
-}
-
-int
-writer_wait_turn(struct writer *w, int64_t deadline_ms)
-{
-	int rc = 0;
-
-	pthread_mutex_lock(&w->lock);
-	while ((w->active || w->queued || w->admitting) && rc == 0)
-		rc = cond_wait_until(&w->changed, &w->lock, deadline_ms);
-	pthread_mutex_unlock(&w->lock);
-	return rc;
-}
-
-void
-writer_waits_for(struct writer *w, char *ret, size_t cap)
-{
-	*ret = '\0';
-	pthread_mutex_lock(&w->lock);
-	if (w->active)
-		ticket_waits_for(w->active->progress.ticket, ret, cap);
-	pthread_mutex_unlock(&w->lock);
-}
-
 static bool
 is_busy(struct writer *w)
 {
@@ -591,4 +508,5 @@ has_token(struct writer *w, const char *token)
 	return found;
 }
 
-static const struct run_queue_ops queue_ops = {.is_busy = is_busy, .has_token = has_token, .prepare = writer_prepare};
+static const struct run_queue_ops queue_ops = {
+	.is_busy = is_busy, .has_token = has_token, .prepare = writer_prepare, .wait_committed = writer_wait_committed};

@@ -85,6 +85,19 @@ def arrays_restore(root: str, rank_values: str) -> dict[str, Any]:
 
 
 @case
+def own_saves(root: str) -> dict[str, Any]:
+    """No rank waits for its saves: a pin of rank 0 and a restore of all ranks see them."""
+    with manager(root) as m:
+        m.save(3, numpy_state(True))
+        pinned = m.pin(3) if RANK == 0 else None
+        m.save(4, numpy_state(True))
+        state = numpy_state(False)
+        restored = m.restore(state)
+        assert restored is not None
+        return {"pinned": pinned, "step": restored.step, "whole": bool((state["whole"] == WHOLE).all())}
+
+
+@case
 def opened_again(root: str) -> dict[str, Any]:
     """No rank waits for another between one opening and the next."""
     for _ in range(10):

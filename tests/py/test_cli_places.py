@@ -16,6 +16,7 @@ import torch
 from object_env import keys_for
 from s3_fake import Answer, Fake, Object, error
 
+import pawl
 from cli import PACK, PAWL, checkpoint, flip, make, run, run_json
 
 BUCKET = "s3://bucket/all"
@@ -214,3 +215,32 @@ def test_an_error_about_the_default_run_says_where_it_is_from(tmp_path: pathlib.
     none = tmp_path / "none"
     for words in (["ls"], ["show"], ["show", "@best"], ["gc"]):
         assert f"error: PAWL_RUN: {none}: no such file or folder" in run(*words, status=3, PAWL_RUN=str(none)).stderr
+
+
+def test_ls_invents_no_facts_of_a_file_of_another_program(tmp_path: pathlib.Path) -> None:
+    torch.save({"w": torch.ones(3)}, tmp_path / "model.pt")
+    header, row = run("ls", tmp_path / "model.pt").stdout.splitlines()
+    assert header.split() == ["id", "name", "step", "size", "new", "age", "blocked", "state", "marks"]
+    assert [word for word in row.split() if word == "-"] == ["-"] * 5 and "latest" not in row
+    [found] = run_json("ls", tmp_path / "model.pt")["checkpoints"]
+    assert found["step"] is found["new_bytes"] is found["blocked_seconds"] is None
+
+
+def test_ls_of_a_bucket_asks_nothing_twice(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Besides whether a place is there, which each opening of a store asks."""
+    with contextlib.closing(Fake()) as fake:
+        for variable, value in keys_for(fake.endpoint).items():
+            monkeypatch.setenv(variable, value)
+        for name in ("ada", "bob"):
+            with pawl.CheckpointManager(f"s3://bucket/runs/{name}") as manager:
+                manager.save(1, {"w": torch.ones(3)}, wait=True)
+        asked = {}
+        for place in ("s3://bucket/runs/ada", "s3://bucket/runs"):
+            at = len(fake.requests)
+            run("ls", place)
+            asked[place] = [row for row in fake.requests[at:] if "max-keys=1&" not in row]
+    ada, runs = asked.values()
+    assert len(ada) == len(set(ada)) and not [row for row in ada if row.startswith("HEAD") and "run.json" in row]
+    lists = [row.rpartition("prefix=")[2] for row in runs if "delimiter" in row and ".pawl" not in row]
+    # once for the kind of the place and once for what is below it
+    assert sorted(lists) == ["runs%2F", "runs%2F", "runs%2Fada%2F", "runs%2Fbob%2F"]

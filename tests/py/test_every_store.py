@@ -142,6 +142,9 @@ def test_a_checkpoint_of_a_run_in_a_store_is_an_object_of_its_own(store: Store, 
     save(url, range(1, 3))
     with pawl.CheckpointManager(url, read_only=True) as m:
         newest, first = m.checkpoint(), m.checkpoint(step=1)
+        restored = m.restore()
+        assert restored is not None
+        assert newest.path == m[2].path == restored.path == m.checkpoints()[-1].path  # all of them complete
     assert newest.path is not None and newest.path.startswith(store.url) and newest.path.endswith("/checkpoint_000002")
     assert (newest.to_dict()["w"] == 2).all()
     here = first.to_directory(tmp_path / "here")

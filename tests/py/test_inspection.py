@@ -51,6 +51,8 @@ def test_read_gives_one_tensor_or_a_part_of_it(run: pathlib.Path) -> None:
     assert torch.equal(pawl.read(at(run, 3), "model/layers/0"), whole)
     for index in [(slice(1, 3),), (slice(None), slice(2, 5)), (2,), (-1, slice(0, 2)), (0, 0), slice(1, 1)]:
         assert torch.equal(pawl.read(at(run, 3), "model/layers/0", index), whole[index]), index
+    for index in [..., (..., 1), (1, ...), (0, ..., 1), (np.int64(1), slice(2))]:
+        assert torch.equal(pawl.read(at(run, 3), "model/layers/0", index), whole[index]), index
     assert pawl.read(at(run, 3), "model/layers/1").dtype == torch.bfloat16
     table = pawl.read(at(run, "latest"), "table", slice(1, 3))
     assert isinstance(table, np.ndarray) and table.dtype == np.int16 and table.tolist() == [1, 2]
@@ -60,7 +62,9 @@ def test_read_gives_one_tensor_or_a_part_of_it(run: pathlib.Path) -> None:
 @pytest.mark.parametrize(
     ("path", "index", "kind", "words"),
     [
-        ("model/nothing", (), pawl.NotFoundError, "no 'nothing'; there is: layers"),
+        ("model/nothing", (), pawl.NotFoundError, "/run.*: 'model/nothing': no 'nothing'; there is: layers"),
+        ("table", "0", pawl.UsageError, r"an index is a number, a slice or ..., received '0'"),
+        ("table", (..., ...), pawl.UsageError, r"an index has one ... at most"),
         ("step", (), pawl.UsageError, "'step' is not a tensor"),
         ("table", (0, 0), pawl.UsageError, "has 1 dimensions, received 2"),
         ("table", 5, pawl.UsageError, "index 5 is outside of a dimension of 5"),
@@ -133,7 +137,10 @@ def test_an_exception_of_the_progress_callback_ends_the_work(run: pathlib.Path, 
 
 
 def test_copy_takes_a_checkpoint_or_a_run(run: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    assert pawl.copy(at(run, 2), tmp_path / "one") == []
+    for was_there in (False, True):
+        [row] = pawl.copy(at(run, 2), tmp_path / "one")
+        assert (row.id, row.name, row.was_there, row.problem) == (2, "checkpoint_000002", was_there, "")
+        assert row.nbytes > 0 and row.sent_bytes == (0 if was_there else row.nbytes)
     assert pawl.load(tmp_path / "one")["step"] == 2
     rows = pawl.copy(run, tmp_path / "all")
     assert sorted((row.id, row.was_there, row.problem) for row in rows) == [
@@ -175,6 +182,12 @@ def test_prune_needs_a_rule_and_a_metric_that_exists(run: pathlib.Path) -> None:
     with pytest.raises(pawl.UsageError, match="num_to_keep must be 1 or more"):
         pawl.prune(run, num_to_keep=0)
     assert len(pawl.tree(run)) == 3
+
+
+def test_repair_of_a_good_run_reports_its_end_too(run: pathlib.Path) -> None:
+    calls: list[tuple[int, int]] = []
+    assert pawl.repair(run, progress=lambda *counts: calls.append(counts)) == []
+    assert calls == [(0, 0)]
 
 
 def test_repair_rebuilds_a_lost_manifest(run: pathlib.Path) -> None:

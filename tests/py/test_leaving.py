@@ -104,7 +104,7 @@ def test_a_pending_error_does_not_keep_the_last_state_from_being_saved(
         raise KeyError("mine")
     assert "a save in the background had failed: NotFoundError" in notes(caught.value)
     assert "a save in the background had failed: NotFoundError" in caplog.text
-    assert repr(manager) == "CheckpointManager(closed)"
+    assert repr(manager) == f"CheckpointManager('{tmp_path}', closed)"
     with pawl.CheckpointManager(tmp_path, read_only=True) as manager:
         assert manager.all_steps() == [1]  # by the save on the way out
         restored = manager.restore()
@@ -125,7 +125,7 @@ def test_the_users_exception_comes_through_and_the_run_is_closed(
         raise KeyError("mine")
     assert "the save on the way out failed" in notes(caught.value)
     assert "the save on the way out failed" in caplog.text
-    assert repr(manager) == "CheckpointManager(closed)"
+    assert repr(manager) == f"CheckpointManager('{tmp_path}', closed)"
     pawl.CheckpointManager(tmp_path).close()  # the lease is free
 
 
@@ -135,7 +135,7 @@ def test_without_an_exception_in_flight_ours_is_raised(tmp_path: pathlib.Path) -
         pawl.CheckpointManager(tmp_path, io=pawl.IO(fault=("finish", 1, -3, True))) as manager,
     ):
         manager.save(1, {"step": 1})
-    assert repr(manager) == "CheckpointManager(closed)"
+    assert repr(manager) == f"CheckpointManager('{tmp_path}', closed)"
 
 
 # ---- saves that must not be skipped ----

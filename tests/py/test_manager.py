@@ -41,6 +41,14 @@ def test_R2_without_rules_everything_is_kept(tmp_path: pathlib.Path) -> None:
         assert manager.all_steps() == list(range(6))
 
 
+def test_the_path_of_a_checkpoint_in_memory_has_the_root_too() -> None:
+    with pawl.CheckpointManager("mem:") as manager:
+        manager.save(1, STATE, wait=True)
+        restored = manager.restore()
+        assert restored is not None
+        assert restored.path == manager.checkpoints()[0].path == "mem:/checkpoints/checkpoint_000001"
+
+
 def test_R4_R6_R12_the_newest_n_are_kept_under_their_names(tmp_path: pathlib.Path) -> None:
     with pawl.CheckpointManager(tmp_path, num_to_keep=2) as manager:
         fill(manager, [1.0] * 5)
@@ -535,3 +543,18 @@ def test_the_checkpoints_of_a_run_in_memory_are_objects_too(tmp_path: pathlib.Pa
         assert first in manager and pawl.Checkpoint.from_dict({"step": 1}) not in manager
     with pytest.raises(pawl.UsageError, match="the run is closed"):
         first.to_dict()
+
+
+def test_a_closed_manager_is_named_and_is_not_entered_again(tmp_path: pathlib.Path) -> None:
+    with pawl.CheckpointManager(tmp_path) as manager:
+        pass
+    assert repr(manager) == f"CheckpointManager('{tmp_path}', closed)" and manager.root == tmp_path
+    for call in (manager.restore, manager.__enter__, lambda: manager.save(1, STATE)):
+        with pytest.raises(pawl.UsageError, match=f"^{tmp_path}: the run is closed; open it again$"):
+            call()
+
+
+def test_a_loop_over_the_manager_may_go_backwards(tmp_path: pathlib.Path) -> None:
+    with pawl.CheckpointManager(tmp_path) as manager:
+        fill(manager, [1.0, 2.0, 3.0])
+        assert [one.path for one in reversed(manager)] == [manager[step].path for step in (2, 1, 0)]

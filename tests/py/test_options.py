@@ -158,6 +158,20 @@ def test_a_function_of_another_library_is_answered_with_ours(name: str, use: str
     assert str(caught.value) == (f"{says}; use {use}" if use else says)
 
 
+def test_facts_that_a_checkpoint_lacks_are_answered_with_where_they_are() -> None:
+    one = pawl.Checkpoint.from_dict({"a": 1})
+    for name, use in (("step", "checkpoints(), whose rows have it"), ("load", "to_dict()"), ("state", "to_dict()")):
+        with pytest.raises(AttributeError, match=re.escape(f"no attribute '{name}'; use ") + ".*" + re.escape(use)):
+            getattr(one, name)
+    with pytest.raises(AttributeError, match="no attribute 'zzz'$"):
+        getattr(one, "zzz")  # noqa: B009
+    with pawl.CheckpointManager("mem:") as manager:
+        manager.save(1, {"model": 1})
+        restored = manager.restore()
+    with pytest.raises(TypeError, match=re.escape("write restored.state['model']")):
+        restored["model"]  # type: ignore[index]
+
+
 def test_each_name_of_another_library_leads_to_one_that_exists() -> None:
     known = set(inspect.signature(pawl.CheckpointManager).parameters)
     known |= set(inspect.signature(pawl.load).parameters)

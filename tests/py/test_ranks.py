@@ -95,6 +95,11 @@ def test_R160_another_number_of_ranks_gets_its_boxes_and_is_told_of_values_per_r
         assert "per rank: place: kept per rank by 3 ranks, this job has 2" in answer["error"]
 
 
+def test_ranks_see_the_saves_that_they_have_just_begun(tmp_path: pathlib.Path) -> None:
+    answers = job(tmp_path, 2, "own_saves", str(tmp_path / "run"))
+    assert answers == [{"pinned": pinned, "step": 4, "whole": True} for pinned in (True, None)]
+
+
 def test_P11_P16_a_run_is_closed_and_opened_again_and_again_without_losing_the_other_ranks_step(
     tmp_path: pathlib.Path,
 ) -> None:

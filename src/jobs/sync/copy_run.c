@@ -23,17 +23,11 @@
 #include "catalog/catalog.h"
 #include "catalog/pins.h"
 #include "catalog/places.h"
-#include "copy/copy.h"
+#include "copy/copies.h"
 #include "keep/pointers.h"
 #include "run/run.h"
 
 #define MAX_SMALL_BYTES ((size_t)1 << 20) /* run.json and marks */
-
-struct pawl_copies {
-	struct bump memory;
-	struct pawl_copied *rows; /* room for one per requested checkpoint */
-	size_t n;
-};
 
 /* One checkpoint of the source, as it was when the transfer began. */
 struct item {
@@ -66,48 +60,21 @@ clean_run(struct pawl **run)
 
 PAWL_DEFINE_CLEAN(struct pawl_hold, pawl_hold_close);
 
-PAWL_DEFINE_CLEAN(struct pawl_copies, pawl_copies_free);
-
 static void
 items_clear(struct items *items)
 {
 	bump_clear(&items->memory);
 }
 
-/* ------------------------------------------------------------------- report */
-
-size_t
-pawl_copies_count(const struct pawl_copies *c)
-{
-	return c->n;
-}
-
-const struct pawl_copied *
-pawl_copies_get(const struct pawl_copies *c, size_t i)
-{
-	return i < c->n ? &c->rows[i] : NULL;
-}
-
-void
-pawl_copies_free(struct pawl_copies *c)
-{
-	if (!c)
-		return;
-	bump_clear(&c->memory);
-	mem_free(c);
-}
-
 /* Adds a row for an item; NULL if out of memory. */
 static struct pawl_copied *
 report(struct copy_run *t, const struct item *item, const char *problem)
 {
-	struct pawl_copies *c = t->copies;
-	char *name = bump_printf(&c->memory, "%s", item->name), *why = bump_printf(&c->memory, "%s", problem);
+	struct pawl_copied *row = copies_add(t->copies, item->id, item->name, problem);
 
-	if (!name || !why)
-		return NULL;
-	c->rows[c->n] = (struct pawl_copied){.id = item->id, .name = name, .bytes = item->bytes, .problem = why};
-	return &c->rows[c->n++];
+	if (row)
+		row->bytes = item->bytes;
+	return row;
 }
 
 /* ------------------------------------------------------------- one checkpoint */
@@ -130,8 +97,7 @@ list_items(struct copy_run *t, struct items *ret, struct pawl_error *err)
 
 	run_lock(from);
 	ret->items = bump_array(&ret->memory, from->catalog->n + 1, sizeof(*ret->items));
-	t->copies->rows = bump_array(&t->copies->memory, from->catalog->n + 1, sizeof(*t->copies->rows));
-	if (!ret->items || !t->copies->rows)
+	if (!ret->items)
 		rc = err_nomem(err, "copy");
 	for (size_t i = 0; rc == 0 && i < from->catalog->n; i++) {
 		const struct catalog_entry *e = &from->catalog->entries[i];
@@ -185,11 +151,7 @@ copy_one(struct copy_run *t, const struct item *item, struct store *to, const ch
 	row = report(t, item, "");
 	if (!row)
 		return err_nomem(err, "copy");
-	row->bytes = result.bytes;
-	row->was_there = result.was_there;
-	row->sent_bytes = result.sent_bytes;
-	row->found_bytes = result.found_bytes;
-	row->linked_bytes = result.linked_bytes;
+	copies_set(row, &result);
 	return 0;
 }
 

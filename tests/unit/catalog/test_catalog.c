@@ -901,7 +901,7 @@ test_everything_works_in_memory_too(void **state)
 	assert_int_equal(id, 2);
 	struct pawl_list *list;
 	OK(pawl_list_open(r->run, 0, &list, err));
-	assert_string_equal(pawl_list_get(list, 0)->path, FIRST);
+	assert_string_equal(pawl_list_get(list, 0)->path, "mem:/" FIRST);
 	pawl_list_free(list);
 }
 

@@ -426,16 +426,16 @@ test_R144_one_checkpoint_by_hand(void **state)
 	char to[128];
 	snprintf(to, sizeof to, "%s/alone", f->dir);
 	made_check(pawl_reload(f->made.run, &f->err), &f->err);
-	made_check(pawl_copy(f->made.run, 0, to, NULL, NULL, &f->err), &f->err);
-	made_check(pawl_copy(f->made.run, 1, to, NULL, NULL, &f->err), &f->err);
+	made_check(pawl_copy(f->made.run, 0, to, NULL, NULL, NULL, &f->err), &f->err);
+	made_check(pawl_copy(f->made.run, 1, to, NULL, NULL, NULL, &f->err), &f->err);
 	opts.root = to;
 	opts.single = opts.read_only = 1;
 	made_check(pawl_open(&opts, &copy, &f->err), &f->err);
 	made_check(pawl_verify(copy, 0, NULL, NULL, &f->err), &f->err);
 	pawl_close(copy, NULL);
-	assert_int_equal(pawl_copy(f->made.run, 9, to, NULL, NULL, &f->err), PAWL_ENOTFOUND);
-	assert_int_equal(pawl_copy(f->made.run, 1, "s3://bucket", NULL, NULL, &f->err), PAWL_EUSAGE);
-	assert_int_equal(pawl_copy(f->made.run, 1, "", NULL, NULL, &f->err), PAWL_EUSAGE);
+	assert_int_equal(pawl_copy(f->made.run, 9, to, NULL, NULL, NULL, &f->err), PAWL_ENOTFOUND);
+	assert_int_equal(pawl_copy(f->made.run, 1, "s3://bucket", NULL, NULL, NULL, &f->err), PAWL_EUSAGE);
+	assert_int_equal(pawl_copy(f->made.run, 1, "", NULL, NULL, NULL, &f->err), PAWL_EUSAGE);
 }
 
 int

@@ -579,6 +579,28 @@ test_recycled_files_are_overwritten_not_created(void **state)
 }
 
 static void
+test_a_call_for_a_checkpoint_waits_for_the_save_of_this_process(void **state)
+{
+	struct fixture *f = *state;
+	struct pawl_open_opts opts = options(f);
+	struct pawl_error err = {0};
+	uint64_t id = 0;
+
+	opts.io.write_bytes_per_second = 24 << 20; /* so that a save is still running for certain */
+	struct pawl *run = open_with(&opts);
+
+	assert_int_equal(pawl_wait_committed(run, 0, &err), 0);
+	assert_int_equal(try_save(run, f, 1, NULL, &err), 0);
+	assert_int_equal(pawl_wait_committed(run, 1, &err), PAWL_ETIMEOUT);
+	assert_int_equal(pawl_find(run, "step:1", &id, &err), 0);
+	assert_int_equal(try_save(run, f, 2, NULL, &err), 0);
+	assert_int_equal(pawl_pin(run, id + 1, &err), 0);
+	assert_int_equal(try_save(run, f, 3, NULL, &err), 0);
+	assert_int_equal(check_restore(run, f, NULL), 3);
+	close_run(run);
+}
+
+static void
 test_a_save_may_wait_for_its_turn_where_the_run_skips(void **state)
 {
 	struct fixture *f = *state;
@@ -1108,6 +1130,7 @@ main(void)
 		CASE(test_R140_unchanged_packs_are_linked),
 		CASE(test_recycled_files_are_overwritten_not_created),
 		CASE(test_busy_skip_and_replace),
+		CASE(test_a_call_for_a_checkpoint_waits_for_the_save_of_this_process),
 		CASE(test_a_save_may_wait_for_its_turn_where_the_run_skips),
 		CASE(test_R4_num_to_keep_and_ids_that_never_repeat),
 		CASE(test_E1_the_id_of_a_removed_newest_checkpoint_is_not_given_out_again),
