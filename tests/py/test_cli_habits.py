@@ -83,9 +83,25 @@ def test_long_output_goes_through_the_pager_on_a_terminal_only(many: pathlib.Pat
     assert "page:" not in on_terminal("ls", many, "--json", PAGER=pager)
 
 
-def test_a_pager_that_ends_early_or_is_missing_breaks_nothing(many: pathlib.Path) -> None:
+def test_a_pager_that_ends_early_breaks_nothing(many: pathlib.Path) -> None:
     assert "id" in on_terminal("ls", many, PAGER="head -1")
-    on_terminal("ls", many, PAGER="no-such-pager")
+
+
+@pytest.mark.parametrize("pager", ["no-such-pager", "no-such-pager -R", "/dev/null"])
+def test_without_the_pager_that_is_named_the_output_is_printed(many: pathlib.Path, pager: str) -> None:
+    rows = [line.split() for line in ESCAPES.sub("", on_terminal("ls", many, PAGER=pager)).splitlines()]
+    assert [row[0] for row in rows if "saved" in row] == [str(number) for number in range(1, 13)]
+
+
+def test_a_pager_may_outlive_an_interrupt(many: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    pager = tmp_path / "pager"
+    pager.write_text("trap 'echo caught; read -r key </dev/tty; echo end; exit' INT; echo ready; read -r key </dev/tty")
+    terminal = Terminal("ls", many, PAGER=f"sh {pager}")
+    terminal.read(lambda text: "ready" in text)
+    terminal.interrupt()
+    terminal.read(lambda text: "caught" in text)
+    os.write(terminal.fd, b"\n")
+    assert terminal.status() == 0 and "end" in terminal.output
 
 
 def test_the_environment_names_the_run_that_is_meant(many: pathlib.Path, tmp_path: pathlib.Path) -> None:
