@@ -38,7 +38,8 @@ ask_confirm(struct cli *cli, const char *format, ...)
 }
 
 /* The pager's command line: NULL = none. If the shell cannot start the pager, nothing has read the
- * output yet, and cat prints it. With the trap the shell outlives Ctrl+C, which a pager may handle. */
+ * output yet, and cat prints it. The trap keeps the shell alive after Ctrl+C, which a pager may
+ * handle. */
 static const char *
 pager_command(struct cli *cli)
 {

@@ -14,6 +14,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/denied.h"
+
 #define FOLLOW_LOOKS 100u /* attempts, if what a link leads to is deleted each time */
 
 static bool
@@ -135,7 +137,7 @@ parse_folder(struct cli *cli, const char *path, struct target *t, struct pawl_er
 		return 0;
 	}
 	if (stat(keep_printf(&cli->keep, "%s/run.json", path), &st) < 0 && errno != ENOENT)
-		return err_sys(err, errno, "%s: cannot be accessed", path);
+		return err_path(err, errno, path, false, "cannot be accessed");
 	return pawl_explain_address(path, err);
 }
 

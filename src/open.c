@@ -125,6 +125,8 @@ open_store(struct pawl *run, struct pawl_error *err)
 	if (rc == PAWL_ENOTFOUND && (o->read_only || o->maintenance) && !strstr(root, "://"))
 		return explain_address(root, err);
 	TRY(rc);
+	if (o->single)
+		TRY(store_set_place(run->store, root, err));
 	if (o->ranks.node_folder)
 		TRY(open_nodes(run, err));
 	TRY(store_limit(&run->store, o->io.write_bytes_per_second, o->io.read_bytes_per_second, err));

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 
 #include "base/buf.h"
+#include "base/denied.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/names.h"
@@ -219,8 +220,8 @@ refuse_path(const char *address, const char *path, const char *selector, struct 
 	struct stat st;
 
 	if (stat(path, &st) < 0) {
-		if (pawl_code_from_errno(errno) == PAWL_EAUTH)
-			return err_sys(err, errno, "%s: cannot be accessed", path);
+		if (denied_is(errno))
+			return err_denied(err, errno, path, false);
 		return refuse_missing(path, err);
 	}
 	if (!S_ISDIR(st.st_mode) && *selector)

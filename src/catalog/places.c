@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/denied.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/text.h"
@@ -206,12 +207,16 @@ add_place(struct scan *s, const struct pawl_place *place, const char *path, stru
 
 /* A folder below the root that cannot be listed becomes a row; one that is gone does not. */
 static int
-add_problem(struct scan *s, const char *folder, int rc, const struct pawl_error *why, struct pawl_error *err)
+add_problem(struct scan *s, const char *folder, int rc, struct pawl_error *why, struct pawl_error *err)
 {
+	PAWL_FREE char *path = mem_printf("%s/%s", s->store->root, folder);
+
 	if (rc == PAWL_ENOTFOUND && folder[0])
 		return 0;
 	if (rc != PAWL_EAUTH || !folder[0])
 		return err_give(err, rc, why);
+	if (path && denied_is(why->sys))
+		err_denied(why, why->sys, path, false);
 	return add_place(s, &(struct pawl_place){.kind = PAWL_KIND_OTHER, .problem = why->message}, folder, err);
 }
 
