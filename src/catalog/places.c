@@ -153,7 +153,7 @@ struct listing {
 	struct bump memory;
 	VEC(struct child) children;
 	size_t n, most; /* names seen; the listing ends after `most` */
-	bool run_file, manifest, checkpoints, full;
+	bool run_file, manifest, checkpoints, search, full;
 };
 
 static void
@@ -171,6 +171,7 @@ see_entry(void *arg, const struct store_entry *entry)
 	l->run_file |= strcmp(entry->name, RUN_KEY) == 0;
 	l->manifest |= strcmp(entry->name, MANIFEST_NAME) == 0;
 	l->checkpoints |= strcmp(entry->name, CATALOG_FOLDER) == 0;
+	l->search |= strcmp(entry->name, SEARCH_KEY) == 0;
 	l->full = ++l->n > l->most;
 	if (l->full)
 		return PAWL_ELIMIT;
@@ -241,6 +242,10 @@ scan_folder(struct scan *s, const char *folder, unsigned depth, bool inside, str
 	TRY(kind);
 	if (kind != PAWL_KIND_OTHER)
 		return add_place(s, &(struct pawl_place){.kind = kind}, folder, err);
+	if (l.full)
+		TRY(has(s->store, folder, SEARCH_KEY, &l.search, err));
+	if (l.search && folder[0])
+		TRY(add_place(s, &(struct pawl_place){.kind = PAWL_KIND_SEARCH}, folder, err));
 	for (size_t i = 0; inside && i < l.children.n; i++) {
 		const struct child *c = &l.children.items[i];
 		PAWL_FREE char *path = mem_printf("%s%s%s", folder, folder[0] ? "/" : "", c->name);
