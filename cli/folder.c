@@ -158,11 +158,9 @@ sort_out(struct found *f, const struct pawl_places *places)
 	for (size_t i = 0; i < n; i++) {
 		const struct pawl_place *place = pawl_places_get(places, i);
 
-		if (place->kind == PAWL_KIND_SEARCH && f->opts->only_runs)
-			continue;
 		if (place->problem != NULL || place->kind != PAWL_KIND_OTHER)
 			add_run(f, place);
-		else if (!place->is_link && !f->opts->only_runs && is_checkpoint_name(base_name(place->path)))
+		else if (!place->is_link && is_checkpoint_name(base_name(place->path)))
 			add_file(f, place);
 	}
 	for (size_t i = 0; i < n && !target_is_url(f->root); i++)

@@ -313,6 +313,11 @@ target_parse_run(struct cli *cli, const char *text, struct target *ret, struct p
 	struct target t;
 
 	TRY(target_parse(cli, text, &t, err));
+	if (t.file) { /* any file, until it is opened */
+		PAWL_CLEAN(cli_close) struct pawl *one = NULL;
+
+		TRY(target_open(cli, &t, false, NULL, &one, err));
+	}
 	if (t.single || t.selector != NULL)
 		return err_set(err, PAWL_EUSAGE, "%s names one checkpoint; '%s' works on a run", text,
 		               cli->command->name);

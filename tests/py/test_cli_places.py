@@ -163,7 +163,24 @@ def test_a_folder_of_searches_is_understood_as_one_of_runs(
     assert len(verified[0]["checkpoints"]) == 3 and verified[1] == {"search": place.at("tune/first")}
     assert "first: no trial has a checkpoint with checksums" in run("verify", place.at("tune")).stderr
     assert "; below it: first" in run("show", place.at("tune"), status=3).stderr
-    assert [pathlib.Path(row["run"]).name for row in run_json("du", place.name)["runs"]] == ["demo"]
+
+
+def test_du_shows_what_checkpoints_of_all_kinds_take(place: Place, demo: pathlib.Path) -> None:
+    names = composer_files(place, "saved")
+    run("cp", f"{demo}@id:2", place.at("one"))
+    files = run_json("du", place.at("saved"))["files"]
+    assert [(file["name"], file["bytes"] > 0) for file in files] == [(name, True) for name in names]
+    [row] = run_json("du", place.name)["runs"]
+    alone = run_json("du", place.at("one"))
+    assert alone["bytes"] == alone["used_bytes"] == alone["checkpoints"][0]["bytes"] == row["bytes"] > 0
+    assert run_json("du", place.at(f"saved/{names[0]}"))["bytes"] > 0
+
+
+@pytest.mark.parametrize("command", ["du", "gc", "prune", "sync"])
+def test_a_file_that_is_no_checkpoint_is_not_called_one(demo: pathlib.Path, command: str) -> None:
+    done = run(command, "/etc/passwd", *(["--keep-last", 1] if command == "prune" else []), status=2)
+    assert "/etc/passwd is a file; expected a run" in done.stderr
+    assert "names one checkpoint" in run("du", f"{demo}@100", status=2).stderr
 
 
 def test_a_trials_folder_is_answered_as_a_trial_of_its_search(tmp_path: pathlib.Path) -> None:
