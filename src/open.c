@@ -468,7 +468,8 @@ list_mirrored(struct pawl *run, struct pawl_error *err)
 static int
 take_lease(struct pawl *run, struct pawl_error *err)
 {
-	const struct lease_opts opts = {.timeout_ms = run->opts.lease.timeout_ms,
+	const struct lease_opts opts = {.maintenance = run->opts.maintenance,
+	                                .timeout_ms = run->opts.lease.timeout_ms,
 	                                .wait_ms = run->opts.lease.wait_ms,
 	                                .on_wait = run->opts.lease.on_wait,
 	                                .on_wait_arg = run->opts.lease.on_wait_arg};
