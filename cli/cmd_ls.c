@@ -295,7 +295,7 @@ run_ls(struct cli *cli, const void *ptr)
 	struct pawl_error err = {0};
 	struct names metrics = {0};
 	struct rows rows = {0};
-	const char *place = cli->n_operands > 0 ? cli->operands[0] : ".";
+	const char *place = cli->n_operands > 0 ? cli->operands[0] : ".", **deeper;
 	const struct folder_opts folder = {.recursive = args->recursive, .names = args->names, .last = args->last};
 	uint64_t only = 0;
 	struct target target;
@@ -307,6 +307,8 @@ run_ls(struct cli *cli, const void *ptr)
 	if (rc == PAWL_ENOTFOUND && target_is_url(place) &&
 	    (search_ls_folder(cli, place, &status) || folder_ls(cli, place, &folder, &status)))
 		return status;
+	if (rc == PAWL_ENOTFOUND && !args->recursive && !target_is_url(place) && folder_find(cli, place, &deeper) > 0)
+		(void)err_set(&err, rc, "%s; 'pawl ls -r %s' lists what is deeper", err.message, place);
 	if (rc < 0 || target_open(cli, &target, false, &args->score, &run, &err) < 0 ||
 	    (target.selector != NULL && target_find(cli, run, &target, &only, &err) < 0) ||
 	    pawl_list_open(run, 1, &list, &err) < 0)

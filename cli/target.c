@@ -290,6 +290,17 @@ parse_default(struct cli *cli, const char *text, struct target *t, struct pawl_e
 	return rc;
 }
 
+/* "best" of a run that is known: "@best" was meant. */
+static bool
+lacks_at(struct cli *cli, const char *text)
+{
+	struct target t;
+	const bool selects = strcmp(text, "latest") == 0 || strcmp(text, "best") == 0 || strcmp(text, "good") == 0 ||
+	                     strncmp(text, "id:", 3) == 0 || text[strspn(text, "0123456789")] == '\0';
+
+	return selects && *text != '\0' && parse_default(cli, keep_printf(&cli->keep, "@%s", text), &t, NULL) == 0;
+}
+
 int
 target_parse(struct cli *cli, const char *text, struct target *ret, struct pawl_error *err)
 {
@@ -301,6 +312,8 @@ target_parse(struct cli *cli, const char *text, struct target *ret, struct pawl_
 		return parse_default(cli, text, ret, err);
 	rc = target_is_url(text) ? parse_url(cli, text, &t, err)
 	                         : parse_path(cli, strncmp(text, "file://", 7) == 0 ? text + 7 : text, &t, err);
+	if (rc == PAWL_ENOTFOUND && lacks_at(cli, text))
+		return err_set(err, rc, "%s: no such file or folder; did you mean @%s?", text, text);
 	if (rc < 0) /* options_parse gives the text itself as the operand */
 		return text == getenv("PAWL_RUN") ? err_prefix(err, rc, "PAWL_RUN") : rc;
 	*ret = t;

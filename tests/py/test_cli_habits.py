@@ -153,6 +153,31 @@ def test_a_late_score_is_added_and_the_best_chosen_again(tmp_path: pathlib.Path)
         assert "expected NAME=NUMBER, such as accuracy=0.91" in run("score", scored, wrong, status=2).stderr
 
 
+def test_score_and_pin_want_a_checkpoint_to_be_named(many: pathlib.Path) -> None:
+    for words in (["score", many, "accuracy=1"], ["pin", many], ["unpin", many]):
+        assert f"{many} is a run; name a checkpoint, such as {many}@latest" in run(*words, status=2).stderr
+    answer = "TARGET is missing before accuracy=1; name it, such as RUN@400 or @400"
+    assert answer in run("score", "accuracy=1", status=2, PAWL_RUN=str(many)).stderr
+    assert "NAME=VALUE is missing" in run("score", many, status=2).stderr
+
+
+def test_a_selector_without_its_at_sign_is_understood_where_a_run_is_known(
+    many: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "did you mean @latest?" in run("show", "latest", status=3, PAWL_RUN=str(many)).stderr
+    monkeypatch.chdir(many.parent)
+    assert "did you mean" not in run("show", "latest", status=3).stderr
+    monkeypatch.chdir(many / "checkpoints")
+    assert "did you mean @300?" in run("show", "300", status=3, PAWL_RUN=str(many)).stderr
+
+
+def test_ls_of_a_folder_that_holds_only_folders_names_the_option(many: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    deep = tmp_path / "a" / "b"
+    deep.mkdir(parents=True)
+    many.rename(deep / "c")
+    assert f"; 'pawl ls -r {tmp_path / 'a'}' lists what is deeper" in run("ls", tmp_path / "a", status=3).stderr
+
+
 def test_diff_counts_by_branch_and_sorts_by_change(many: pathlib.Path) -> None:
     pair = (f"{many}@id:1", "@id:12")
     rows = run_json("diff", *pair, status=1)["rows"]
