@@ -37,9 +37,11 @@ ask_confirm(struct cli *cli, const char *format, ...)
 	return false;
 }
 
-/* The pager's command line: NULL = none. */
+/* The pager's command line: NULL = none. If the shell cannot start the pager, nothing has read the
+ * output yet, and cat prints it. The trap keeps the shell alive after Ctrl+C, which a pager may
+ * handle. */
 static const char *
-pager_command(const struct cli *cli)
+pager_command(struct cli *cli)
 {
 	const char *pager = getenv("PAGER");
 
@@ -47,7 +49,9 @@ pager_command(const struct cli *cli)
 		return NULL;
 	if (pager == NULL)
 		return "command -v less >/dev/null && exec less; exec cat";
-	return *pager == '\0' || strcmp(pager, "cat") == 0 ? NULL : pager;
+	if (*pager == '\0' || strcmp(pager, "cat") == 0)
+		return NULL;
+	return keep_printf(&cli->keep, "trap : INT\n%s\ncase $? in 126|127) exec cat;; esac", pager);
 }
 
 /* Starts the pager in our process group, with the pipe as its input, the usual signals, and options

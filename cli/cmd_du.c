@@ -87,7 +87,7 @@ print_totals(struct cli *cli, size_t n, const struct disk_run *run)
 static int
 run_du(struct cli *cli, const void *args)
 {
-	const struct folder_opts folder = {.recursive = true, .only_runs = true};
+	const struct folder_opts folder = {.recursive = true};
 	const char *place = cli->n_operands > 0 ? cli->operands[0] : ".";
 	PAWL_CLEAN(cli_close) struct pawl *run = NULL;
 	PAWL_CLEAN(pawl_list_free_clean) struct pawl_list *list = NULL;
@@ -99,9 +99,11 @@ run_du(struct cli *cli, const void *args)
 	(void)args;
 	if (!target_is_url(place) && folder_ls(cli, place, &folder, &status))
 		return status;
-	rc = target_parse_run(cli, place, &target, &err);
+	rc = target_parse(cli, place, &target, &err);
 	if (rc == PAWL_ENOTFOUND && target_is_url(place) && folder_ls(cli, place, &folder, &status))
 		return status;
+	if (rc == 0 && !target.single)
+		rc = target_parse_run(cli, place, &target, &err);
 	if (rc < 0 || target_open(cli, &target, false, NULL, &run, &err) < 0 || pawl_list_open(run, 0, &list, &err) < 0)
 		return cli_fail(cli, &err);
 	size_t n = pawl_list_count(list);
@@ -109,7 +111,10 @@ run_du(struct cli *cli, const void *args)
 
 	for (size_t i = 0; i < n; i++)
 		disk_of_checkpoint(cli, pawl_list_get(list, i), &uses[i]);
-	disk_of_run(cli, pawl_root(run), list, &total);
+	if (target.single)
+		total = (struct disk_run){.bytes = n > 0 ? uses[0].bytes : 0, .used = n > 0 ? uses[0].bytes : 0};
+	else
+		disk_of_run(cli, pawl_root(run), list, &total);
 	if (cli->common.json) {
 		print_json(cli, pawl_root(run), list, uses, &total);
 		return 0;
@@ -127,8 +132,8 @@ const struct command cmd_du = {
 	.about =
 		"Shows for each checkpoint of RUN (default: the current folder) the size of its files, and under 'own' "
 		"the part that no other checkpoint shares, which deleting it would free. Checkpoints share the packs "
-		"that did not change. In a folder that is not a run, it lists all runs and single checkpoints "
-		"below it.",
+		"that did not change. In a folder that is not a run, it lists all that 'pawl ls -r' "
+		"lists below it.",
 	.operands = operands,
 	.examples = examples,
 	.run = run_du,

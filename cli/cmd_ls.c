@@ -298,7 +298,7 @@ run_ls(struct cli *cli, const void *ptr)
 	struct pawl_error err = {0};
 	struct names metrics = {0};
 	struct rows rows = {0};
-	const char *place = cli->n_operands > 0 ? cli->operands[0] : ".";
+	const char *place = cli->n_operands > 0 ? cli->operands[0] : ".", **deeper;
 	const struct folder_opts folder = {.recursive = args->recursive, .names = args->names, .last = args->last};
 	uint64_t only = 0;
 	struct target target;
@@ -312,6 +312,8 @@ run_ls(struct cli *cli, const void *ptr)
 			return status;
 		rc = target_parse(cli, place, &target, &err);
 	}
+	if (rc == PAWL_ENOTFOUND && !args->recursive && !target_is_url(place) && folder_find(cli, place, &deeper) > 0)
+		(void)err_set(&err, rc, "%s; 'pawl ls -r %s' lists what is deeper", err.message, place);
 	if (rc < 0 || target_open(cli, &target, false, &args->score, &run, &err) < 0 ||
 	    (target.selector != NULL && target_find(cli, run, &target, &only, &err) < 0) ||
 	    pawl_list_open(run, 1, &list, &err) < 0)
@@ -340,9 +342,9 @@ const struct command cmd_ls = {
 	.summary = "list the checkpoints of a run, or the runs of a folder",
 	.about =
 		"Lists the checkpoints of RUN (default: the current folder), oldest first; RUN@SELECTOR lists one. Only "
-		"manifests are read, never tensors. In a folder or URL that is not a run, it lists the runs and single "
-		"checkpoints by name (with -r at any depth) and the checkpoint files, such as those of Composer's "
-		"CheckpointSaver; of a search, its trials.\n\n"
+		"manifests are read, never tensors. In a folder or URL that is not a run, it lists the runs, single "
+		"checkpoints and searches by name (with -r at any depth) and the checkpoint files, such as those of "
+		"Composer's CheckpointSaver; of a search, its trials.\n\n"
 		"'ratio' is the size of a compressed checkpoint relative to its uncompressed size. 'new' is what the "
 		"checkpoint added to the disk: packs that did not change are shared with the one before. 'blocked' is "
 		"how long the training waited for the save. 'state' is saved, nonfinite (it holds NaN or Inf), bad, "

@@ -17,6 +17,7 @@
 #include "human.h"
 #include "info.h"
 #include "target.h"
+#include "base/denied.h"
 #include "base/fileio.h"
 #include "base/hidden.h"
 #include "pawl_jobs.h"
@@ -85,7 +86,7 @@ restore_one(struct cli *cli, struct pawl *run, const struct pawl_info *info, con
 	int rc = 0;
 
 	if (local && mkdir(partial, 0777) != 0)
-		return err_set(err, PAWL_EIO, "%s: cannot create: %s", partial, strerror(errno));
+		return err_path(err, errno, dest, true, "cannot create");
 	work_begin(cli->work, "copying", &meter, info->bytes);
 	rc = pawl_copy(run, info->id, local ? copy : dest, NULL, &meter, NULL, err);
 	work_end(cli->work);

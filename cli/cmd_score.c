@@ -52,6 +52,8 @@ run_score(struct cli *cli, const void *args)
 		return cli_fail(cli, &err);
 	if (target.single)
 		return cli_usage(cli, "%s belongs to no run, which would keep its metrics", target.text);
+	if (target.selector == NULL)
+		return cli_usage(cli, "%s is a run; name a checkpoint, such as %s@latest", target.text, target.text);
 	if (target_open(cli, &target, false, NULL, &run, &err) < 0 || target_find(cli, run, &target, &id, &err) < 0 ||
 	    pawl_score(run, id, metrics, n, &err) < 0 || pawl_reload(run, &err) < 0 ||
 	    target_info(cli, run, id, &info, &err) < 0)

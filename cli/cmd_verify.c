@@ -264,8 +264,14 @@ verify_place(struct cli *cli, const char *place, const struct verify_args *args,
 	double began = info_now(), seconds;
 	int rc;
 
-	if (target_parse(cli, place, &from.target, &err) < 0 ||
-	    target_open(cli, &from.target, false, &args->score, &from.run, &err) < 0)
+	rc = target_parse(cli, place, &from.target, &err);
+	if (rc == PAWL_ENOTFOUND && search_is(cli, place)) {
+		cli_note(cli, "%s: no trial has a checkpoint with checksums", place);
+		if (j != NULL)
+			jsonout_text(j, "search", place);
+		return 0;
+	}
+	if (rc < 0 || target_open(cli, &from.target, false, &args->score, &from.run, &err) < 0)
 		return cli_fail(cli, &err);
 	/* then newer ones were saved before the old ones were deleted */
 	while ((rc = verify_listed(cli, &from, &all, &n_unfinished, &err)) == 1 &&
@@ -312,10 +318,6 @@ run_verify(struct cli *cli, const void *args)
 	struct jsonout *doc = cli->common.json ? keep_alloc(&cli->keep, 1, sizeof(*doc)) : NULL;
 	int status = 0;
 
-	if (n == 0 && search_is(cli, place)) {
-		cli_note(cli, "%s: no trial has a checkpoint with checksums", place);
-		return 0;
-	}
 	if (n == 0 && doc == NULL)
 		return verify_place(cli, place, args, NULL);
 	if (doc != NULL) {

@@ -11,29 +11,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/denied.h"
 #include "base/fileio.h"
 #include "base/hidden.h"
-
-static int
-fail(struct pawl_error *err, const char *what, const char *path)
-{
-	int sys = errno, code = PAWL_EIO;
-
-	if (sys == ENOENT)
-		code = PAWL_ENOTFOUND;
-	else if (sys == EEXIST || sys == ENOTEMPTY)
-		code = PAWL_EEXISTS;
-	else if (sys == ENOSPC || sys == EDQUOT)
-		code = PAWL_ENOSPACE;
-	else if (sys == EACCES || sys == EPERM)
-		code = PAWL_EAUTH;
-	else if (sys == EROFS)
-		code = PAWL_EREADONLY;
-	(void)err_set(err, code, "%s: cannot %s: %s", path, what, strerror(sys));
-	if (err != NULL)
-		err->sys = sys;
-	return code;
-}
 
 const char *
 copy_parent(struct keep *keep, const char *path)
@@ -102,7 +82,7 @@ copy_publish(const char *from, const char *to, struct pawl_error *err)
 {
 	errno = folder_appear(AT_FDCWD, from, AT_FDCWD, to, true);
 	if (errno != 0)
-		return fail(err, "create", to);
+		return err_path(err, errno, to, true, "cannot create");
 	return fd_sync_parent(AT_FDCWD, to, err);
 }
 

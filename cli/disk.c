@@ -91,8 +91,10 @@ disk_of_checkpoint(struct cli *cli, const struct pawl_info *info, struct disk_us
 	}
 	*ret = (struct disk_use){0};
 	dir = opendir(info->path);
-	if (dir == NULL)
+	if (dir == NULL) { /* a file of another program */
+		*ret = (struct disk_use){info->bytes, info->bytes};
 		return;
+	}
 	while ((entry = readdir(dir)) != NULL) {
 		struct stat st;
 

@@ -15,6 +15,7 @@
 #include "grid.h"
 #include "human.h"
 #include "info.h"
+#include "search.h"
 #include "target.h"
 
 /* A checkpoint file. */
@@ -26,10 +27,10 @@ struct file {
 	const char *links;    /* "latest-rank0.pt, ..": links in its folder that lead to it */
 };
 
-/* A run or a single checkpoint. */
+/* A run, a single checkpoint or a search. */
 struct run {
 	const char *name; /* relative to the folder */
-	bool single;
+	bool single, search;
 	const char *problem; /* a folder that cannot be listed; else NULL */
 };
 
@@ -140,6 +141,7 @@ add_run(struct found *f, const struct pawl_place *place)
 	f->runs[f->n_runs++] = (struct run){
 		.name = keep_printf(&f->cli->keep, "%s", place->path),
 		.single = place->kind == PAWL_KIND_CHECKPOINT,
+		.search = place->kind == PAWL_KIND_SEARCH,
 		.problem = place->problem != NULL ? keep_printf(&f->cli->keep, "%s", place->problem) : NULL,
 	};
 	f->n_problems += place->problem != NULL;
@@ -158,7 +160,7 @@ sort_out(struct found *f, const struct pawl_places *places)
 
 		if (place->problem != NULL || place->kind != PAWL_KIND_OTHER)
 			add_run(f, place);
-		else if (!place->is_link && !f->opts->only_runs && is_checkpoint_name(base_name(place->path)))
+		else if (!place->is_link && is_checkpoint_name(base_name(place->path)))
 			add_file(f, place);
 	}
 	for (size_t i = 0; i < n && !target_is_url(f->root); i++)
@@ -180,6 +182,33 @@ enum {
 	RUN_PROBLEM,
 	RUN_COLUMNS
 };
+
+/* Prints a row for a search, or its document. */
+static void
+show_search(struct found *f, const struct run *found, struct cell *row, struct jsonout *j)
+{
+	struct keep *keep = &f->cli->keep;
+	const char *whole = target_join(f->cli, f->root, found->name), *summary = NULL;
+	struct pawl_error err = {0};
+	uint32_t n = 0;
+	int rc = search_summary(f->cli, whole, &summary, &n, &err);
+
+	if (j == NULL) {
+		row[RUN_NAME] = (struct cell){text_clean(keep, found->name), STYLE_BOLD, NULL};
+		if (rc < 0)
+			row[RUN_PROBLEM] =
+				(struct cell){text_clean(keep, keep_printf(keep, "%s", err.message)), STYLE_BAD, NULL};
+		else
+			row[RUN_STATE].text = keep_printf(keep, "search, %s", summary);
+		return;
+	}
+	jsonout_begin_object(j, NULL);
+	jsonout_text(j, "search", whole);
+	if (rc < 0)
+		jsonout_text(j, "problem", err.message);
+	jsonout_uint(j, "trials", n);
+	jsonout_end(j);
+}
 
 /* Prints a row for a run; with j also its document. */
 static void
@@ -258,7 +287,7 @@ print_runs(struct found *f)
 	struct grid *grid = grid_new(&f->cli->keep, columns, RUN_COLUMNS);
 
 	for (size_t i = 0; i < f->n_runs; i++)
-		show_run(f, &f->runs[i], grid_row(grid), NULL);
+		(f->runs[i].search ? show_search : show_run)(f, &f->runs[i], grid_row(grid), NULL);
 	grid_print(grid, &f->cli->out);
 }
 
@@ -300,7 +329,13 @@ print_json(struct found *f)
 	jsonout_text(&j, "folder", f->root);
 	jsonout_begin_array(&j, "runs");
 	for (size_t i = 0; i < f->n_runs; i++)
-		show_run(f, &f->runs[i], NULL, &j);
+		if (!f->runs[i].search)
+			show_run(f, &f->runs[i], NULL, &j);
+	jsonout_end(&j);
+	jsonout_begin_array(&j, "searches");
+	for (size_t i = 0; i < f->n_runs; i++)
+		if (f->runs[i].search)
+			show_search(f, &f->runs[i], NULL, &j);
 	jsonout_end(&j);
 	jsonout_begin_array(&j, "files");
 	for (size_t i = 0; i < f->n_files; i++) {

@@ -8,7 +8,6 @@
 
 struct folder_opts {
 	bool recursive, names;
-	bool only_runs; /* no checkpoint files */
 	uint64_t last;  /* only the newest files; 0 = all */
 };
 

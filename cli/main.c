@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "ask.h"
+#include "base/denied.h"
 #include "base/mem.h"
 #include "base/names.h"
 #include "cli.h"
@@ -201,8 +202,7 @@ run_command(struct cli *cli, int argc, char **argv)
 	if (cli->common.chdir != NULL && chdir(cli->common.chdir) != 0) {
 		struct pawl_error err = {0};
 
-		(void)err_set(&err, errno == ENOENT ? PAWL_ENOTFOUND : PAWL_EIO, "%s: %s", cli->common.chdir,
-		              strerror(errno));
+		(void)err_path(&err, errno, cli->common.chdir, false, "cannot be entered");
 		return cli_fail(cli, &err);
 	}
 	cli->work = work_open(&cli->err, !cli->common.quiet && !cli->common.no_progress);

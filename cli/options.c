@@ -63,6 +63,24 @@ fail(struct parser *p, const char *message)
 	return -1;
 }
 
+/* Names of the options of the Python package and of other libraries -> ours. */
+static const char *
+name_here(const char *name)
+{
+	static const char *const pairs[][2] = {
+		{"num-to-keep", "keep-last"},      {"max-to-keep", "keep-last"},
+		{"save-total-limit", "keep-last"}, {"save-top-k", "keep-best"},
+		{"score-attribute", "by"},         {"metric", "by"},
+		{"score-order", "order"},          {"mode", "order"},
+		{"keep-seconds", "younger-than"},
+	};
+
+	for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++)
+		if (strcmp(pairs[i][0], name) == 0)
+			return pairs[i][1];
+	return NULL;
+}
+
 static int
 fail_unknown(struct parser *p, const char *typed, const char *name)
 {
@@ -73,6 +91,9 @@ fail_unknown(struct parser *p, const char *typed, const char *name)
 
 	for (size_t i = 0; i < n_own + n_common; i++)
 		names[i] = i < n_own ? p->own[i].name : common_options[i - n_own].name;
+	for (size_t i = 0; i < n_own && name_here(name) != NULL; i++)
+		if (strcmp(names[i], name_here(name)) == 0)
+			return fail(p, keep_printf(p->keep, "unknown option %s; use --%s", typed, names[i]));
 	near = names_nearest(name, names, n_own + n_common);
 	for (size_t i = 0; i < n_own + n_common; i++)
 		names[i] = keep_printf(p->keep, "--%s", names[i]);
@@ -267,6 +288,9 @@ check_operands(struct parser *p, const struct command *command, char **operands,
 	size_t least = 0, most = 0;
 
 	for (const struct operand *o = command->operands; o != NULL && o->kind != OPERAND_END; o++) {
+		if (n == least && n > 0 && strchr(o->name, '=') != NULL && strchr(operands[0], '=') != NULL)
+			return fail(p, keep_printf(p->keep, "%s is missing before %s; name it, such as RUN@400 or @400",
+			                           command->operands->name, operands[0]));
 		if (n < least + o->min)
 			return fail(p, keep_printf(p->keep, "%s is missing (usage: pawl %s %s)", o->name, command->name,
 			                           options_usage(p->keep, command)));

@@ -132,6 +132,24 @@ search_ls_folder(struct cli *cli, const char *path, int *ret_status)
 	return true;
 }
 
+int
+search_summary(struct cli *cli, const char *path, const char **ret, uint32_t *ret_trials, struct pawl_error *err)
+{
+	const char *fetched = target_is_url(path) ? fetch_search(cli, path) : NULL;
+	PAWL_CLEAN(search_close) struct tune_experiment *e = NULL;
+	int rc = target_is_url(path) && fetched == NULL
+	                 ? err_set(err, PAWL_ENOTFOUND, "%s: the search cannot be fetched", path)
+	                 : open_folder(fetched != NULL ? fetched : path, &e, err);
+
+	if (rc == 0) {
+		*ret = trials_summary(&cli->keep, e);
+		*ret_trials = count_of(e);
+	}
+	if (fetched != NULL)
+		copy_remove(fetched);
+	return rc;
+}
+
 /* Finds a trial by number, name or id. */
 static int
 find_trial(const struct tune_experiment *e, const char *what, uint32_t *ret, struct pawl_error *err)

@@ -19,6 +19,8 @@ struct tune_args {
 bool search_is(struct cli *cli, const char *path);
 /* Prints the trials of the search in a folder or at a URL. False: there is none. */
 bool search_ls_folder(struct cli *cli, const char *path, int *ret_status);
+/* "2 trials: 2 finished" of such a search, and their number. */
+int search_summary(struct cli *cli, const char *path, const char **ret, uint32_t *ret_trials, struct pawl_error *err);
 void search_close(struct tune_experiment **e);
 /* Each returns the exit status; operand 1 is the folder. */
 int search_ls(struct cli *cli, const struct tune_args *args);

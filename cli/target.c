@@ -14,6 +14,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/denied.h"
+
 #define FOLLOW_LOOKS 100u /* attempts, if what a link leads to is deleted each time */
 
 static bool
@@ -135,7 +137,7 @@ parse_folder(struct cli *cli, const char *path, struct target *t, struct pawl_er
 		return 0;
 	}
 	if (stat(keep_printf(&cli->keep, "%s/run.json", path), &st) < 0 && errno != ENOENT)
-		return err_sys(err, errno, "%s: cannot be accessed", path);
+		return err_path(err, errno, path, false, "cannot be accessed");
 	return pawl_explain_address(path, err);
 }
 
@@ -292,6 +294,17 @@ parse_default(struct cli *cli, const char *text, struct target *t, struct pawl_e
 	return rc;
 }
 
+/* "best" of a run that is known: "@best" was meant. */
+static bool
+lacks_at(struct cli *cli, const char *text)
+{
+	struct target t;
+	const bool selects = strcmp(text, "latest") == 0 || strcmp(text, "best") == 0 || strcmp(text, "good") == 0 ||
+	                     strncmp(text, "id:", 3) == 0 || text[strspn(text, "0123456789")] == '\0';
+
+	return selects && *text != '\0' && parse_default(cli, keep_printf(&cli->keep, "@%s", text), &t, NULL) == 0;
+}
+
 static int
 parse(struct cli *cli, const char *text, bool may_list, struct target *ret, struct pawl_error *err)
 {
@@ -303,6 +316,8 @@ parse(struct cli *cli, const char *text, bool may_list, struct target *ret, stru
 		return parse_default(cli, text, ret, err);
 	rc = target_is_url(text) ? parse_url(cli, text, &t, err)
 	                         : parse_path(cli, strncmp(text, "file://", 7) == 0 ? text + 7 : text, &t, err);
+	if (rc == PAWL_ENOTFOUND && lacks_at(cli, text))
+		return err_set(err, rc, "%s: no such file or folder; did you mean @%s?", text, text);
 	if (rc < 0) /* options_parse gives the text itself as the operand */
 		return text == getenv("PAWL_RUN") ? err_prefix(err, rc, "PAWL_RUN") : rc;
 	*ret = t;
@@ -327,6 +342,11 @@ target_parse_run(struct cli *cli, const char *text, struct target *ret, struct p
 	struct target t;
 
 	TRY(target_parse(cli, text, &t, err));
+	if (t.file) { /* any file, until it is opened */
+		PAWL_CLEAN(cli_close) struct pawl *one = NULL;
+
+		TRY(target_open(cli, &t, false, NULL, &one, err));
+	}
 	if (t.single || t.selector != NULL)
 		return err_set(err, PAWL_EUSAGE, "%s names one checkpoint; '%s' works on a run", text,
 		               cli->command->name);

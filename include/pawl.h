@@ -581,7 +581,8 @@ enum pawl_kind {
 	PAWL_KIND_NOTHING = 0, /* nothing, or an empty folder */
 	PAWL_KIND_RUN = 1,
 	PAWL_KIND_CHECKPOINT = 2, /* a single checkpoint */
-	PAWL_KIND_OTHER = 3       /* not pawl's */
+	PAWL_KIND_OTHER = 3,      /* not pawl's */
+	PAWL_KIND_SEARCH = 4      /* of pawl tune; only pawl_places_open reports it */
 };
 /* What a path or URL holds: enum pawl_kind, or a negative code (PAWL_ENOTFOUND: there is no such
  * bucket). */
@@ -596,9 +597,9 @@ struct pawl_place {
 	const char *problem; /* why this folder could not be listed; NULL = it was */
 };
 struct pawl_places;
-/* Lists the runs, single checkpoints and other files below a path or URL: of the folder itself and
- * of its folder `checkpoints`, or with recursive at any depth. The contents of a run or a
- * checkpoint are not listed, nor are hidden names. In natural order.
+/* Lists the runs, single checkpoints, searches and other files below a path or URL: of the folder
+ * itself and of its folder `checkpoints`, or with recursive at any depth. The contents of a run or
+ * a checkpoint are not listed, nor are hidden names. In natural order.
  * PAWL_ENOTFOUND: no such folder. */
 PAWL_API int pawl_places_open(const char *root, int recursive, struct pawl_places **ret, struct pawl_error *err);
 PAWL_API size_t pawl_places_count(const struct pawl_places *places);

@@ -125,6 +125,8 @@ open_store(struct pawl *run, struct pawl_error *err)
 	if (rc == PAWL_ENOTFOUND && (o->read_only || o->maintenance) && !strstr(root, "://"))
 		return explain_address(root, err);
 	TRY(rc);
+	if (o->single)
+		TRY(store_set_place(run->store, root, err));
 	if (o->ranks.node_folder)
 		TRY(open_nodes(run, err));
 	TRY(store_limit(&run->store, o->io.write_bytes_per_second, o->io.read_bytes_per_second, err));
@@ -466,7 +468,8 @@ list_mirrored(struct pawl *run, struct pawl_error *err)
 static int
 take_lease(struct pawl *run, struct pawl_error *err)
 {
-	const struct lease_opts opts = {.timeout_ms = run->opts.lease.timeout_ms,
+	const struct lease_opts opts = {.maintenance = run->opts.maintenance,
+	                                .timeout_ms = run->opts.lease.timeout_ms,
 	                                .wait_ms = run->opts.lease.wait_ms,
 	                                .on_wait = run->opts.lease.on_wait,
 	                                .on_wait_arg = run->opts.lease.on_wait_arg};

@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/denied.h"
 #include "base/err.h"
 #include "base/mem.h"
 
@@ -262,7 +263,7 @@ make_folder(int dirfd, const char *path, struct pawl_error *err)
 			return 0;
 		if (sys == EEXIST || sys == ENOTDIR) /* it, or a parent, which is then checked first */
 			return err_set(err, PAWL_EEXISTS, "%s is a file, expected a folder", path);
-		return err_sys(err, sys, "%s: make folder", path);
+		return err_path(err, sys, path, true, "make folder");
 	}
 	return fd_sync_parent(dirfd, path, err);
 }

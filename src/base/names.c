@@ -4,7 +4,8 @@
 
 #include <string.h>
 
-#define FAR 3u /* changes of a character after which a name is another one */
+#define SHORT 6u /* bytes up to which two changes make another name, unless it begins alike */
+#define FAR 3u   /* changes of a character after which a name is another one */
 
 void
 names_put(struct buf *out, const char *const *names, size_t n)
@@ -52,6 +53,8 @@ names_nearest(const char *name, const char *const *names, size_t n)
 	for (size_t i = 0; i < n; i++) {
 		size_t d = distance(name, names[i]);
 
+		if (d > 1 && strlen(name) <= SHORT && name[0] != names[i][0])
+			continue;
 		if (d < least && d < strlen(name)) {
 			least = d;
 			best = names[i];

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 
 #include "base/buf.h"
+#include "base/denied.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/names.h"
@@ -187,10 +188,13 @@ refuse_folder(const char *path, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf text = {0};
 	PAWL_FREE char *parent = is_url(path) ? NULL : mem_printf("%s/..", path);
-	char run[PATH_MAX];
+	char above[PATH_MAX], here[PATH_MAX];
 
-	if (parent && exists_in(parent, RUN_KEY) && realpath(parent, run))
-		return err_set(err, PAWL_ENOTFOUND, "%s: a part of the run %s; name the run", path, run);
+	if (parent && exists_in(parent, RUN_KEY) && realpath(parent, above))
+		return err_set(err, PAWL_ENOTFOUND, "%s: a part of the run %s; name the run", path, above);
+	if (parent && exists_in(parent, SEARCH_KEY) && realpath(parent, above) && realpath(path, here))
+		return err_set(err, PAWL_ENOTFOUND, "%s: a trial of the search %s; 'pawl tune show %s %s' shows it",
+		               path, above, above, strrchr(here, '/') + 1);
 	put_places(&text, path, "it");
 	return err_set(err, PAWL_ENOTFOUND, "%s: no run and no checkpoint here (expected %s)%s", path,
 	               is_url(path) ? RUN_KEY " or " MANIFEST_NAME : RUN_KEY ", " MANIFEST_NAME " or .metadata",
@@ -219,8 +223,8 @@ refuse_path(const char *address, const char *path, const char *selector, struct 
 	struct stat st;
 
 	if (stat(path, &st) < 0) {
-		if (pawl_code_from_errno(errno) == PAWL_EAUTH)
-			return err_sys(err, errno, "%s: cannot be accessed", path);
+		if (denied_is(errno))
+			return err_denied(err, errno, path, false);
 		return refuse_missing(path, err);
 	}
 	if (!S_ISDIR(st.st_mode) && *selector)

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/denied.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/text.h"
@@ -108,7 +109,7 @@ struct listing {
 	struct bump memory;
 	VEC(struct child) children;
 	size_t n, most; /* names seen; the listing ends after `most` */
-	bool run_file, manifest, checkpoints, full;
+	bool run_file, manifest, checkpoints, search, full;
 	bool any; /* a name that is not of a process that looked here, or was killed while it did */
 };
 
@@ -129,6 +130,7 @@ see_entry(void *arg, const struct store_entry *entry)
 	l->checkpoints |= strcmp(entry->name, CATALOG_FOLDER) == 0;
 	l->any |= strcmp(entry->name, ".lease") != 0 && strncmp(entry->name, ".probe.", 7) != 0 &&
 	          strncmp(entry->name, ".doctor.", 8) != 0;
+	l->search |= strcmp(entry->name, SEARCH_KEY) == 0;
 	l->full = ++l->n > l->most;
 	if (l->full)
 		return PAWL_ELIMIT;
@@ -215,12 +217,16 @@ add_place(struct scan *s, const struct pawl_place *place, const char *path, stru
 
 /* A folder below the root that cannot be listed becomes a row; one that is gone does not. */
 static int
-add_problem(struct scan *s, const char *folder, int rc, const struct pawl_error *why, struct pawl_error *err)
+add_problem(struct scan *s, const char *folder, int rc, struct pawl_error *why, struct pawl_error *err)
 {
+	PAWL_FREE char *path = mem_printf("%s/%s", s->store->root, folder);
+
 	if (rc == PAWL_ENOTFOUND && folder[0])
 		return 0;
 	if (rc != PAWL_EAUTH || !folder[0])
 		return err_give(err, rc, why);
+	if (path && denied_is(why->sys))
+		err_denied(why, why->sys, path, false);
 	return add_place(s, &(struct pawl_place){.kind = PAWL_KIND_OTHER, .problem = why->message}, folder, err);
 }
 
@@ -245,6 +251,10 @@ scan_folder(struct scan *s, const char *folder, unsigned depth, bool inside, str
 	TRY(kind);
 	if (kind != PAWL_KIND_OTHER)
 		return add_place(s, &(struct pawl_place){.kind = kind}, folder, err);
+	if (l.full)
+		TRY(has(s->store, folder, SEARCH_KEY, &l.search, err));
+	if (l.search && folder[0])
+		TRY(add_place(s, &(struct pawl_place){.kind = PAWL_KIND_SEARCH}, folder, err));
 	for (size_t i = 0; inside && i < l.children.n; i++) {
 		const struct child *c = &l.children.items[i];
 		PAWL_FREE char *path = mem_printf("%s%s%s", folder, folder[0] ? "/" : "", c->name);

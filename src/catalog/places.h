@@ -5,6 +5,8 @@
 
 #include "pawl.h"
 
+#define SEARCH_KEY "experiment.json" /* makes a folder a search */
+
 /* As pawl_kind_of. */
 int places_kind_of(const char *root, struct pawl_error *err);
 

@@ -200,8 +200,8 @@ refuse(struct attempt *a, const struct lease_text *t, struct pawl_error *err)
 	if (a->is_living)
 		return err_set(err, PAWL_EBUSY,
 		               "%s: the run is being written by process %lld on host '%s', which is alive; end that "
-		               "process first, or open the run to read only",
-		               root, pid, host);
+		               "process first%s",
+		               root, pid, host, a->opts->maintenance ? "" : ", or open the run to read only");
 	return err_set(err, PAWL_EBUSY,
 	               "%s: the run is being written by process %lld on host '%s', or that process is dead. Its lease "
 	               "was not renewed in the last %lld s, and counts as abandoned after %lld s (lease_timeout). Wait "

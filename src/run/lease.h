@@ -19,6 +19,7 @@ struct lease;
 
 /* What lease_take needs. The clock is for tests; NULL = the real one. */
 struct lease_opts {
+	bool maintenance; /* as in pawl_open_opts: reading is no way out */
 	int64_t timeout_ms, wait_ms; /* as lease_timeout_ms and lease_wait_ms of pawl_open_opts */
 	pawl_lease_wait_fn *on_wait; /* NULL = none */
 	void *on_wait_arg;

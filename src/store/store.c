@@ -13,6 +13,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/denied.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/text.h"
@@ -38,6 +39,7 @@ store_close(struct store *s)
 			s->ops->close(s);
 		pthread_mutex_destroy(&s->append_lock);
 		mem_free(s->root);
+		mem_free(s->place);
 		mem_free(s);
 		s = inner;
 	}
@@ -131,12 +133,27 @@ check_read(const struct store_reader *r, uint64_t offset, const void *dst, size_
 	return 0;
 }
 
-int
-store_at_root(const struct store *s, const char *key, int rc, struct pawl_error *err)
+/* No permission for an object: the error names its folder, or the one that a hidden one is in. */
+static int
+refuse_denied(const struct store *s, const char *key, bool writes, struct pawl_error *err)
+{
+	size_t len = 0;
+	for (const char *slash; key[len] != '.' && (slash = strchr(key + len, '/')) != NULL;)
+		len = (size_t)(slash - key) + 1;
+	PAWL_FREE char *folder = mem_printf("%s/%.*s", s->root, (int)len, key);
+	if (folder)
+		folder[strlen(folder) - 1] = '\0';
+	return err_denied(err, err->sys, s->place ? s->place : folder ? folder : s->root, writes);
+}
+
+static int
+place_error(const struct store *s, const char *key, bool writes, int rc, struct pawl_error *err)
 {
 	size_t len = strlen(key), root_len = strlen(s->root);
 	bool begins = rc < 0 && err && len > 0 && strncmp(err->message, key, len) == 0 &&
 	              (err->message[len] == ':' || err->message[len] == '/');
+	if (begins && denied_is(err->sys) && strcmp(s->name, "file") == 0)
+		return refuse_denied(s, key, writes, err);
 	if (!begins || root_len == 0 || (strstr(s->root, "://") && strpbrk(s->root, "@?")))
 		return rc;
 	size_t nbytes = strlen(err->message) + 1;
@@ -148,6 +165,18 @@ store_at_root(const struct store *s, const char *key, int rc, struct pawl_error 
 	if (needs_slash)
 		err->message[root_len] = '/';
 	return rc;
+}
+
+int
+store_at_root(const struct store *s, const char *key, int rc, struct pawl_error *err)
+{
+	return place_error(s, key, false, rc, err);
+}
+
+static int
+write_error(const struct store *s, const char *key, int rc, struct pawl_error *err)
+{
+	return place_error(s, key, true, rc, err);
 }
 
 /* ----------------------------------------------------------------- writing */
@@ -187,7 +216,7 @@ store_put(struct store *s, const char *key, const struct pawl_slice *parts, size
 	LAYER_HAND_DOWN(s, put, put, LAYER_PUT, "put", key, total, err,
 	                store_put(s->inner, key, parts, n_parts, flags, err));
 	int rc = s->ops->put ? s->ops->put(s, key, parts, n_parts, flags, err) : refuse_write(s, key, err);
-	return store_at_root(s, key, rc, err);
+	return write_error(s, key, rc, err);
 }
 
 int
@@ -207,7 +236,7 @@ store_put_if(struct store *s, const char *key, const char *tag, const void *ptr,
 	LAYER_HAND_DOWN(s, put_if, put_if, LAYER_PUT, "replace", key, len, err,
 	                store_put_if(s->inner, key, tag, ptr, len, err));
 	int rc = s->ops->put_if(s, key, tag, &text, err);
-	return store_at_root(s, key, rc, err);
+	return write_error(s, key, rc, err);
 }
 
 int
@@ -222,7 +251,7 @@ store_create(struct store *s, const char *key, const struct store_create *opts, 
 	LAYER_HAND_DOWN(s, create, create, LAYER_CREATE, "create", key, opts->nbytes, err,
 	                store_create(s->inner, key, opts, ret, err));
 	int rc = s->ops->create ? s->ops->create(s, key, opts, ret, err) : refuse_write(s, key, err);
-	return store_at_root(s, key, rc, err);
+	return write_error(s, key, rc, err);
 }
 
 int
@@ -232,7 +261,7 @@ store_write(struct store *s, struct store_file *f, uint64_t offset, const void *
 		return err_set(err, PAWL_EIO, "%s: an earlier write failed", f->key);
 	int rc = check_write(f, offset, ptr, len, err);
 	if (rc == 0 && len > 0)
-		rc = store_at_root(s, f->key, layer_write(s, f, offset, ptr, len, err), err);
+		rc = write_error(s, f->key, layer_write(s, f, offset, ptr, len, err), err);
 	if (rc < 0) {
 		atomic_store(&f->failed, true);
 		return rc;
@@ -265,7 +294,7 @@ store_finish(struct store *s, struct store_file *f, struct pawl_error *err)
 	if (rc == 0) {
 		PAWL_FREE char *key = err ? mem_strdup(f->key) : NULL;
 		rc = layer_finish(s, f, err);
-		return key ? store_at_root(s, key, rc, err) : rc;
+		return key ? write_error(s, key, rc, err) : rc;
 	}
 	store_abort(s, f);
 	return rc;
@@ -292,7 +321,7 @@ store_append(struct store *s, const char *key, const void *ptr, size_t len, stru
 	LAYER_HAND_DOWN(s, append, put, LAYER_OTHER, "append", key, len, err,
 	                store_append(s->inner, key, ptr, len, err));
 	int rc = s->ops->append ? s->ops->append(s, key, ptr, len, err) : default_append(s, key, ptr, len, err);
-	return store_at_root(s, key, rc, err);
+	return write_error(s, key, rc, err);
 }
 
 int
@@ -303,7 +332,7 @@ store_pointer(struct store *s, const char *key, const char *target, struct pawl_
 	LAYER_HAND_DOWN(s, pointer, pointer, LAYER_OTHER, "point", key, 0, err,
 	                store_pointer(s->inner, key, target, err));
 	int rc = s->ops->pointer ? s->ops->pointer(s, key, target, err) : default_pointer(s, key, target, err);
-	return store_at_root(s, key, rc, err);
+	return write_error(s, key, rc, err);
 }
 
 /* ----------------------------------------------------------------- reading */
@@ -474,7 +503,7 @@ store_remove(struct store *s, const char *key, struct pawl_error *err)
 	TRY(check_key(key, err));
 	LAYER_HAND_DOWN(s, remove, remove, LAYER_REMOVE, "remove", key, 0, err, store_remove(s->inner, key, err));
 	int rc = s->ops->remove ? s->ops->remove(s, key, err) : refuse_write(s, key, err);
-	return store_at_root(s, key, rc, err);
+	return write_error(s, key, rc, err);
 }
 
 int
@@ -484,7 +513,7 @@ store_remove_folder(struct store *s, const char *folder, struct pawl_error *err)
 	LAYER_HAND_DOWN(s, remove_folder, remove_folder, LAYER_REMOVE, "remove", folder, 0, err,
 	                store_remove_folder(s->inner, folder, err));
 	int rc = s->ops->remove_folder ? s->ops->remove_folder(s, folder, err) : refuse_write(s, folder, err);
-	return store_at_root(s, folder, rc, err);
+	return write_error(s, folder, rc, err);
 }
 
 int
@@ -493,7 +522,7 @@ store_link(struct store *s, const char *from, const char *to, struct pawl_error 
 	TRY(check_two_keys(from, to, err));
 	LAYER_HAND_DOWN(s, link, link, LAYER_LINK, "link", from, 0, err, store_link(s->inner, from, to, err));
 	int rc = s->ops->link ? s->ops->link(s, from, to, err) : refuse_name(s, to, "link objects", err);
-	return store_at_root(s, from, store_at_root(s, to, rc, err), err);
+	return write_error(s, from, write_error(s, to, rc, err), err);
 }
 
 int
@@ -502,7 +531,7 @@ store_move(struct store *s, const char *from, const char *to, struct pawl_error 
 	TRY(check_two_keys(from, to, err));
 	LAYER_HAND_DOWN(s, move, move, LAYER_OTHER, "move", from, 0, err, store_move(s->inner, from, to, err));
 	int rc = s->ops->move ? s->ops->move(s, from, to, err) : default_move(s, from, to, err);
-	return store_at_root(s, from, store_at_root(s, to, rc, err), err);
+	return write_error(s, from, write_error(s, to, rc, err), err);
 }
 
 int
@@ -512,7 +541,7 @@ store_publish(struct store *s, const char *from, const char *to, struct pawl_err
 	LAYER_HAND_DOWN(s, publish, publish, LAYER_PUBLISH, "publish", from, 0, err,
 	                store_publish(s->inner, from, to, err));
 	int rc = s->ops->publish ? s->ops->publish(s, from, to, err) : refuse_name(s, to, "rename folders", err);
-	return store_at_root(s, from, store_at_root(s, to, rc, err), err);
+	return write_error(s, from, write_error(s, to, rc, err), err);
 }
 
 int
@@ -524,7 +553,7 @@ store_exchange(struct store *s, const char *a, const char *b, struct pawl_error 
 	LAYER_HAND_DOWN(s, exchange, exchange, LAYER_PUBLISH, "exchange", a, 0, err,
 	                store_exchange(s->inner, a, b, err));
 	int rc = s->ops->exchange(s, a, b, err);
-	return store_at_root(s, a, store_at_root(s, b, rc, err), err);
+	return write_error(s, a, write_error(s, b, rc, err), err);
 }
 
 int
@@ -533,7 +562,7 @@ store_sync(struct store *s, const char *folder, struct pawl_error *err)
 	TRY(check_folder(folder, err));
 	LAYER_HAND_DOWN(s, sync, sync, LAYER_OTHER, "sync", folder, 0, err, store_sync(s->inner, folder, err));
 	int rc = s->ops->sync ? s->ops->sync(s, folder, err) : 0;
-	return store_at_root(s, folder, rc, err);
+	return write_error(s, folder, rc, err);
 }
 
 /* --------------------------------------------------------- the store itself */

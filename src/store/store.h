@@ -210,6 +210,7 @@ struct store {
 	const struct store_ops *ops;
 	const char *name;    /* "s3", for people; borrowed. A layer has the name of its inner store */
 	char *root;          /* for people; the path of a file store */
+	char *place;         /* what an error of permission names; NULL = the folder of the key */
 	struct store *inner; /* of a layer: the store that it wraps, owned. NULL in an engine */
 	pthread_mutex_t append_lock; /* held by the border's own append */
 };
@@ -270,6 +271,8 @@ int store_limit(struct store **s, uint64_t write_bytes_per_second, uint64_t read
 /* The border adds the place of a store to errors: "KEY: why" becomes "ROOT/KEY: why". Callers need
  * this only for errors of their own about a key. A URL that may hold a password stays out (P18). */
 int store_at_root(const struct store *s, const char *key, int rc, struct pawl_error *err);
+/* All that the store holds is one object for people: errors of missing permission name it. */
+int store_set_place(struct store *s, const char *place, struct pawl_error *err);
 
 void store_get_caps(struct store *s, struct store_caps *ret);
 int store_put(struct store *s, const char *key, const struct pawl_slice *parts, size_t n_parts,

@@ -110,3 +110,12 @@ store_open_with(const struct pawl_stores *stores, const char *url, bool create, 
 		*ret = s;
 	return rc;
 }
+
+int
+store_set_place(struct store *s, const char *place, struct pawl_error *err)
+{
+	while (s->inner)
+		s = s->inner;
+	s->place = mem_strdup(place);
+	return s->place ? 0 : err_nomem(err, place);
+}

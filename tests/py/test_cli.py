@@ -449,7 +449,8 @@ def test_looking_works_beside_a_training_and_changing_is_refused(demo: pathlib.P
         for args in (["ls"], ["show"], ["verify"], ["prune", "--keep-last", 1, "-n"], ["gc", "-n"], ["repair", "-n"]):
             run(args[0], demo, *args[1:])
         for args in (["prune", demo, "--keep-last", 1], ["rm", f"{demo}@id:1"], ["gc", demo]):
-            run(*args, status=6)
+            refused = run(*args, status=6).stderr
+            assert refused.endswith("which is alive; end that process first\n"), refused
         run("pin", f"{demo}@id:1")  # a note next to it, which the training's retention obeys
         assert "pinned" in run_json("ls", demo)["checkpoints"][0]["marks"]
         assert names(demo) == [1, 2, 3, 4, 5]

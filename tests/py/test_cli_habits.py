@@ -83,9 +83,25 @@ def test_long_output_goes_through_the_pager_on_a_terminal_only(many: pathlib.Pat
     assert "page:" not in on_terminal("ls", many, "--json", PAGER=pager)
 
 
-def test_a_pager_that_ends_early_or_is_missing_breaks_nothing(many: pathlib.Path) -> None:
+def test_a_pager_that_ends_early_breaks_nothing(many: pathlib.Path) -> None:
     assert "id" in on_terminal("ls", many, PAGER="head -1")
-    on_terminal("ls", many, PAGER="no-such-pager")
+
+
+@pytest.mark.parametrize("pager", ["no-such-pager", "no-such-pager -R", "/dev/null"])
+def test_without_the_pager_that_is_named_the_output_is_printed(many: pathlib.Path, pager: str) -> None:
+    rows = [line.split() for line in ESCAPES.sub("", on_terminal("ls", many, PAGER=pager)).splitlines()]
+    assert [row[0] for row in rows if "saved" in row] == [str(number) for number in range(1, 13)]
+
+
+def test_a_pager_may_outlive_an_interrupt(many: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    pager = tmp_path / "pager"
+    pager.write_text("trap 'echo caught; read -r key </dev/tty; echo end; exit' INT; echo ready; read -r key </dev/tty")
+    terminal = Terminal("ls", many, PAGER=f"sh {pager}")
+    terminal.read(lambda text: "ready" in text)
+    terminal.interrupt()
+    terminal.read(lambda text: "caught" in text)
+    os.write(terminal.fd, b"\n")
+    assert terminal.status() == 0 and "end" in terminal.output
 
 
 def test_the_environment_names_the_run_that_is_meant(many: pathlib.Path, tmp_path: pathlib.Path) -> None:
@@ -135,6 +151,31 @@ def test_a_late_score_is_added_and_the_best_chosen_again(tmp_path: pathlib.Path)
     assert metrics["accuracy"] == 99 and metrics["f1"] == 0.5
     for wrong in ["accuracy", "=1", "accuracy=", "accuracy=good"]:
         assert "expected NAME=NUMBER, such as accuracy=0.91" in run("score", scored, wrong, status=2).stderr
+
+
+def test_score_and_pin_want_a_checkpoint_to_be_named(many: pathlib.Path) -> None:
+    for words in (["score", many, "accuracy=1"], ["pin", many], ["unpin", many]):
+        assert f"{many} is a run; name a checkpoint, such as {many}@latest" in run(*words, status=2).stderr
+    answer = "TARGET is missing before accuracy=1; name it, such as RUN@400 or @400"
+    assert answer in run("score", "accuracy=1", status=2, PAWL_RUN=str(many)).stderr
+    assert "NAME=VALUE is missing" in run("score", many, status=2).stderr
+
+
+def test_a_selector_without_its_at_sign_is_understood_where_a_run_is_known(
+    many: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "did you mean @latest?" in run("show", "latest", status=3, PAWL_RUN=str(many)).stderr
+    monkeypatch.chdir(many.parent)
+    assert "did you mean" not in run("show", "latest", status=3).stderr
+    monkeypatch.chdir(many / "checkpoints")
+    assert "did you mean @300?" in run("show", "300", status=3, PAWL_RUN=str(many)).stderr
+
+
+def test_ls_of_a_folder_that_holds_only_folders_names_the_option(many: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    deep = tmp_path / "a" / "b"
+    deep.mkdir(parents=True)
+    many.rename(deep / "c")
+    assert f"; 'pawl ls -r {tmp_path / 'a'}' lists what is deeper" in run("ls", tmp_path / "a", status=3).stderr
 
 
 def test_diff_counts_by_branch_and_sorts_by_change(many: pathlib.Path) -> None:

@@ -123,14 +123,18 @@ def test_composers_files_are_listed_shown_and_verified(place: Place, folder: str
     assert [pathlib.Path(one["root"]).name for one in found] == names
 
 
-def test_a_search_is_listed_shown_and_verified(place: Place, tmp_path: pathlib.Path) -> None:
+def make_search(place: Place, tmp_path: pathlib.Path, name: str) -> None:
     sweep = {"name": "s", "local_dir": str(tmp_path), "run": ["pawl", "report", "loss={lr}"], "mode": "min"}
     sweep |= {"metric": "loss", "space": {"lr": {"$grid": [0.1, 0.2]}}}
     (tmp_path / "sweep.json").write_text(json.dumps(sweep))
     run("tune", tmp_path / "sweep.json", PATH=f"{pathlib.Path(PAWL).parent}:{os.environ['PATH']}")
     for path in (tmp_path / "s").rglob("*"):
         if path.is_file():
-            place.put(f"s/{path.relative_to(tmp_path / 's')}", path.read_bytes(), 1_000_000)
+            place.put(f"{name}/{path.relative_to(tmp_path / 's')}", path.read_bytes(), 1_000_000)
+
+
+def test_a_search_is_listed_shown_and_verified(place: Place, tmp_path: pathlib.Path) -> None:
+    make_search(place, tmp_path, "s")
     trials = run("tune", "ls", tmp_path / "s").stdout
     scratch = tmp_path / "scratch"
     scratch.mkdir()
@@ -139,7 +143,56 @@ def test_a_search_is_listed_shown_and_verified(place: Place, tmp_path: pathlib.P
         shown = run_json(command, place.at("s"))
         assert shown["folder"].endswith("/all/s") and len(shown["trials"]) == 2
     assert "no trial has a checkpoint with checksums" in run("verify", place.at("s"), TMPDIR=str(scratch)).stderr
+    assert run_json("verify", place.at("s"))["search"] == place.at("s")
     assert list(scratch.iterdir()) == []
+
+
+def test_a_folder_of_searches_is_understood_as_one_of_runs(
+    place: Place, demo: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    make_search(place, tmp_path, "tune/first")
+    run("cp", demo, place.at("demo"))
+    summary = "search, 2 trials: 2 finished"
+    assert run("ls", "--names", place.at("tune")).stdout.split() == ["first"]
+    assert summary in run("ls", place.at("tune")).stdout
+    rows = run("ls", "-r", place.name).stdout.splitlines()
+    assert [(row.split()[0], summary in row) for row in rows[1:]] == [("demo", False), ("tune/first", True)]
+    found = run_json("ls", "-r", place.name)
+    assert [pathlib.Path(one["run"]).name for one in found["runs"]] == ["demo"]
+    assert found["searches"] == [{"search": place.at("tune/first"), "trials": 2}]
+    verified = run_json("verify", place.name)["places"]
+    assert len(verified[0]["checkpoints"]) == 3 and verified[1] == {"search": place.at("tune/first")}
+    assert "first: no trial has a checkpoint with checksums" in run("verify", place.at("tune")).stderr
+    assert "; below it: first" in run("show", place.at("tune"), status=3).stderr
+
+
+def test_du_shows_what_checkpoints_of_all_kinds_take(place: Place, demo: pathlib.Path) -> None:
+    names = composer_files(place, "saved")
+    run("cp", f"{demo}@id:2", place.at("one"))
+    files = run_json("du", place.at("saved"))["files"]
+    assert [(file["name"], file["bytes"] > 0) for file in files] == [(name, True) for name in names]
+    [row] = run_json("du", place.name)["runs"]
+    alone = run_json("du", place.at("one"))
+    assert alone["bytes"] == alone["used_bytes"] == alone["checkpoints"][0]["bytes"] == row["bytes"] > 0
+    assert run_json("du", place.at(f"saved/{names[0]}"))["bytes"] > 0
+
+
+@pytest.mark.parametrize("command", ["du", "gc", "prune", "sync"])
+def test_a_file_that_is_no_checkpoint_is_not_called_one(demo: pathlib.Path, command: str) -> None:
+    done = run(command, "/etc/passwd", *(["--keep-last", 1] if command == "prune" else []), status=2)
+    assert "/etc/passwd is a file; expected a run" in done.stderr
+    assert "names one checkpoint" in run("du", f"{demo}@100", status=2).stderr
+
+
+def test_a_trials_folder_is_answered_as_a_trial_of_its_search(tmp_path: pathlib.Path) -> None:
+    place = Place(tmp_path / "all", None)
+    make_search(place, tmp_path, "tune/first")
+    [trial, _] = sorted(path for path in (tmp_path / "all/tune/first").iterdir() if path.is_dir())
+    search = os.path.realpath(trial.parent)
+    answer = f"{trial}: a trial of the search {search}; 'pawl tune show {search} {trial.name}' shows it"
+    for command in ("ls", "show", "verify"):
+        assert answer in run(command, trial, status=3).stderr
+    assert trial.name in run("tune", "show", search, trial.name).stdout
 
 
 def test_a_folder_that_may_not_be_listed_is_a_row_and_a_failure(fake: Fake, demo: pathlib.Path) -> None:

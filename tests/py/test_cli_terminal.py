@@ -50,6 +50,9 @@ def large_run(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     [
         (["ls", "--jsn"], "unknown option --jsn; did you mean --json? (known: --bad, --recursive, "),
         (["ls", "-x"], "unknown option -x (known: --bad"),
+        (["prune", ".", "--num-to-keep", "1"], "unknown option --num-to-keep; use --keep-last"),
+        (["ls", "--score-attribute", "a"], "unknown option --score-attribute; use --by"),
+        (["ls", "--num-to-keep", "1"], "unknown option --num-to-keep (known: --bad"),
         (["prune", ".", "--keep-last"], "option --keep-last needs a value: N"),
         (["prune", ".", "--keep-last", "0"], "option --keep-last: expected a whole number from 1, found '0'"),
         (["prune", ".", "--keep-last=-3"], "option --keep-last: expected a whole number from 1, found '-3'"),

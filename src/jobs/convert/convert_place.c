@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/denied.h"
 #include "base/err.h"
 #include "base/fileio.h"
 #include "jobs/convert/convert.h"
@@ -37,7 +38,7 @@ convert_place_open(struct convert_job *c, const char *dst, struct pawl_error *er
 	TRY(fd_mkdirs(AT_FDCWD, c->folder, err));
 	c->dir_fd = open(c->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (c->dir_fd < 0)
-		return err_sys(err, errno, "%s", c->folder);
+		return err_path(err, errno, c->folder, false, "cannot open");
 	return store_file_open(c->folder, false, c->r->run->opts.io.no_direct, &c->store, err);
 }
 

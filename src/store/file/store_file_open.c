@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/denied.h"
 #include "base/err.h"
 #include "base/fileio.h"
 #include "base/hidden.h"
@@ -62,7 +63,7 @@ store_file_open(const char *path, bool create, bool no_direct_io, struct store *
 	PAWL_FD int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)
 		return errno == ENOTDIR ? err_set(err, PAWL_EUSAGE, "%s: is not a folder", path)
-		                        : file_error(err, errno, path, "open");
+		                        : err_path(err, errno, path, false, "cannot open");
 	char resolved[PATH_MAX];
 	if (realpath(path, resolved) == NULL)
 		return file_error(err, errno, path, "resolve");

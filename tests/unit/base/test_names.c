@@ -40,13 +40,16 @@ test_the_nearest_name_differs_by_two_changes_at_most(void **state)
 {
 	(void)state;
 	static const char *const names[] = {"momentum", "lr", "decay"};
-	static const char *const no_names[] = {""};
+	static const char *const no_names[] = {""}, *const words[] = {"one", "help"};
 
 	assert_string_equal(names_nearest("momentun", names, 3), "momentum");
 	assert_string_equal(names_nearest("mometum", names, 3), "momentum");
 	assert_string_equal(names_nearest("dcayy", names, 3), "decay");
 	assert_null(names_nearest("moment", names + 1, 2));
 	assert_null(names_nearest("x", names, 3));
+	assert_null(names_nearest("nope", words, 2));
+	assert_string_equal(names_nearest("hlep", words, 2), "help");
+	assert_string_equal(names_nearest("elp", words, 2), "help");
 	assert_null(names_nearest("lr", no_names, 0));
 	assert_null(
 		names_nearest("a name that is longer than any other, and too long to compare it with one", names, 3));

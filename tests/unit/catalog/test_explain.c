@@ -8,11 +8,14 @@
 
 #include "helpers/small_run.h"
 
-/* Two runs, a file and a folder of other files, with the scratch folder as the current one. */
+/* Two runs, a folder with a search, a file and a folder of other files, with the scratch folder as
+ * the current one. */
 static void
 make_places(struct small_run *r)
 {
 	static const char *const roots[] = {"runs/demo", "runs/other"};
+	static const char *const folders[] = {"data", "tuned", "tuned/first", "tuned/first/trial_0"};
+	static const char *const files[] = {"data/notes.txt", "tuned/first/experiment.json"};
 	FILE *file;
 
 	assert_int_equal(chdir(r->root), 0);
@@ -23,10 +26,13 @@ make_places(struct small_run *r)
 		pawl_close(r->run, NULL);
 		r->run = NULL;
 	}
-	assert_int_equal(mkdir("data", 0700), 0);
-	file = fopen("data/notes.txt", "w");
-	assert_non_null(file);
-	assert_int_equal(fclose(file), 0);
+	for (size_t i = 0; i < COUNT(folders); i++)
+		assert_int_equal(mkdir(folders[i], 0700), 0);
+	for (size_t i = 0; i < COUNT(files); i++) {
+		file = fopen(files[i], "w");
+		assert_non_null(file);
+		assert_int_equal(fclose(file), 0);
+	}
 }
 
 static void
@@ -52,6 +58,11 @@ test_a_wrong_address_is_answered_with_what_exists(void **state)
 	         ".metadata); below it: demo, other"},
 		{"runs@10", PAWL_ENOTFOUND, "; below it: demo, other"},
 		{"runs/demo/checkpoints", PAWL_ENOTFOUND, "runs/demo/checkpoints: a part of the run /"},
+		{"tuned", PAWL_ENOTFOUND,
+	         "tuned: no run and no checkpoint here (expected run.json, manifest.json or "
+	         ".metadata); below it: first"},
+		{"tuned/first/trial_0", PAWL_ENOTFOUND, "tuned/first/trial_0: a trial of the search /"},
+		{"tuned/first/trial_0", PAWL_ENOTFOUND, "/tuned/first trial_0' shows it"},
 		{"runs/demo", PAWL_ENOTFOUND, "runs/demo is a run; name a checkpoint, such as runs/demo@latest"},
 		{"runs/demo@10", PAWL_EUSAGE, "runs/demo@10 names a checkpoint, expected a run; name runs/demo"},
 		{"runs/demo@", PAWL_EUSAGE, "nothing after '@' (expected latest, best, good, a step, id:N or"},

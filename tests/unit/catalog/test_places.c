@@ -93,7 +93,7 @@ listed(const char *root, int recursive)
 
 		assert_null(place->problem);
 		if (place->kind != PAWL_KIND_OTHER)
-			snprintf(what, sizeof(what), "%s", place->kind == PAWL_KIND_RUN ? "R" : "C");
+			snprintf(what, sizeof(what), "%c", "?RC?S"[place->kind]);
 		else if (!place->is_link)
 			snprintf(what, sizeof(what), "%d", (int)place->bytes);
 		assert_int_equal(place->kind == PAWL_KIND_OTHER, place->unix_seconds > 0);
@@ -137,6 +137,22 @@ test_the_kind_of_a_folder_with_many_names(void **state)
 		make_file(in(r, name));
 	}
 	assert_string_equal(listed(r->root, 0), "kept:C run:R");
+	make_file(in(r, "other/experiment.json"));
+	assert_string_equal(listed(r->root, 0), "kept:C other:S run:R");
+}
+
+static void
+test_searches_below_a_folder_are_listed_with_what_their_trials_hold(void **state)
+{
+	struct small_run *r = *state;
+
+	assert_int_equal(mkdir(in(r, "tune"), 0700), 0);
+	assert_int_equal(mkdir(in(r, "tune/trial"), 0700), 0);
+	make_file(in(r, "tune/experiment.json"));
+	make_run(r, "tune/trial/run");
+	assert_string_equal(listed(r->root, 0), "tune:S");
+	assert_string_equal(listed(r->root, 1), "tune:S tune/experiment.json:5 tune/trial/run:R");
+	assert_string_equal(listed(in(r, "tune"), 0), "experiment.json:5");
 }
 
 static void
@@ -174,6 +190,7 @@ main(void)
 		CASE(test_a_run_without_run_json_differs_from_a_folder_of_files),
 		CASE(test_runs_checkpoints_and_files_below_a_folder_in_natural_order),
 		CASE(test_the_kind_of_a_folder_with_many_names),
+		CASE(test_searches_below_a_folder_are_listed_with_what_their_trials_hold),
 		CASE(test_the_folder_checkpoints_is_looked_into),
 		CASE(test_wrong_calls_are_refused),
 	};

@@ -9,6 +9,8 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <errno.h>
+#include <pwd.h>
 #include <stdbool.h>
 #include <sys/wait.h>
 
@@ -70,8 +72,8 @@ expect_denied(struct pawl *run)
 	OK(restore_code(run, "2", err));
 	OK(restore_code(run, "step:2", err));
 	FAILS(PAWL_EAUTH, "checkpoint_000003", pawl_wait_for_new(run, 2, 0, &id, err));
-	FAILS(PAWL_EAUTH, "manifest.json", pawl_verify(run, 0, NULL, NULL, err));
-	FAILS(PAWL_EAUTH, "manifest.json", pawl_verify(run, 3, NULL, NULL, err));
+	FAILS(PAWL_EAUTH, "checkpoint_000003", pawl_verify(run, 0, NULL, NULL, err));
+	FAILS(PAWL_EAUTH, "checkpoint_000003", pawl_verify(run, 3, NULL, NULL, err));
 	OK(pawl_verify(run, 2, NULL, NULL, err));
 	assert_int_equal(marks_of(run, 3), PAWL_MARK_BAD | PAWL_MARK_DENIED);
 	assert_int_equal(marks_of(run, 2) & (PAWL_MARK_BAD | PAWL_MARK_DENIED), 0);
@@ -123,14 +125,35 @@ look_at_checkpoint(struct small_run *r)
 	assert_int_equal(rc, PAWL_EAUTH);
 	assert_non_null(strstr(why.message, "checkpoint")); /* what is shut, or a folder above it */
 	if (one)
-		FAILS(PAWL_EAUTH, "manifest.json", pawl_find(one, "latest", &id, err));
+		FAILS(PAWL_EAUTH, "checkpoint_000003", pawl_find(one, "latest", &id, err));
 	pawl_close(one, NULL);
+}
+
+/* Whichever file in it is shut: the message names the run, the user and what to do. */
+static void
+expect_refusal(struct small_run *r, const char *refusal)
+{
+	struct pawl_error why = {0};
+	struct passwd *user = getpwuid(geteuid());
+	char wanted[512];
+
+	snprintf(wanted, sizeof(wanted), "%s: user %s %s", r->root, user ? user->pw_name : "65534", refusal);
+	assert_int_equal(pawl_open(&r->opts, &r->run, &why), PAWL_EAUTH);
+	assert_string_equal(why.message, wanted);
+	assert_int_equal(why.sys, EACCES);
 }
 
 static void
 open_is_denied(struct small_run *r)
 {
-	FAILS(PAWL_EAUTH, "ermission denied", pawl_open(&r->opts, &r->run, err));
+	expect_refusal(r, "may not read this; ask the owner for permission");
+}
+
+static void
+writing_is_denied(struct small_run *r)
+{
+	r->opts.read_only = 0;
+	expect_refusal(r, "may not write here; ask the owner for permission, or choose another place");
 }
 
 static void
@@ -156,6 +179,19 @@ test_R137_no_permission_for_a_file_or_folder_is_an_access_error(void **state)
 	shut(r, "checkpoints", look_at_checkpoint);
 	shut(r, "run.json", open_is_denied);
 	shut(r, "", open_is_denied);
+}
+
+static void
+test_a_run_that_may_not_be_written_is_named_with_the_user_and_a_way_out(void **state)
+{
+	struct small_run *r = *state;
+
+	save_three(r);
+	pawl_close(r->run, NULL);
+	r->run = NULL;
+	assert_int_equal(chmod(r->root, 0555), 0);
+	as_another(r, writing_is_denied);
+	assert_int_equal(chmod(r->root, 0755), 0);
 }
 
 /* ---- a store that refuses one manifest */
@@ -216,7 +252,7 @@ test_P8_what_may_not_be_read_is_neither_deleted_nor_repaired(void **state)
 	refuse(r, EACCES);
 	small_save(r, 4, NAN);
 	OK(pawl_gc(r->run, 0, NULL, NULL, NULL, err));
-	FAILS(PAWL_EAUTH, "manifest.json", pawl_repair(r->run, "checkpoint_000003", 0, NULL, err));
+	FAILS(PAWL_EAUTH, "checkpoint_000003", pawl_repair(r->run, "checkpoint_000003", 0, NULL, err));
 	ASSERT_IDS("2 checkpoint_000003! 4", r->run);
 	r->run->store->ops = straight;
 	OK(pawl_reload(r->run, err));
@@ -306,6 +342,8 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_R137_no_permission_for_a_file_or_folder_is_an_access_error,
+	                                        small_setup, small_teardown),
+		cmocka_unit_test_setup_teardown(test_a_run_that_may_not_be_written_is_named_with_the_user_and_a_way_out,
 	                                        small_setup, small_teardown),
 		cmocka_unit_test_setup_teardown(test_R137_every_refusal_of_the_system_is_an_access_error, small_setup,
 	                                        small_teardown),

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* denied: see denied.h. */
+#include "base/denied.h"
+
+#include <errno.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/err.h"
+
+#define USER_BYTES 4096u /* of an entry of the user database */
+
+bool
+denied_is(int sys)
+{
+	return sys == EACCES || sys == EPERM;
+}
+
+int
+err_denied(struct pawl_error *err, int sys, const char *path, bool writes)
+{
+	char memory[USER_BYTES], number[16];
+	struct passwd entry, *user = NULL;
+	const uid_t uid = geteuid();
+
+	snprintf(number, sizeof(number), "%lu", (unsigned long)uid);
+	if (err && getpwuid_r(uid, &entry, memory, sizeof(memory), &user) != 0)
+		user = NULL;
+	const char *name = user ? user->pw_name : number;
+	int rc =
+		writes ? err_set(err, PAWL_EAUTH,
+	                         "%s: user %s may not write here; ask the owner for permission, or choose another place",
+	                         path, name)
+		       : err_set(err, PAWL_EAUTH, "%s: user %s may not read this; ask the owner for permission", path,
+	                         name);
+	if (err)
+		err->sys = sys;
+	return rc;
+}
+
+int
+err_path(struct pawl_error *err, int sys, const char *path, bool writes, const char *what)
+{
+	return denied_is(sys) ? err_denied(err, sys, path, writes) : err_sys(err, sys, "%s: %s", path, what);
+}

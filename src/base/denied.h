@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* denied: the one wording of errors about missing permission for files and folders. */
+#ifndef PAWL_BASE_DENIED_H
+#define PAWL_BASE_DENIED_H
+
+#include <stdbool.h>
+
+#include "pawl.h"
+
+/* Does the errno value mean that this user may not do it? */
+bool denied_is(int sys);
+/* "<path>: user <name> may not read this; .." or, if it was to be written, "may not write here".
+ * path: what a user thinks of, never a file that only the program knows. PAWL_EAUTH. */
+int err_denied(struct pawl_error *err, int sys, const char *path, bool writes);
+/* A failed system call about a path: as err_denied, or "<path>: <what>: <strerror>". */
+int err_path(struct pawl_error *err, int sys, const char *path, bool writes, const char *what);
+
+#endif
