@@ -237,14 +237,27 @@ def _pytree_parts(keys: list[Any], children: list[Any]) -> dict[Any, Any] | list
     return list(kept.values()) if list(kept) == list(range(len(keys))) and keys else kept
 
 
-def _pytree_rebuild(live: Any, value: Any) -> Any:
+def _nnx_is(live: Any, name: str) -> bool:
+    return isinstance(live, getattr(sys.modules.get("flax.nnx"), name, ()))
+
+
+def _pytree_rebuild(live: Any, value: Any, in_place: bool) -> Any:
+    """Of the pytrees only variables and modules of NNX can change: those are changed, not replaced."""
     found = _children(live)
     if found is None:
         return live
     keys, children, unflatten = found
     given = value if isinstance(value, dict) else dict(enumerate(value))
     values = [given.get(key, child) for key, child in zip(keys, children, strict=True)]
-    return live if all(new is old for new, old in zip(values, children, strict=True)) else unflatten(values)
+    changed = [key for key, new, old in zip(keys, values, children, strict=True) if new is not old]
+    if in_place and changed and _nnx_is(live, "Variable"):
+        live.update_from_state(unflatten(values))
+    elif in_place and _nnx_is(live, "Pytree"):
+        for key in changed:
+            setattr(live, str(key), given[key])
+    elif changed:
+        return unflatten(values)
+    return live
 
 
 # ---- classes with named fields
@@ -362,7 +375,7 @@ def rebuild(live: Any, kind: str, value: Any, saved: str, in_place: bool) -> Any
     if name in ("namedtuple", "dataclass", "attrs") and isinstance(value, dict):
         return _fields_rebuild(live, value, in_place)
     if name == "pytree" and isinstance(value, dict | list):
-        return _pytree_rebuild(live, value)
+        return _pytree_rebuild(live, value, in_place)
     if name == old and name in _GENERATORS and in_place:
         return _GENERATORS[name](value, live)
     if name == "defaultdict" and isinstance(value, dict):

@@ -3,6 +3,7 @@
 
 Usage: jax_peers_worker.py LIBRARY ROOT FIRST LAST. Saves after each step and prints a digest of the state after LAST.
 A FIRST above 0 resumes from the latest checkpoint, which must be that step's.
+Or: jax_peers_worker.py sharded ROOT ROWS COLUMNS save|load, and jax_peers_worker.py module ROOT.
 """
 
 from __future__ import annotations
@@ -108,6 +109,7 @@ def with_linen(seed: int) -> Trainer:
 
 class NnxNet(nnx.Module):
     def __init__(self, rngs: nnx.Rngs) -> None:
+        self.scale = nnx.data(jax.random.normal(rngs.params(), (2,)))
         self.hidden = nnx.Linear(4, 8, rngs=rngs)
         self.drop = nnx.Dropout(0.2, rngs=rngs)
         self.out = nnx.Linear(8, 1, rngs=rngs)
@@ -194,8 +196,27 @@ def sharded(root: str, rows: int, columns: int, save: bool) -> None:
     print("same")
 
 
+def module(root: str) -> None:
+    """A module and its optimizer themselves, not their nnx.state()."""
+    saved, live = (NnxNet(nnx.Rngs(seed)) for seed in (0, 1))
+    first, second = (nnx.Optimizer(model, optax.adam(0.1), wrt=nnx.Param) for model in (saved, live))
+    first.update(saved, nnx.grad(lambda m: jnp.mean((m(X) - Y) ** 2))(saved))
+    kernel, hidden = live.out.kernel, live.hidden
+    with pawl.CheckpointManager(root) as manager:
+        manager.save(1, {"model": saved, "optimizer": first}).wait()
+        found = manager.restore({"model": live, "optimizer": second})
+    assert found is not None and found.report == [], found
+    assert found.state["model"] is live and found.state["optimizer"] is second
+    assert live.out.kernel is kernel and live.hidden is hidden
+    assert digest(nnx.state((live, second))) == digest(nnx.state((saved, first)))
+    assert (live.scale == saved.scale).all() and (live(X) == saved(X)).all()
+    print("same")
+
+
 if __name__ == "__main__":
-    if sys.argv[1] == "sharded":
+    if sys.argv[1] == "module":
+        module(sys.argv[2])
+    elif sys.argv[1] == "sharded":
         sharded(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5] == "save")
     else:
         train(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))

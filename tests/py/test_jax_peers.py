@@ -23,6 +23,10 @@ def test_a_killed_training_ends_as_one_that_never_was(tmp_path: pathlib.Path, li
     assert run("jax", WORKER, library, tmp_path / "killed", 3, 8) == expected
 
 
+def test_a_live_nnx_module_is_changed_in_place(tmp_path: pathlib.Path) -> None:
+    assert run("jax", WORKER, "module", tmp_path) == "same\n"
+
+
 @pytest.mark.parametrize(("rows", "columns"), [(2, 4), (8, 1), (1, 8)])
 def test_arrays_are_restored_on_another_mesh(tmp_path: pathlib.Path, rows: int, columns: int) -> None:
     run("jax", WORKER, "sharded", tmp_path, 4, 2, "save")
