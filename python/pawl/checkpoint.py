@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from . import _checks, _files, _pawl, _reports, files
 from ._names import elsewhere, explained
 from ._pawl import AccessError, CorruptError, NotFoundError, UnsupportedError, UsageError
+from .options import Cast
 from .records import place_of
 
 _NOTES = ".metadata.json"
@@ -77,7 +78,7 @@ def load(
     state: object = None,
     strict: bool = True,
     rename: Sequence[tuple[str, str]] | None = None,
-    cast: str | Mapping[str, str] | None = None,
+    cast: Cast = None,
 ) -> Any:
     """Loads one checkpoint. No code in a file is run.
 

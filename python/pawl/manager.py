@@ -14,7 +14,7 @@ from . import _checks, _events, _options, _pawl, _reports, _signals, loggers
 from ._contents import Contents
 from ._names import elsewhere, explained
 from ._pawl import NotFoundError, Ticket, UsageError
-from .options import IO, Duration, Interval, Mirror, Naming, Packs, Ranks, Retention, Staging, Timeouts, Uploads
+from .options import IO, Cast, Duration, Interval, Mirror, Naming, Packs, Ranks, Retention, Staging, Timeouts, Uploads
 from .records import Event, Restored, T, place_of
 
 _RANK_VALUES = {"strict": 0, "drop": 1, "wrap": 2}
@@ -75,7 +75,7 @@ class _Reading(TypedDict, total=False):
     share_reads: bool
     fallback: bool
     rename: Sequence[tuple[str, str]] | None
-    cast: str | Mapping[str, str] | None
+    cast: Cast
 
 
 @explained
@@ -417,7 +417,7 @@ class CheckpointManager(Contents, Generic[Saved]):
         share_reads: bool = False,
         fallback: bool = True,
         rename: Sequence[tuple[str, str]] | None = None,
-        cast: str | Mapping[str, str] | None = None,
+        cast: Cast = None,
     ) -> Restored[Any] | None:
         """Restores into ``state`` in place, or with no state into new objects. Waits for the saves
         that this manager has begun.

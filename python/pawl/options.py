@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from ._names import explained
 from ._pawl import UsageError
@@ -19,6 +19,17 @@ from ._pawl import UsageError
 Size = int | str
 Duration = float | str | timedelta
 Interval = str | int | timedelta | Callable[[int], bool] | None
+
+
+class _Sized(Protocol):
+    """torch.dtype and numpy.dtype."""
+
+    @property
+    def itemsize(self) -> int: ...
+
+
+DType = str | type[Any] | _Sized
+Cast = DType | Mapping[str, DType] | None
 
 
 @dataclass(frozen=True)

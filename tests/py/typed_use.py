@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, assert_type
 
+import numpy as np
+import torch
+
 import pawl
 import pawl.train
 import pawl.tune
@@ -49,6 +52,15 @@ def restoring(manager: pawl.CheckpointManager, state: State) -> None:
         assert_type(restored.path, pathlib.Path | str)
     if anything := manager.restore():
         assert_type(anything.state, Any)
+
+
+def casting(manager: pawl.CheckpointManager, state: State, some: dict[str, torch.dtype]) -> None:
+    for cast in ("float32", torch.bfloat16, np.float32, np.dtype("float32"), None):
+        assert_type(manager.restore(state, cast=cast), pawl.Restored[State] | None)
+        pawl.load("runs/demo@400", cast=cast)
+    manager.restore(state, cast=some)
+    pawl.load("runs/demo@400", cast=some)
+    pawl.load("runs/demo@400", cast={"model/*": torch.float32, "ema/*": np.float16, "*": "bfloat16"})
 
 
 def sizes_and_durations_as_text(trainable: Any) -> None:
