@@ -15,12 +15,21 @@ version(PyObject *module, PyObject *none)
 static PyObject *
 optimal_interval(PyObject *module, PyObject *args)
 {
-	double cost, mtbf;
+	static const char *const names[] = {"save_cost_seconds", "mtbf_seconds"};
+	PyObject *given[2];
+	double seconds[2];
 
-	(void)module;
-	if (!PyArg_ParseTuple(args, "dd:optimal_interval", &cost, &mtbf))
+	if (!PyArg_ParseTuple(args, "OO:optimal_interval", &given[0], &given[1]))
 		return NULL;
-	return PyFloat_FromDouble(pawl_optimal_interval_seconds(cost, mtbf));
+	for (int i = 0; i < 2; i++) {
+		if (py_read_seconds(given[i], &seconds[i]))
+			continue;
+		PyErr_Clear();
+		return py_raise_text(PyModule_GetState(module), PAWL_EUSAGE,
+		                     "%s must be a number of seconds, a timedelta or a text such as 5min, received %R",
+		                     names[i], given[i]);
+	}
+	return PyFloat_FromDouble(pawl_optimal_interval_seconds(seconds[0], seconds[1]));
 }
 
 static PyObject *
@@ -164,8 +173,8 @@ static PyMethodDef functions[] = {
 	{"url_schemes", url_schemes, METH_NOARGS, "Schemes of the URLs that pawl opens itself."},
 	{"optimal_interval", optimal_interval, METH_VARARGS,
          "The interval between saves that wastes the least time (Young, Daly).\n\nArgs:\n"
-         "    save_cost_seconds: How long a save holds the training.\n"
-         "    mtbf_seconds: Mean time between failures.\n\nReturns:\n    Seconds."},
+         "    save_cost_seconds: How long a save holds the training, a duration.\n"
+         "    mtbf_seconds: Mean time between failures, a duration.\n\nReturns:\n    Seconds."},
 	{"interval_due", interval_due, METH_VARARGS,
          "Is a save due by a time string between two points of a training?"},
 	{"parse_seconds", parse_seconds, METH_O, "A time as text, in seconds."},

@@ -544,6 +544,10 @@ int py_tune_init(PyObject *module, struct py_state *st); /* py_tune.c */
 int py_tune_run_init(PyObject *module);                  /* py_tune_run.c */
 
 double py_now_seconds(void); /* monotonic */
+
+/* A number of seconds, a text such as "5min" or a timedelta. False, with or without an exception:
+ * none of them. */
+bool py_read_seconds(PyObject *value, double *ret);
 #define PY_METHOD(f) ((PyCFunction)(void (*)(void))(f))
 /* Adds a type to the module, under the last part of its name. *ret: NULL or a new reference. */
 int py_add_type(PyObject *module, PyType_Spec spec, PyObject **ret);

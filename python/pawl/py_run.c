@@ -58,10 +58,8 @@ now_ms(void)
 	return (int64_t)(py_now_seconds() * 1000);
 }
 
-/* A number of seconds, a text such as "5min" or a timedelta. False, with or without an exception:
- * none of them. */
-static bool
-read_seconds(PyObject *value, double *ret)
+bool
+py_read_seconds(PyObject *value, double *ret)
 {
 	AUTO_REF method = PyObject_GetAttrString(value, "total_seconds");
 	AUTO_REF number = method ? PyObject_CallObject(method, NULL) : NULL;
@@ -86,7 +84,7 @@ deadline_of(struct py_state *st, PyObject *timeout, int64_t *ret, double *ret_se
 	*ret_seconds = -1;
 	if (timeout == Py_None)
 		return 0;
-	if (!read_seconds(timeout, &seconds)) {
+	if (!py_read_seconds(timeout, &seconds)) {
 		PyErr_Clear();
 		py_raise_text(
 			st, PAWL_EUSAGE,

@@ -225,6 +225,15 @@ def test_durations_are_text_or_timedelta(text: str, seconds: float) -> None:
         pawl.CheckpointManager("mem:", retention=pawl.Retention(keep_seconds=value)).close()
 
 
+def test_the_optimal_interval_takes_durations() -> None:
+    expected = pawl.optimal_interval(30, 86400)
+    assert pawl.optimal_interval("30s", "1d") == expected == pawl.optimal_interval(timedelta(seconds=30), 86400.0)
+    with pytest.raises(pawl.UsageError, match="mtbf_seconds must be a number of seconds, a timedelta .* 'soon'"):
+        pawl.optimal_interval(30, "soon")
+    with pytest.raises(pawl.UsageError, match="save_cost_seconds must be .* None"):
+        pawl.optimal_interval(None, 1)  # type: ignore[arg-type]
+
+
 def test_a_number_as_interval_counts_steps() -> None:
     for interval in (500, "500"):
         with pawl.CheckpointManager("mem:", save_interval=interval) as opened:
