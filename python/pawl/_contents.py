@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from . import _checks, _pawl
-from ._names import explained
 from ._notebook import Rows
 from ._pawl import NotFoundError, UsageError
 from .checkpoint import Checkpoint, of_run
@@ -191,7 +190,6 @@ class Contents:
         self._run.unpin(found)
         return was
 
-    @explained
     def score(self, step: int | None, metrics: Mapping[str, object], *, id: int | None = None) -> None:
         """Adds metrics that were computed after the save; the best checkpoint is chosen again.
 
@@ -205,7 +203,6 @@ class Contents:
         """
         self._run.score(self._id(step, id), metrics)
 
-    @explained
     def prune(self, *, dry_run: bool = False) -> Rows[Decision]:
         """Applies retention now.
 
@@ -255,7 +252,10 @@ class Contents:
     @staticmethod
     def _selector(step: int | None, id: int | None, which: str) -> str:
         if which not in ("latest", "best", "good"):
-            raise UsageError(f'which must be "latest", "best" or "good", received {which!r}')
+            raise UsageError(
+                f'which must be "latest", "best" or "good", received {_checks.shown(which)}; '
+                "step=400 selects a step, id=7 an id"
+            )
         if step is not None and id is not None:
             raise UsageError("give a step or an id, not both")
         if step is None and id is None:

@@ -116,6 +116,21 @@ _SAID = {
     "map_location": "tensors come back where those of state=... are",
     "weights_only": "no code of a checkpoint is ever run",
 }
+# The same for one function alone.
+_SAID_BY = {
+    "load": {
+        "step": "the path names the step: 'RUN@400'",
+        "id": "the path names the id: 'RUN@id:7'",
+        "which": "the path names it: 'RUN@best'",
+    },
+    "hold": {"step": "it takes the id; manager.checkpoints() has id and step"},
+    "convert": {
+        "cast": "use dtype",
+        "step": "use select='400'",
+        "which": "use select='best'",
+        "id": "use select='id:7'",
+    },
+}
 
 # Methods and functions of other libraries -> ours.
 _CALLS = {
@@ -176,11 +191,11 @@ def _accepts(known: list[str], written: str) -> bool:
     return re.split("[= ]", written)[0] in known
 
 
-def explain(owner: str, known: list[str], name: str) -> str:
+def explain(owner: str, known: list[str], name: str, value: object = None) -> str:
     """What to write instead of an unknown option of a class or a function."""
     text = f"{owner} has no option {name!r}"
-    if name in _SAID:
-        return f"{text}; {_SAID[name]}"
+    if said := _SAID_BY.get(owner, {}).get(name) or _SAID.get(name):
+        return f"{text}; {said}"
     is_group = owner in _GROUPS
     other = _ELSEWHERE.get(name, "")
     if (own := re.search(rf"pawl\.{owner}\((\w+)=", other)) or _accepts(known, other):
@@ -189,8 +204,10 @@ def explain(owner: str, known: list[str], name: str) -> str:
     if given := written.get(name, other if is_group else ""):
         return f"{text}; it is {given}{' of CheckpointManager' if is_group else ''}"
     near = difflib.get_close_matches(name, known, 1) or difflib.get_close_matches(name, written, 1)
+    if not near and isinstance(value, int | float) and "metrics" in known:
+        return f"{text}; write metrics={{{name!r}: {value!r}}}"
     if not near:
-        return f"{text}; expected one of {listed(known)}"
+        return f"{text}; expected {'one of ' * (len(known) > 1)}{listed(known) or 'none'}"
     return f"{text}; did you mean {near[0] if near[0] in known else written[near[0]]}?"
 
 
@@ -200,19 +217,28 @@ def _checked(original: C, owner: str, known: list[str]) -> C:
     @functools.wraps(original)
     def call(*args: Any, **options: Any) -> Any:
         if not names.issuperset(options):
-            raise TypeError(explain(owner, known, next(name for name in options if name not in names)))
+            name = next(name for name in options if name not in names)
+            raise TypeError(explain(owner, known, name, options[name]))
         return original(*args, **options)
 
     return call  # type: ignore[return-value]
 
 
+def _options_of(function: Callable[..., Any]) -> list[str]:
+    return [name for name in inspect.signature(function).parameters if name != "self"]
+
+
 def explained(what: C) -> C:
-    """The class or function, which explains an unknown option."""
-    original: Callable[..., Any] = vars(what)["__init__"] if isinstance(what, type) else what
-    known = [name for name in inspect.signature(original).parameters if name != "self"]
+    """The function, or the class with its methods, which explains an unknown option."""
     if not isinstance(what, type):
-        return _checked(what, what.__qualname__, known)
+        return _checked(what, what.__qualname__, _options_of(what))
     name = what.__name__
+    for method, function in inspect.getmembers(what, inspect.isfunction):
+        if not method.startswith("_"):
+            function.__qualname__ = f"{name}.{method}"  # of an inherited one as well: errors show it
+            setattr(what, method, _checked(function, function.__qualname__, _options_of(function)))
+    original: Callable[..., Any] = vars(what)["__init__"]
+    known = _options_of(original)
     written = "{0}"
     if name != "CheckpointManager":
         _GROUPS.add(name)

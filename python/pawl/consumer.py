@@ -9,6 +9,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from . import _checks, _pawl
+from ._names import explained
 from ._pawl import NotFoundError
 from .checkpoint import Checkpoint, of_run
 from .options import Duration
@@ -28,6 +29,7 @@ def _open(root: str, deadline: float | None) -> _pawl.Run:
             time.sleep(min(left, _POLL_SECONDS))
 
 
+@explained
 def wait_for_new(root: str | os.PathLike[str], after: int = 0, timeout: Duration | None = None) -> int:
     """Waits for a checkpoint with an id above ``after``. The run need not exist yet.
 
@@ -56,6 +58,7 @@ def wait_for_new(root: str | os.PathLike[str], after: int = 0, timeout: Duration
         run.close()
 
 
+@explained
 @contextmanager
 def hold(root: str | os.PathLike[str], id: int) -> Generator[Checkpoint, None, None]:
     """Holds a checkpoint for the length of a ``with`` block: no process deletes it meanwhile. A

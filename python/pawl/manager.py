@@ -231,7 +231,6 @@ class CheckpointManager(Contents, Generic[Saved]):
         """
         self._run.prepare(state)
 
-    @explained
     def save(
         self,
         step: int,
@@ -403,7 +402,6 @@ class CheckpointManager(Contents, Generic[Saved]):
     def restore(self, state: None = None, **options: Unpack[_Reading]) -> Restored[Any] | None: ...
     @overload
     def restore(self, state: T, **options: Unpack[_Reading]) -> Restored[T] | None: ...
-    @explained
     def restore(
         self,
         state: Any = None,

@@ -101,6 +101,13 @@ def test_an_unknown_option_is_answered_with_the_one_that_was_meant(name: str, me
         (pawl.load, "ring_bytes", "expected one of path, paths, state, strict, rename, cast"),
         (pawl.save, "async_", "CheckpointManager.save works in the background"),
         (pawl.gc, "dry", "did you mean dry_run?"),
+        (pawl.load, "step", "load has no option 'step'; the path names the step: 'RUN@400'"),
+        (pawl.load, "id", "the path names the id: 'RUN@id:7'"),
+        (pawl.load, "which", "the path names it: 'RUN@best'"),
+        (pawl.hold, "step", "hold has no option 'step'; it takes the id; manager.checkpoints() has id and step"),
+        (pawl.wait_for_new, "timout", "did you mean timeout?"),
+        (pawl.convert, "cast", "convert has no option 'cast'; use dtype"),
+        (pawl.convert, "step", "use select='400'"),
     ],
 )
 def test_an_unknown_option_of_a_function_is_answered_as_well(function: Any, name: str, says: str) -> None:
@@ -117,6 +124,43 @@ def test_an_unknown_option_of_save_and_restore_is_answered_as_well() -> None:
         with pytest.raises(TypeError, match=r"CheckpointManager.restore has no option 'stp'; did you mean step\?"):
             opened.restore(stp=1)  # type: ignore[call-arg]
         assert opened.all_steps() == []
+
+
+@pytest.mark.parametrize(
+    ("method", "name", "says"),
+    [
+        ("pin", "stp", "CheckpointManager.pin has no option 'stp'; did you mean step?"),
+        ("unpin", "stp", "CheckpointManager.unpin has no option 'stp'; did you mean step?"),
+        ("delete", "forse", "CheckpointManager.delete has no option 'forse'; did you mean force?"),
+        ("checkpoint", "which", "CheckpointManager.checkpoint has no option 'which'; expected one of step, id"),
+        ("checkpoints", "bad", "CheckpointManager.checkpoints has no option 'bad'; expected with_bad"),
+        ("poll", "wait", "CheckpointManager.poll has no option 'wait'; expected none"),
+        ("verify", "ids", "CheckpointManager.verify has no option 'ids'; did you mean id?"),
+        ("metrics", "stp", "CheckpointManager.metrics has no option 'stp'; did you mean step?"),
+        ("wait_until_finished", "levl", "did you mean level?"),
+        ("score", "acc", "CheckpointManager.score has no option 'acc'; write metrics={'acc': 3}"),
+        ("save", "loss", "CheckpointManager.save has no option 'loss'; write metrics={'loss': 3}"),
+    ],
+)
+def test_an_unknown_option_of_each_method_is_answered_as_well(method: str, name: str, says: str) -> None:
+    with pawl.CheckpointManager("mem:") as opened, pytest.raises(TypeError) as caught:
+        getattr(opened, method)(**{name: 3})
+    assert says in str(caught.value)
+
+
+def test_no_message_shows_the_name_of_an_internal_class() -> None:
+    with pawl.CheckpointManager("mem:") as opened:
+        with pytest.raises(TypeError, match=r"CheckpointManager\.pin\(\) takes from 1 to 2 positional"):
+            opened.pin(1, 2)  # type: ignore[misc]
+        with pytest.raises(TypeError, match=r"CheckpointManager\.score\(\) missing 1 required"):
+            opened.score(1)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("which", [100, "100", "id:1"])
+def test_which_that_is_a_step_or_an_id_is_answered_with_their_options(which: Any) -> None:
+    says = f'which must be "latest", "best" or "good", received {which!r}; step=400 selects a step, id=7 an id'
+    with pawl.CheckpointManager("mem:") as opened, pytest.raises(pawl.UsageError, match=says):
+        opened.restore(which=which)
 
 
 @pytest.mark.parametrize(
