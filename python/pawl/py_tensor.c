@@ -161,7 +161,10 @@ torch_code(struct py_state *st, PyObject *obj, const struct py_path *path)
 	if (code)
 		return (int)PyLong_AsLong(code);
 	if (!PyErr_Occurred())
-		py_raise_at(st, PAWL_EUNSUPPORTED, path, "a tensor of dtype %S cannot be held in a state", dtype);
+		py_raise_at(st, PAWL_EUNSUPPORTED, path,
+		            "a tensor of dtype %S cannot be held in a state; "
+		            "convert it with .to(dtype), a quantized one with .dequantize()",
+		            dtype);
 	return -1;
 }
 
@@ -180,7 +183,7 @@ not_dense(struct py_state *st, PyObject *obj, const struct py_path *path)
 		Py_XDECREF(type);
 		Py_XDECREF(value);
 		Py_XDECREF(trace);
-		return refuse(st, path, obj, "its layout is not dense");
+		return refuse(st, path, obj, "its layout is not dense; convert it with .to_dense()");
 	}
 	PyErr_Restore(type, value, trace);
 	return -1;
@@ -333,6 +336,24 @@ read_numpy(struct py_state *st, const struct py_path *path, struct py_tensor *t)
 	return numpy_address(st, t);
 }
 
+/* An array of a dtype that no checkpoint has. Always returns -1. */
+static int
+refuse_array(struct py_state *st, const struct py_path *path, PyObject *dtype)
+{
+	AUTO_REF kind = PyObject_GetAttrString(dtype, "kind");
+	AUTO_REF names = kind ? PyObject_GetAttrString(dtype, "names") : NULL;
+	const char *letter = names ? PyUnicode_AsUTF8AndSize(kind, NULL) : NULL;
+
+	if (!letter)
+		return -1;
+	return py_raise_at(st, PAWL_EUNSUPPORTED, path, "a numpy array of dtype %S cannot be held in a state; %s",
+	                   dtype,
+	                   names != Py_None          ? "save its fields in a dict"
+	                   : strchr("OSTU", *letter) ? "convert it with .tolist()"
+	                   : strchr("mM", *letter)   ? "convert it with .astype('int64')"
+	                                             : "convert it with .astype() to a dtype in native byte order");
+}
+
 /* obj: an ndarray. kind: as given. */
 static int
 describe_array(struct py_state *st, PyObject *obj, const struct py_path *path, const char *kind, struct py_tensor *t)
@@ -344,8 +365,7 @@ describe_array(struct py_state *st, PyObject *obj, const struct py_path *path, c
 	if (code < 0)
 		return py_wrap_at(st, path, obj);
 	if (code == 0)
-		return py_raise_at(st, PAWL_EUNSUPPORTED, path, "a numpy array of dtype %S cannot be held in a state",
-		                   dtype);
+		return refuse_array(st, path, dtype);
 	t->raw.dtype = code;
 	t->owner = Py_NewRef(obj);
 	if (read_numpy(st, path, t) < 0) {
