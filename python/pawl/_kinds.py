@@ -25,7 +25,7 @@ import zoneinfo
 from collections.abc import Callable
 from typing import Any
 
-from ._pawl import MismatchError
+from ._names import listed
 
 _Make = Callable[[Any], Any]
 _FACTORIES = {kind.__name__: kind for kind in (bool, dict, float, int, list, set, str, tuple)}
@@ -360,16 +360,29 @@ def make(kind: str, value: Any) -> Any:
         return value
 
 
+def _member(live: enum.Enum, kind: str, value: Any) -> enum.Enum | None:
+    try:
+        return type(live)(value) if kind == "enum" else type(live)[value]
+    except (KeyError, ValueError):
+        return None
+
+
+def misfit(live: Any, saved: str, value: Any) -> str | None:
+    """Why a saved value cannot go into the live object; asked before anything is changed."""
+    if not isinstance(live, enum.Enum) or saved not in ("enum", "enum.name") or _member(live, saved, value) is not None:
+        return None
+    members = listed(repr(one.value) if saved == "enum" else one.name for one in type(live))
+    return f"saved {value!r}, which is not a member of {type(live).__qualname__} (expected {members})"
+
+
 def rebuild(live: Any, kind: str, value: Any, saved: str, in_place: bool) -> Any:
     """An object of the live one's type with the saved value; the live object itself where it can be changed.
 
     ``kind`` is that of the live object, ``saved`` that of the value. A live object of another kind is replaced."""
     name, old = kind.partition(":")[0], saved.partition(":")[0]
     if isinstance(live, enum.Enum) and old in ("enum", "enum.name"):
-        try:
-            return type(live)(value) if old == "enum" else type(live)[value]
-        except (KeyError, ValueError):
-            raise MismatchError(f"saved {value!r}, which is not a member of {type(live).__qualname__}") from None
+        member = _member(live, old, value)
+        return live if member is None else member  # misfit has reported one that no longer exists
     if name == "path" == old:
         return type(live)(value)
     if name in ("namedtuple", "dataclass", "attrs") and isinstance(value, dict):

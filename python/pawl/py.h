@@ -136,6 +136,8 @@ int py_errors_init(PyObject *module, struct py_state *st);
 PyObject *py_raise(struct py_state *st, int code, const struct pawl_error *err);
 /* Raises an exception of a code; format as PyUnicode_FromFormat. Always returns NULL. */
 PyObject *py_raise_text(struct py_state *st, int code, const char *format, ...);
+/* PAWL_EUSAGE: the text, and the value in short. Always returns NULL. */
+PyObject *py_raise_received(struct py_state *st, PyObject *value, const char *format, ...);
 /* Raises "'a/b': " and the text. Always returns -1. */
 int py_raise_at(struct py_state *st, int code, const struct py_path *path, const char *format, ...);
 /* The exception object for a code, not raised. New reference. */
@@ -303,6 +305,10 @@ PyObject *py_kind_rebuild(const struct py_kinded *k, PyObject *value, const char
 int py_kind_push(struct py_restore *r, const struct pawl_node *node, PyObject *live, PyObject **ret_value);
 /* The row of this node and object, if it is the next one, else NULL. */
 const struct py_kinded *py_kind_next(struct py_restore *r, const struct pawl_node *node, PyObject *live);
+/* Reports a saved value that the live object of a kind, pushed last, has no place for. */
+int py_kind_check(struct py_restore *r, const struct pawl_node *node, const struct py_path *path);
+/* Reports that the saved value and the live one are of other types, by the names of their kinds. */
+int py_kind_differs(struct py_restore *r, const struct pawl_node *node, PyObject *live, const struct py_path *path);
 void py_kind_clear(struct py_restore *r);
 
 /* ---- py_match.c ---- */

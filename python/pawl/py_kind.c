@@ -82,6 +82,20 @@ py_kind_is_plain(struct py_state *st, PyObject *live, int depth)
 	return rc <= 0 ? -1 : py_is_plain(st, value, depth + 1);
 }
 
+/* "a set", "a dict": what was saved. */
+static PyObject *
+name_of(const struct pawl_node *node)
+{
+	const char *kind = pawl_node_kind(node);
+	const int type = pawl_node_type(node);
+
+	return *kind ? PyUnicode_FromStringAndSize(kind, (Py_ssize_t)strcspn(kind, ":."))
+	             : PyUnicode_FromString(type == PAWL_DICT || type == PAWL_ODICT ? "dict"
+	                                    : type == PAWL_LIST                     ? "list"
+	                                    : type == PAWL_TUPLE                    ? "tuple"
+	                                                                            : "value");
+}
+
 /* ---- the live objects of a restore */
 
 int
@@ -101,6 +115,44 @@ py_kind_push(struct py_restore *r, const struct pawl_node *node, PyObject *live,
 	rows[r->n_kinded++] = (struct py_kinded){.node = node, .live = Py_NewRef(live), .kind = kind, .value = value};
 	*ret_value = value;
 	return 1;
+}
+
+/* The row that was pushed for this node, if it was the last one. */
+static const struct py_kinded *
+last_pushed(const struct py_restore *r, const struct pawl_node *node)
+{
+	const struct py_kinded *k = r->n_kinded ? &r->kinded[r->n_kinded - 1] : NULL;
+
+	return k && k->node == node ? k : NULL;
+}
+
+int
+py_kind_check(struct py_restore *r, const struct pawl_node *node, const struct py_path *path)
+{
+	const struct py_kinded *k = *pawl_node_kind(node) ? last_pushed(r, node) : NULL;
+	const struct pawl_scalar *scalar = pawl_node_scalar(node);
+
+	if (!k || !scalar || (scalar->len && !scalar->ptr)) /* a long text is not read yet */
+		return 0;
+	AUTO_REF value = py_scalar_object(scalar);
+	AUTO_REF table = value ? PyImport_ImportModule("pawl._kinds") : NULL;
+	AUTO_REF why = table ? PyObject_CallMethod(table, "misfit", "OsO", k->live, pawl_node_kind(node), value) : NULL;
+
+	if (!why)
+		return -1;
+	return why == Py_None ? 0 : py_problem(r, "type", path, ": %U", why);
+}
+
+int
+py_kind_differs(struct py_restore *r, const struct pawl_node *node, PyObject *live, const struct py_path *path)
+{
+	const struct py_kinded *k = last_pushed(r, node);
+	AUTO_REF saved = name_of(node);
+	AUTO_REF name = PyType_GetQualName(Py_TYPE(k ? k->live : live));
+
+	return saved && name ? py_problem(r, "type", path, ": saved %s %U, live %s %U", py_article(saved), saved,
+	                                  py_article(name), name)
+	                     : -1;
 }
 
 const struct py_kinded *

@@ -150,13 +150,10 @@ match_scalar(struct py_restore *r, const struct pawl_node *node, PyObject *live,
 		return -1;
 	py_module_must_load(r);
 	if (!live || rule != PY_USER || live == Py_None || py_is_plain(r->st, live, 0))
-		return 0;
+		return live && pawl_node_type(node) < PAWL_TENSOR ? py_kind_check(r, node, path) : 0;
 	if (py_is_alike(node, live)) /* an empty container where the live one has tensors */
 		return py_problem(r, "missing", path, "");
-
-	AUTO_REF name = PyType_GetQualName(Py_TYPE(live));
-
-	return name ? py_problem(r, "type", path, ": saved a value, live %s %U", py_article(name), name) : -1;
+	return py_kind_differs(r, node, live, path);
 }
 
 static int
@@ -514,12 +511,8 @@ match_node(struct py_restore *r, const struct pawl_node *given, PyObject *wrappe
 		return match_container(r, node, live, rule, path);
 	bool is_data = rule == PY_USER && live && py_node_is_plain(node) && py_is_plain(r->st, live, 0);
 
-	if (live && live != Py_None && rule != PY_OBJECT && !is_data) {
-		AUTO_REF name = PyType_GetQualName(Py_TYPE(live));
-
-		if (!name || py_problem(r, "type", path, ": saved a container, live %s %U", py_article(name), name) < 0)
-			return -1;
-	}
+	if (live && live != Py_None && rule != PY_OBJECT && !is_data)
+		TRY(py_kind_differs(r, node, live, path));
 	py_module_must_load(r);
 	return match_container(r, node, NULL, PY_NEW, path);
 }

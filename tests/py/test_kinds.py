@@ -210,9 +210,47 @@ def test_a_member_that_no_longer_exists_is_named(tmp_path: pathlib.Path) -> None
     root = saved(tmp_path, {"color": Color.RED})
     with (
         pawl.CheckpointManager(root) as manager,
-        pytest.raises(pawl.MismatchError, match="saved 'r', which is not a member of .*Other"),
+        pytest.raises(
+            pawl.MismatchError,
+            match="checkpoint_000001 does not fit the state, 1 difference: type: color: saved 'r', "
+            r"which is not a member of .*Other \(expected 'g'\)",
+        ),
     ):
         manager.restore({"color": Other.GREEN})
+
+
+def test_a_member_that_no_longer_exists_stays_as_it_is_without_strict(tmp_path: pathlib.Path) -> None:
+    class Other(enum.Enum):
+        GREEN = (0, 1, 0)
+
+    root = saved(tmp_path, {"color": Color.BLUE, "w": torch.ones(2)})
+    live = {"color": Other.GREEN, "w": torch.zeros(2)}
+    with pawl.CheckpointManager(root) as manager:
+        with pytest.raises(pawl.MismatchError, match=r"color: saved 'BLUE', .*Other \(expected GREEN\)"):
+            manager.restore(live)
+        assert live["w"].sum() == 0
+        found = manager.restore(live, strict=False)
+    assert found and live["color"] is Other.GREEN and live["w"].sum() == 2
+    assert len(found.report) == 1 and "type: color: saved 'BLUE'" in found.report[0]
+
+
+@pytest.mark.parametrize(
+    ("value", "live", "says"),
+    [
+        ({1, 2}, torch.ones(1), "v: saved a set, live a Tensor"),
+        ({"a": torch.ones(1)}, Level.LOW, "v: saved a dict, live a Level"),
+        ([torch.ones(1)], Color.RED, "v: saved a list, live a Color"),
+        (Level.LOW, torch.ones(1), "v: saved an enum, live a Tensor"),
+        (5, torch.ones(1), "v: saved a value, live a Tensor"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_values_of_other_types_are_called_by_their_kind(
+    tmp_path: pathlib.Path, value: Any, live: Any, says: str
+) -> None:
+    root = saved(tmp_path, {"v": value})
+    with pawl.CheckpointManager(root) as manager, pytest.raises(pawl.MismatchError, match=says):
+        manager.restore({"v": live})
 
 
 @pytest.mark.parametrize("kind", ["torch", "numpy", "MT19937", "legacy", "python"])
