@@ -17,7 +17,8 @@ from ._pawl import UsageError
 _LONGEST_SECONDS = 1e9  # 31 years; fits as milliseconds wherever it goes
 
 
-def _index(value: object) -> int | None:
+def index(value: object) -> int | None:
+    """A whole number, also of NumPy; None of anything else."""
     if isinstance(value, bool) or not isinstance(value, SupportsIndex):
         return None
     try:
@@ -30,6 +31,8 @@ def shown(value: object) -> str:
     """A value in a message: in short, if it is large."""
     if isinstance(value, Mapping | Sequence) and len(value) > 3 and not isinstance(value, str | bytes):
         return f"{type(value).__name__} of {len(value)}"
+    if isinstance(value, str | bytes) and len(value) > 100:
+        return f"{value[:100]!r}..."
     text = repr(value)
     return text if len(text) <= 120 else type(value).__name__
 
@@ -42,11 +45,11 @@ def natural(text: str) -> list[tuple[bool, int, str]]:
 
 def whole(option: str, value: object, bits: int = 64) -> int:
     """A count or a number of bytes, as an unsigned number of so many bits."""
-    number = _index(value)
+    number = index(value)
     if number is None or number < 0:
-        raise UsageError(f"{option} must be a whole number of 0 or more, received {value!r}")
+        raise UsageError(f"{option} must be a whole number of 0 or more, received {shown(value)}")
     if number >> bits:
-        raise UsageError(f"{option} must be below 2**{bits}, received {value!r}")
+        raise UsageError(f"{option} must be below 2**{bits}, received {shown(value)}")
     return number
 
 
@@ -65,7 +68,7 @@ def word(option: str, value: object, words: Iterable[str]) -> str:
     if isinstance(value, str) and value in words:
         return value
     allowed = " or ".join(f'"{one}"' for one in words)
-    raise UsageError(f"{option} must be {allowed}, received {value!r}")
+    raise UsageError(f"{option} must be {allowed}, received {shown(value)}")
 
 
 def path(option: str, value: object) -> str:
@@ -87,7 +90,7 @@ def paths(option: str, value: object) -> tuple[str, ...]:
     if isinstance(value, str | os.PathLike):
         return (path(option, value),)
     if not isinstance(value, Sequence):
-        raise UsageError(f"{option} must be a path or a list of paths, received {value!r}")
+        raise UsageError(f"{option} must be a path or a list of paths, received {shown(value)}")
     return tuple(path(option, one) for one in value)
 
 
@@ -98,7 +101,7 @@ def fault(value: object) -> tuple[str, int, int, bool] | None:
     match value:
         case (str(operation), int(nth), int(code), forever) if nth > 0 and -(2**31) <= code < 0:
             return operation, nth, code, bool(forever)
-    raise UsageError(f"fault must be (operation, n from 1, negative code, for ever), received {value!r}")
+    raise UsageError(f"fault must be (operation, n from 1, negative code, for ever), received {shown(value)}")
 
 
 def seconds(option: str, value: object) -> float:
@@ -114,7 +117,7 @@ def seconds(option: str, value: object) -> float:
     if not number >= 0:
         raise UsageError(
             f"{option} must be a time: a number of seconds of 0 or more, a timedelta or a text such as 90s or 5min, "
-            f"received {value!r}"
+            f"received {shown(value)}"
         )
     return min(number, _LONGEST_SECONDS)
 
@@ -128,7 +131,7 @@ def limit(timeout: object) -> float | None:
 
 def step(value: object) -> int:
     """A training's counter."""
-    number = _index(value)
+    number = index(value)
     if number is None or not -(2**63) <= number < 2**63:
         raise UsageError(f"step must be a whole number of 64 bits, received {shown(value)}")
     return number
@@ -140,7 +143,7 @@ def names(option: str, value: object) -> tuple[str, ...]:
         return (value,)
     found = tuple(value) if isinstance(value, Sequence) else ()
     if not isinstance(value, Sequence) or not all(isinstance(name, str) for name in found):
-        raise UsageError(f"{option} must be a name or a list of names, received {value!r}")
+        raise UsageError(f"{option} must be a name or a list of names, received {shown(value)}")
     return found
 
 
@@ -149,7 +152,7 @@ def renames(rules: Sequence[tuple[str, str]] | None) -> tuple[str, ...]:
     found = []
     for rule in rules or ():
         if isinstance(rule, str) or len(rule) != 2 or not all(isinstance(text, str) and text for text in rule):
-            raise UsageError(f"rename: expected pairs of texts, such as ('old/*', 'new/*'), found {rule!r}")
+            raise UsageError(f"rename: expected pairs of texts, such as ('old/*', 'new/*'), found {shown(rule)}")
         old, new = rule
         if "=" in old:
             raise UsageError(f"rename: '{old}': a path with '=' cannot be renamed")
@@ -164,7 +167,7 @@ def casts(cast: Any) -> tuple[str, ...]:
     for glob, dtype in rules.items():
         name = dtype.__name__ if isinstance(dtype, type) else str(dtype).removeprefix("torch.")
         if not isinstance(glob, str) or not glob:
-            raise UsageError(f"cast: expected a dtype, or a dict of globs and dtypes, found the glob {glob!r}")
+            raise UsageError(f"cast: expected a dtype, or a dict of globs and dtypes, found the glob {shown(glob)}")
         found.append(f"{glob}={name}")
     return tuple(found)
 

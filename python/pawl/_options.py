@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -22,6 +22,7 @@ from .rank import Rank, rank_identify
 
 _ORDERS = {"max": 1, "min": -1}
 _PLAIN = ("read_only", "overwrite", "on_busy", "nonfinite")
+_HOOKS = ("on_durable", "on_uploaded", "on_deleted", "on_error")
 # Argument -> class of its group, and the group of the library's table that its options are in.
 _GROUPS: dict[str, tuple[type, str]] = {
     "retention": (Retention, "retention."),
@@ -48,16 +49,20 @@ def _lease_wait(keyword: str, value: Any) -> Any:
 def _rule(keyword: str, value: Any) -> Any:
     """A rule of candidates, as the library asks it: rows in, one truth value for each out."""
     if not callable(value):
-        raise UsageError(f"{keyword} must be a function of the list of candidates, received {value!r}")
+        raise UsageError(f"{keyword} must be a function of the list of candidates, received {_checks.shown(value)}")
 
     def ask(rows: list[tuple[Any, ...]]) -> list[bool]:
         candidates = [
             Candidate(id, step, datetime.fromtimestamp(when, UTC), nbytes, metrics, bool(pinned), bool(nonfinite))
             for id, step, when, nbytes, metrics, pinned, nonfinite in rows
         ]
-        kept = set(value(candidates))
-        if unknown := kept - {candidate.id for candidate in candidates}:
-            raise UsageError(f"{keyword}: expected ids of candidates, received {sorted(unknown, key=repr)!r}")
+        found = value(candidates)
+        if not isinstance(found, Iterable):
+            raise UsageError(f"{keyword}: expected a list of ids of candidates, received {_checks.shown(found)}")
+        ids, kept = {candidate.id for candidate in candidates}, {_checks.index(one): one for one in found}
+        for id, one in kept.items():
+            if id not in ids:
+                raise UsageError(f"{keyword}: expected ids of candidates, received {_checks.shown(one)}")
         return [candidate.id in kept for candidate in candidates]
 
     return ask
@@ -89,7 +94,7 @@ def _of_group(name: str, group: Any) -> dict[str, Any]:
     if group is None:
         return {}
     if not isinstance(group, kind) or not dataclasses.is_dataclass(group):
-        raise UsageError(f"{name} must be a pawl.{kind.__name__}, received {group!r}")
+        raise UsageError(f"{name} must be a pawl.{kind.__name__}, received {_checks.shown(group)}")
     found = {}
     for row in dataclasses.fields(group):
         keyword, value = f"{name}.{row.name}", getattr(group, row.name)
@@ -105,9 +110,9 @@ def _num_to_keep(value: Any) -> int:
     if value is None:
         return 0
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise UsageError(f"num_to_keep must be None or a non-negative integer, received {value!r}")
+        raise UsageError(f"num_to_keep must be None or a non-negative integer, received {_checks.shown(value)}")
     if value >= 2**63:
-        raise UsageError(f"num_to_keep must be below 2**63, received {value!r}")
+        raise UsageError(f"num_to_keep must be below 2**63, received {_checks.shown(value)}")
     return value or _pawl.KEEP_MEMORY
 
 
@@ -115,15 +120,16 @@ def interval(keyword: str, value: Any) -> str | None:
     """A time string; a number, also as text, counts steps. None: there is none, or it is a function."""
     if isinstance(value, timedelta):
         if value <= timedelta(0):
-            raise UsageError(f"{keyword} must be above 0, received {value!r}")
+            raise UsageError(f"{keyword} must be above 0, received {_checks.shown(value)}")
         return f"{value.total_seconds()}sec"
     if isinstance(value, bool) or not (value is None or isinstance(value, str | int) or callable(value)):
         raise UsageError(
-            f"{keyword} must be a time string, a timedelta, a number of steps or a function, received {value!r}"
+            f"{keyword} must be a time string, a timedelta, a number of steps or a function, "
+            f"received {_checks.shown(value)}"
         )
     if isinstance(value, int) or (isinstance(value, str) and value.strip().isdecimal()):
         if int(value) <= 0:
-            raise UsageError(f"{keyword} must be above 0, received {value!r}")
+            raise UsageError(f"{keyword} must be above 0, received {_checks.shown(value)}")
         return f"{int(value)}ba"
     return value if isinstance(value, str) else None
 
@@ -132,10 +138,11 @@ def _mirror(given: Any) -> tuple[str, str | None, dict[str, Any] | None]:
     mirror = given if isinstance(given, Mirror) else Mirror(given)
     if mirror.every is not None and not isinstance(mirror.every, str | int | timedelta):
         raise UsageError(
-            f"mirrors: every must be a time string, a timedelta or a number of steps, received {mirror.every!r}"
+            f"mirrors: every must be a time string, a timedelta or a number of steps, "
+            f"received {_checks.shown(mirror.every)}"
         )
     if mirror.keep is not None and not isinstance(mirror.keep, Retention):
-        raise UsageError(f"mirrors: keep must be a pawl.Retention, received {mirror.keep!r}")
+        raise UsageError(f"mirrors: keep must be a pawl.Retention, received {_checks.shown(mirror.keep)}")
     rules = None if mirror.keep is None else _of_group("retention", mirror.keep)
     if rules is not None and "retention.keep" in rules:
         raise UsageError("mirrors: keep must have no rule of your own, which is for the run only")
@@ -146,7 +153,7 @@ def _mirrors(given: Any) -> tuple[tuple[str, str | None, dict[str, Any] | None],
     if isinstance(given, str | os.PathLike | Mirror):
         return (_mirror(given),)
     if not isinstance(given, Sequence):
-        raise UsageError(f"mirrors must be a path, a pawl.Mirror or a list of them, received {given!r}")
+        raise UsageError(f"mirrors must be a path, a pawl.Mirror or a list of them, received {_checks.shown(given)}")
     return tuple(_mirror(one) for one in given)
 
 
@@ -196,6 +203,9 @@ def read(given: Mapping[str, Any]) -> tuple[str, Rank, dict[str, Any]]:
     options = {name: given[name] for name in _PLAIN}
     for name in _GROUPS.keys() - {"retention"}:
         options |= _of_group(name, given[name])
+    for name in _HOOKS:
+        if given[name] is not None and not callable(given[name]):
+            raise UsageError(f"{name} must be a function of a pawl.Event, received {_checks.shown(given[name])}")
     root = _checks.path("root", given["root"])
     ranks = given["ranks"] or Ranks()
     who = _who(root, ranks.rank, ranks.world_size)

@@ -25,9 +25,9 @@ optimal_interval(PyObject *module, PyObject *args)
 		if (py_read_seconds(given[i], &seconds[i]))
 			continue;
 		PyErr_Clear();
-		return py_raise_text(PyModule_GetState(module), PAWL_EUSAGE,
-		                     "%s must be a number of seconds, a timedelta or a text such as 5min, received %R",
-		                     names[i], given[i]);
+		return py_raise_received(PyModule_GetState(module), given[i],
+		                         "%s must be a number of seconds, a timedelta or a text such as 5min",
+		                         names[i]);
 	}
 	return PyFloat_FromDouble(pawl_optimal_interval_seconds(seconds[0], seconds[1]));
 }

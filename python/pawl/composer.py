@@ -159,7 +159,9 @@ class CheckpointSaver:
         elif ignore_keys is not None:
             paths = _checks.names("ignore_keys", ignore_keys)
         if isinstance(num_checkpoints_to_keep, bool) or not isinstance(num_checkpoints_to_keep, int):
-            raise UsageError(f"num_checkpoints_to_keep must be a whole number, received {num_checkpoints_to_keep!r}")
+            raise UsageError(
+                f"num_checkpoints_to_keep must be a whole number, received {_checks.shown(num_checkpoints_to_keep)}"
+            )
         interval = interval_text(save_interval)
         self._when: Any = save_interval if interval is None else None
         self._saver: _pawl.Saver | None = None

@@ -44,7 +44,8 @@ def _log_of(logger: Any) -> Log:
     if callable(logger):
         return lambda scalars, step: logger(dict(scalars), step)
     raise UsageError(
-        f"logger must have add_scalar, log_metrics or log, or be a function (scalars, step), received {logger!r}"
+        f"logger must have add_scalar, log_metrics or log, or be a function (scalars, step), "
+        f"received {_checks.shown(logger)}"
     )
 
 

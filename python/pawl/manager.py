@@ -453,7 +453,9 @@ class CheckpointManager(Contents, Generic[Saved]):
         renames, casts = _checks.renames(rename), _checks.casts(cast)
         per_rank = _RANK_VALUES[_checks.word("rank_values", rank_values, _RANK_VALUES)]
         if isinstance(state, str | int):
-            raise UsageError(f'restore: the state comes first, received {state!r}; write step=400 or which="best"')
+            raise UsageError(
+                f'restore: the state comes first, received {_checks.shown(state)}; write step=400 or which="best"'
+            )
         sharing = share_reads and self.world_size > 1
         any_will_do = step is None and id is None
         # Another thread may commit the run's first checkpoint between the search and the look at the list: search

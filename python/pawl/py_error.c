@@ -125,6 +125,20 @@ py_raise_text(struct py_state *st, int code, const char *format, ...)
 	return NULL;
 }
 
+PyObject *
+py_raise_received(struct py_state *st, PyObject *value, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	AUTO_REF text = PyUnicode_FromFormatV(format, args);
+	va_end(args);
+	AUTO_REF checks = PyImport_ImportModule("pawl._checks");
+	AUTO_REF shown = checks ? PyObject_CallMethod(checks, "shown", "O", value) : NULL;
+
+	return text ? py_raise_text(st, PAWL_EUSAGE, "%U, received %V", text, shown, "another value") : NULL;
+}
+
 static PyObject *
 component(const struct py_path *p)
 {

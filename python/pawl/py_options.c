@@ -86,7 +86,7 @@ arm_fault(struct py_state *st, PyObject *tuple, struct pawl_fault **ret)
 	return rc < 0 ? -1 : 0;
 }
 
-/* Copies the message of the current exception, which stays raised. */
+/* Copies the type and the message of the current exception, which stays raised. */
 static void
 put_exception(char *text, size_t cap, const char *what)
 {
@@ -95,10 +95,12 @@ put_exception(char *text, size_t cap, const char *what)
 	PyErr_Fetch(&kind, &value, &trace);
 	AUTO_REF shown = value ? PyObject_Str(value) : NULL;
 	const char *words = shown ? PyUnicode_AsUTF8AndSize(shown, NULL) : NULL;
+	AUTO_REF name = kind ? PyObject_GetAttrString(kind, "__name__") : NULL;
+	const char *type = name ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL;
 
 	PyErr_Clear();
-	snprintf(text, cap, "%s has raised an exception%s%.400s", what, words && *words ? ": " : "",
-	         words ? words : "");
+	snprintf(text, cap, "%s has raised %.100s%s%.400s", what, type ? type : "an exception",
+	         words && *words ? ": " : "", words ? words : "");
 	PyErr_Restore(kind, value, trace);
 }
 
@@ -249,11 +251,7 @@ refuse(struct py_state *st, const char *name, const char *expected, PyObject *va
 	    !PyErr_ExceptionMatches(PyExc_OverflowError) && !PyErr_ExceptionMatches(PyExc_ValueError))
 		return -1;
 	PyErr_Clear();
-	AUTO_REF shown = PyObject_Repr(value);
-	const char *text = shown ? PyUnicode_AsUTF8AndSize(shown, NULL) : NULL;
-
-	if (text)
-		py_raise_text(st, PAWL_EUSAGE, "%s must be %s, received %.200s", name, expected, text);
+	py_raise_received(st, value, "%s must be %s", name, expected);
 	return -1;
 }
 

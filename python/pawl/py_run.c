@@ -86,10 +86,8 @@ deadline_of(struct py_state *st, PyObject *timeout, int64_t *ret, double *ret_se
 		return 0;
 	if (!py_read_seconds(timeout, &seconds)) {
 		PyErr_Clear();
-		py_raise_text(
-			st, PAWL_EUSAGE,
-			"timeout must be None, a number of seconds, a timedelta or a text such as 5min, received %R",
-			timeout);
+		py_raise_received(st, timeout,
+		                  "timeout must be None, a number of seconds, a timedelta or a text such as 5min");
 		return -1;
 	}
 	*ret_seconds = seconds < 0 ? 0 : seconds;

@@ -33,7 +33,7 @@ items_of(struct py_state *st, PyObject *mapping, const char *what)
 
 	if (!items && (PyErr_ExceptionMatches(PyExc_AttributeError) || PyErr_ExceptionMatches(PyExc_TypeError))) {
 		PyErr_Clear();
-		py_raise_text(st, PAWL_EUSAGE, "%s must be a dict of names and numbers, received %R", what, mapping);
+		py_raise_received(st, mapping, "%s must be a dict of names and numbers", what);
 	}
 	return items;
 }
@@ -56,10 +56,10 @@ read_counter(struct py_state *st, const char *name, PyObject *value, bool is_flo
 		return -1;
 	PyErr_Clear();
 	if (strcmp(name, "fraction") == 0)
-		py_raise_text(st, PAWL_EUSAGE, "progress: fraction must be a number from 0 to 1, received %R", value);
+		py_raise_received(st, value, "progress: fraction must be a number from 0 to 1");
 	else
-		py_raise_text(st, PAWL_EUSAGE, "progress: %s must be a %snumber of 0 or more, received %R", name,
-		              is_float ? "" : "whole ", value);
+		py_raise_received(st, value, "progress: %s must be a %snumber of 0 or more", name,
+		                  is_float ? "" : "whole ");
 	return -1;
 }
 
@@ -191,7 +191,7 @@ py_metrics(struct py_state *st, PyObject *mapping, struct pawl_metric **ret, siz
 		PyObject *value = PyTuple_GetItem(PyList_GetItem(*keep, i), 1); /* borrowed */
 
 		if (!PyUnicode_Check(key)) {
-			py_raise_text(st, PAWL_EUSAGE, "metrics: expected a name, found %R", key);
+			py_raise_received(st, key, "metrics: expected a name");
 			return -1;
 		}
 		rows[i].name = PyUnicode_AsUTF8AndSize(key, NULL);

@@ -132,6 +132,31 @@ def test_a_rule_that_raises_deletes_nothing(tmp_path: Path) -> None:
     with pawl.CheckpointManager(tmp_path, retention=pawl.Retention(keep=broken)) as manager:
         for step in (1, 2, 3):
             manager.save(step, STATE, wait=True)
-        with pytest.raises(pawl.UsageError, match=r"the rule of retention has raised an exception: no idea"):
+        with pytest.raises(pawl.UsageError, match=r"the rule of retention has raised RuntimeError: no idea"):
             manager.prune()
         assert manager.all_steps() == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("rule", "says"),
+    [
+        (lambda candidates: candidates, "expected ids of candidates, received Candidate"),
+        (lambda candidates: None, "expected a list of ids of candidates, received None"),
+        (lambda candidates: [candidates[0].id, 99], "expected ids of candidates, received 99"),
+        (lambda candidates: ["1"], "expected ids of candidates, received '1'"),
+    ],
+)
+def test_a_rule_that_returns_no_ids_is_answered(tmp_path: Path, rule: Any, says: str) -> None:
+    with pawl.CheckpointManager(tmp_path, retention=pawl.Retention(keep=rule)) as manager:
+        manager.save(1, STATE, wait=True)
+        manager.save(2, STATE, wait=True)
+        with pytest.raises(pawl.UsageError, match=f"has raised UsageError: retention.keep: {says}"):
+            manager.prune()
+        assert manager.all_steps() == [1, 2]
+
+
+@pytest.mark.parametrize("name", ["on_durable", "on_uploaded", "on_deleted", "on_error"])
+def test_a_hook_that_is_not_a_function_is_refused_when_the_run_is_opened(tmp_path: Path, name: str) -> None:
+    with pytest.raises(pawl.UsageError, match=f"{name} must be a function of a pawl.Event, received 3"):
+        pawl.CheckpointManager(tmp_path / "run", **{name: 3})
+    assert not (tmp_path / "run").exists()

@@ -82,6 +82,51 @@ def test_a_wrong_option_is_named_with_what_was_found(option: str, value: Any) ->
     assert repr(value) in str(caught.value)
 
 
+LARGE = {str(i): list(range(1000)) for i in range(100)}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"retention": LARGE},
+        {"retention": {"state": LARGE}},
+        {"num_to_keep": LARGE},
+        {"save_interval": [0] * 5000},
+        {"mirrors": LARGE},
+        {"score_attribute": LARGE},
+        {"logger": LARGE},
+        {"on_error": LARGE},
+        {"packs": pawl.Packs(recycle=LARGE)},  # type: ignore[arg-type]
+        {"io": pawl.IO(threads="x" * 5000)},  # type: ignore[arg-type]
+    ],
+    ids=lambda given: next(iter(given)),
+)
+def test_a_large_value_is_shown_in_short(given: dict[str, Any]) -> None:
+    with pytest.raises((pawl.UsageError, TypeError)) as caught:
+        pawl.CheckpointManager("mem:", **given)
+    assert 20 < len(str(caught.value)) < 300
+
+
+def test_a_large_argument_is_shown_in_short(manager: pawl.CheckpointManager) -> None:
+    text: Any = "x" * 5000
+    many: Any = [1] * 5000
+    calls: list[Callable[[], object]] = [
+        lambda: manager.save(1, W, metrics=many),
+        lambda: manager.save(1, W, metrics={tuple(many): 1}),  # type: ignore[dict-item]
+        lambda: manager.save(1, W, progress=many),
+        lambda: manager.save(1, W, progress={"epoch": many}),
+        lambda: manager.restore(text),
+        lambda: manager.restore(which=text),
+        lambda: manager.restore(paths=LARGE),  # type: ignore[arg-type]
+        lambda: manager.wait_until_finished(many),
+        lambda: pawl.optimal_interval(many, 1),
+    ]
+    for call in calls:
+        with pytest.raises(pawl.UsageError, match="received|found") as caught:
+            call()
+        assert len(str(caught.value)) < 300
+
+
 def test_numbers_of_other_types_are_numbers() -> None:
     with pawl.CheckpointManager(
         "mem:", retention=pawl.Retention(keep_last=np.int64(2), keep_seconds=np.float32(0.5))
@@ -124,7 +169,7 @@ def test_wrong_progress_is_named(manager: pawl.CheckpointManager, progress: Any,
     ("metrics", "says"),
     [
         ([1], r"metrics must be a dict .* \[1\]"),
-        ({3: 1.0}, "metrics: expected a name, found 3"),
+        ({3: 1.0}, "metrics: expected a name, received 3"),
     ],
 )
 def test_wrong_metrics_are_named(manager: pawl.CheckpointManager, metrics: Any, says: str) -> None:
@@ -192,7 +237,7 @@ def test_no_paths_at_all_are_refused(tmp_path: pathlib.Path) -> None:
 
 def test_a_difference_at_the_root_is_about_the_state_itself(manager: pawl.CheckpointManager) -> None:
     manager.save(1, {"a": 1, "t": torch.ones(1)}, wait=True)
-    with pytest.raises(pawl.MismatchError, match="type: the state itself: saved a container, live a tuple"):
+    with pytest.raises(pawl.MismatchError, match="type: the state itself: saved a dict, live a tuple"):
         manager.restore((1, torch.ones(1)))
 
 
@@ -252,6 +297,30 @@ def test_dtypes_are_held_or_refused_by_name_as_documented(manager: pawl.Checkpoi
             continue
         with pytest.raises(pawl.UnsupportedError, match=f"'a': a numpy array of dtype {name} cannot be held"):
             manager.save(1, {"a": np.zeros(4, kind)})
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (
+            np.array(["2020"], "datetime64[D]"),
+            "datetime64[D] cannot be held in a state; convert it with .astype('int64')",
+        ),
+        (np.array([1, "a"], object), "object cannot be held in a state; convert it with .tolist()"),
+        (np.array(["a"]), "<U1 cannot be held in a state; convert it with .tolist()"),
+        (np.zeros(2, [("a", "f4")]), "cannot be held in a state; save its fields in a dict"),
+        (
+            np.zeros(2, ">i4"),
+            ">i4 cannot be held in a state; convert it with .astype() to a dtype in native byte order",
+        ),
+        (torch.ones(2, 2).to_sparse(), "its layout is not dense; convert it with .to_dense()"),
+        (torch.zeros(2, dtype=torch.uint1), "torch.uint1 cannot be held in a state; convert it with .to(dtype)"),
+    ],
+    ids=lambda value: str(getattr(value, "dtype", "")),
+)
+def test_what_cannot_be_held_comes_with_what_to_do(manager: pawl.CheckpointManager, value: Any, says: str) -> None:
+    with pytest.raises(pawl.UnsupportedError, match=re.escape(says)):
+        manager.save(1, {"a": value})
 
 
 def test_a_key_that_python_does_not_convert_is_refused(manager: pawl.CheckpointManager) -> None:

@@ -58,9 +58,11 @@ class DataParallelTrainer:
     ) -> None:
         _payload.check_function(train_loop_per_worker)
         if train_loop_config is not None and not isinstance(train_loop_config, Mapping):
-            raise UsageError(f"train_loop_config must be a dict, received {train_loop_config!r}")
+            raise UsageError(f"train_loop_config must be a dict, received {_checks.shown(train_loop_config)}")
         if resume_from_checkpoint is not None and not isinstance(resume_from_checkpoint, AnyCheckpoint):
-            raise UsageError(f"resume_from_checkpoint must be a Checkpoint, received {resume_from_checkpoint!r}")
+            raise UsageError(
+                f"resume_from_checkpoint must be a Checkpoint, received {_checks.shown(resume_from_checkpoint)}"
+            )
         self._function, self._config = train_loop_per_worker, train_loop_config
         self._scaling = scaling_config or ScalingConfig()
         self._run = run_config or RunConfig()
