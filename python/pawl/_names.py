@@ -186,6 +186,12 @@ def listed(names: Iterable[object]) -> str:
     return ", ".join(texts[:_SHOWN] + more)
 
 
+def nearest(name: str, known: list[str]) -> str:
+    """ "; did you mean model/w?", or nothing."""
+    near = difflib.get_close_matches(name, known, 1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
 def _accepts(known: list[str], written: str) -> bool:
     """Does a function have the argument with which this begins?"""
     return re.split("[= ]", written)[0] in known

@@ -383,6 +383,8 @@ struct py_restore {
 /* Finds and binds a destination for every saved tensor. Differences are added to r->problems. live
  * NULL: everything is created. */
 int py_match(struct py_restore *r, PyObject *live);
+/* Reports a glob of a partial restore that matches no path, and the nearest path. */
+int py_problem_glob(struct py_restore *r, const char *glob);
 /* Raises all differences as one error (strict), or nothing. */
 int py_check_problems(struct py_restore *r);
 void py_match_clear(struct py_restore *r);

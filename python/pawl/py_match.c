@@ -517,21 +517,6 @@ match_node(struct py_restore *r, const struct pawl_node *given, PyObject *wrappe
 	return match_container(r, node, NULL, PY_NEW, path);
 }
 
-static int
-report_unused_globs(struct py_restore *r)
-{
-	for (size_t i = 0; i < r->opts->n_include; i++) {
-		if (r->glob_used[i])
-			continue;
-
-		AUTO_REF row = PyUnicode_FromFormat("missing: no saved path matches '%s'", r->opts->include[i]);
-
-		if (!row || PyList_Append(r->problems, row) < 0)
-			return -1;
-	}
-	return 0;
-}
-
 int
 py_match(struct py_restore *r, PyObject *live)
 {
@@ -551,7 +536,10 @@ py_match(struct py_restore *r, PyObject *live)
 	}
 	if (root && match_node(r, root, live, live ? PY_USER : PY_NEW, NULL) < 0)
 		return -1;
-	return report_unused_globs(r);
+	for (size_t i = 0; i < r->opts->n_include; i++)
+		if (!r->glob_used[i])
+			TRY(py_problem_glob(r, r->opts->include[i]));
+	return 0;
 }
 
 void

@@ -6,6 +6,42 @@
 
 #define SHOWN_PROBLEMS 10 /* in an error; the report of restore(strict=False) has all */
 
+/* Appends the paths of all leaves below a node. */
+static int
+list_paths(const struct pawl_node *node, const struct py_path *path, PyObject *paths)
+{
+	Py_ssize_t index = 0;
+
+	if (!pawl_node_first(node)) {
+		AUTO_REF text = py_path_text(path);
+
+		return text ? PyList_Append(paths, text) : -1;
+	}
+	for (const struct pawl_node *child = pawl_node_first(node); child; child = pawl_node_next(child), index++) {
+		AUTO_REF key = pawl_node_key(child) ? py_scalar_object(pawl_node_key(child)) : NULL;
+		struct py_path here = {.up = path, .key = key, .index = index};
+
+		if (PyErr_Occurred() || list_paths(child, &here, paths) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+int
+py_problem_glob(struct py_restore *r, const char *glob)
+{
+	AUTO_REF paths = PyList_New(0);
+
+	if (!paths || list_paths(pawl_state_root(r->saved), NULL, paths) < 0)
+		return -1;
+
+	AUTO_REF table = PyImport_ImportModule("pawl._names");
+	AUTO_REF near = table ? PyObject_CallMethod(table, "nearest", "sO", glob, paths) : NULL;
+	AUTO_REF row = near ? PyUnicode_FromFormat("missing: no saved path matches '%s'%U", glob, near) : NULL;
+
+	return row ? PyList_Append(r->problems, row) : -1;
+}
+
 /* The differences in one text. Of a long list the first and the last, which are of other kinds. */
 static PyObject *
 problems_text(PyObject *problems)

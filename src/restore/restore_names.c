@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/mem.h"
+#include "base/names.h"
 #include "base/text.h"
 #include "base/vec.h"
 #include "layout/cast.h"
@@ -45,11 +47,13 @@ restore_check_rules(const struct restore_rules *r, struct pawl_error *err)
 	for (size_t i = 0; i < r->n_cast; i++) {
 		const char *equals = strrchr(r->cast[i], '=');
 
-		if (!equals || equals == r->cast[i] || !cast_dtype(equals + 1))
-			return err_set(err, PAWL_EUSAGE,
-			               "cast '%s': expected GLOB=DTYPE with float16, bfloat16, float32 or float64, "
-			               "such as '*=float32'",
+		if (!equals || equals == r->cast[i])
+			return err_set(err, PAWL_EUSAGE, "cast '%s': expected GLOB=DTYPE, such as '*=float32'",
 			               r->cast[i]);
+		if (!cast_dtype(equals + 1))
+			return err_set(err, PAWL_EUSAGE,
+			               "cast of '%.*s' to '%s': expected float16, bfloat16, float32 or float64",
+			               (int)(equals - r->cast[i]), r->cast[i], equals + 1);
 	}
 	return 0;
 }
@@ -80,17 +84,41 @@ new_path(void *arg, const char *path, struct buf *ret)
 	}
 }
 
+struct search {
+	const char *glob;
+	char path[64]; /* names_nearest compares no longer ones */
+};
+
+static int
+see_near(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
+{
+	struct search *s = arg;
+	const char *both[] = {s->path, leaf->path};
+
+	(void)err;
+	if (strlen(leaf->path) < sizeof(s->path) && names_nearest(s->glob, both, 2) == leaf->path)
+		memcpy(s->path, leaf->path, strlen(leaf->path) + 1);
+	return 0;
+}
+
 /* Reports a rule that matches no path: as a row, or as an error. */
 static int
-report_unused(const char *what, const char *rule, size_t len, const char *hint, struct restore_rows *rows,
-              struct pawl_error *err)
+report_unused(const char *what, const char *rule, size_t len, const char *hint, const struct manifest *m,
+              struct restore_rows *rows, struct pawl_error *err)
 {
-	const int shown = (int)(len < 200 ? len : 200);
+	PAWL_FREE char *glob = mem_strndup(rule, len < 200 ? len : 200);
+	struct search near = {.glob = glob};
+
+	if (!glob)
+		return err_nomem(err, what);
+	TRY(walk_leaves(m->state->root, see_near, &near, err));
+	const bool found = near.path[0] != '\0' && !*hint;
+	PAWL_FREE char *text = mem_printf("%s matches '%s'%s%s%s", what, glob, found ? "; did you mean " : hint,
+	                                  near.path, found ? "?" : "");
 
 	if (rows)
-		return restore_add_row(rows, mem_printf("%s: no saved path matches '%.*s'%s", what, shown, rule, hint),
-		                       err);
-	return err_set(err, PAWL_EMISMATCH, "%s: no saved path matches '%.*s'%s", what, shown, rule, hint);
+		return restore_add_row(rows, steal(&text), err);
+	return text ? err_set(err, PAWL_EMISMATCH, "%s", text) : err_nomem(err, what);
 }
 
 static int
@@ -106,7 +134,8 @@ apply_renames(const struct restore_rules *r, struct manifest *m, struct restore_
 		const char *hint = n.uses[i] == IS_ABOVE ? "; for what is below it write '/*' after both paths" : "";
 
 		if (n.uses[i] != USED)
-			TRY(report_unused("rename", r->rename[i], strcspn(r->rename[i], "="), hint, rows, err));
+			TRY(report_unused("rename: no saved path", r->rename[i], strcspn(r->rename[i], "="), hint, m,
+			                  rows, err));
 	}
 	return 0;
 }
@@ -136,7 +165,7 @@ dtype_at(const struct restore_rules *r, const char *path, bool *used)
 struct casting {
 	const struct restore_rules *rules;
 	struct manifest *manifest;
-	bool *used; /* of each rule */
+	bool *used, *values; /* of each rule: it matches a tensor, a value */
 };
 
 /* The first leaf of a tied tensor decides. */
@@ -146,8 +175,10 @@ see_leaf(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
 	struct casting *c = arg;
 
 	(void)err;
-	if (leaf->node->type != PAWL_TENSOR)
+	if (leaf->node->type != PAWL_TENSOR) {
+		dtype_at(c->rules, leaf->path, c->values);
 		return 0;
+	}
 
 	struct pawl_tensor_info *info = &c->manifest->state->tensors[leaf->node->tensor].info;
 	const int saved = c->manifest->tensors[leaf->node->tensor].dtype, to = dtype_at(c->rules, leaf->path, c->used);
@@ -162,8 +193,8 @@ see_leaf(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
 static int
 apply_casts(const struct restore_rules *r, struct manifest *m, struct restore_rows *rows, struct pawl_error *err)
 {
-	PAWL_FREE bool *used = mem_zalloc(r->n_cast + 1, sizeof(*used));
-	struct casting c = {r, m, used};
+	PAWL_FREE bool *used = mem_zalloc(2 * r->n_cast + 1, sizeof(*used));
+	struct casting c = {r, m, used, used ? used + r->n_cast : NULL};
 
 	if (!used)
 		return err_nomem(err, "cast");
@@ -172,7 +203,8 @@ apply_casts(const struct restore_rules *r, struct manifest *m, struct restore_ro
 		const size_t len = (size_t)(strrchr(r->cast[i], '=') - r->cast[i]);
 
 		if (!used[i] && !(len == 1 && r->cast[i][0] == '*')) /* "*" may also find nothing */
-			TRY(report_unused("cast", r->cast[i], len, "", rows, err));
+			TRY(report_unused(c.values[i] ? "cast: no saved tensor" : "cast: no saved path", r->cast[i],
+			                  len, c.values[i] ? "; what it matches has no dtype" : "", m, rows, err));
 	}
 	return 0;
 }

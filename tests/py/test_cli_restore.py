@@ -79,7 +79,7 @@ def test_an_older_one_is_taken_where_the_latest_is_damaged(demo: pathlib.Path, t
 @pytest.mark.parametrize(
     ("options", "status", "message"),
     [
-        (["--cast", "int8"], 2, "cast '*=int8': expected GLOB=DTYPE"),
+        (["--cast", "int8"], 2, "cast of '*' to 'int8': expected float16"),
         (["--rename", "model"], 2, "'model'"),
         (["--rename", "model/*=one"], 7, "that path exists"),
         (["--rename", "optimizer/betas/0=x"], 2, "an element of a list or tuple keeps its place"),

@@ -74,10 +74,14 @@ def test_what_cannot_be_renamed_is_named(tmp_path: pathlib.Path, rules: Any, kin
         ({"rename": [("b", "c")]}, "rename: no saved path matches 'b'; for what is below it write '/*' after both"),
         ({"cast": {"*": "float32", "old/*": "float16"}}, "cast: no saved path matches 'old/*'"),
         ({"cast": {"old/*": "float16"}}, "cast: no saved path matches 'old/*'"),
+        ({"cast": {"b/y": "float16"}}, "cast: no saved path matches 'b/y'; did you mean b/x?"),
+        ({"rename": [("b/y", "c")]}, "rename: no saved path matches 'b/y'; did you mean b/x?"),
+        ({"cast": {"step": "float16"}}, "cast: no saved tensor matches 'step'; what it matches has no dtype"),
+        ({"cast": {"st*": "float16"}}, "cast: no saved tensor matches 'st*'; what it matches has no dtype"),
     ],
 )
 def test_a_rule_that_matches_nothing_is_named(tmp_path: pathlib.Path, options: Any, text: str) -> None:
-    root = saved(tmp_path, {"a": torch.ones(1), "b": {"x": torch.ones(1)}})
+    root = saved(tmp_path, {"a": torch.ones(1), "b": {"x": torch.ones(1)}, "step": 1})
     with pytest.raises(pawl.MismatchError, match=re.escape(text)):
         pawl.load(root + "/latest", **options)
     with pawl.CheckpointManager(root) as manager:
@@ -136,7 +140,7 @@ def test_a_module_takes_other_names_and_dtypes(tmp_path: pathlib.Path) -> None:
 def test_other_dtypes_are_refused(tmp_path: pathlib.Path, cast: Any) -> None:
     root = saved(tmp_path, {"w": torch.ones(1)})
     with pytest.raises(
-        pawl.UsageError, match="expected GLOB=DTYPE with float16, bfloat16, float32 or float64|found the glob ''"
+        pawl.UsageError, match="cast of .*: expected float16, bfloat16, float32 or float64|found the glob ''"
     ):
         pawl.load(root + "/latest", cast=cast)
 

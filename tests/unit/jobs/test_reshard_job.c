@@ -279,7 +279,7 @@ test_wrong_rules_leave_nothing(void **state)
 	f->rename = NULL;
 	f->cast = "*=int8";
 	assert_int_equal(reshard(f, f->run, 1, true, path, NULL, &err), PAWL_EUSAGE);
-	assert_non_null(strstr(err.message, "cast '*=int8': expected GLOB=DTYPE"));
+	assert_non_null(strstr(err.message, "cast of '*' to 'int8': expected float16"));
 	assert_int_equal(count_entries(f->folder), 0);
 }
 
