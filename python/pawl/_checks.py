@@ -151,7 +151,12 @@ def renames(rules: Sequence[tuple[str, str]] | None) -> tuple[str, ...]:
     """Pairs (old, new) as rules: the n-th '*' of the new path is what the n-th of the old one matched."""
     found = []
     for rule in rules or ():
-        if isinstance(rule, str) or len(rule) != 2 or not all(isinstance(text, str) and text for text in rule):
+        if (
+            isinstance(rule, str)
+            or not isinstance(rule, Sequence)
+            or len(rule) != 2
+            or not all(isinstance(text, str) and text for text in rule)
+        ):
             raise UsageError(f"rename: expected pairs of texts, such as ('old/*', 'new/*'), found {shown(rule)}")
         old, new = rule
         if "=" in old:
@@ -160,15 +165,27 @@ def renames(rules: Sequence[tuple[str, str]] | None) -> tuple[str, ...]:
     return tuple(found)
 
 
+def rules(given: object) -> tuple[str, ...]:
+    """New names: pairs as renames takes them, or texts "GLOB=TEMPLATE"."""
+    given = (given,) if isinstance(given, str) else given
+    if not isinstance(given, Sequence):
+        raise UsageError(f"rename must be a list of pairs or of texts 'GLOB=TEMPLATE', received {shown(given)}")
+    return tuple(rule if isinstance(rule, str) else renames([rule])[0] for rule in given)
+
+
+def dtype_name(dtype: object) -> str:
+    """A dtype of torch, NumPy or JAX, or its name."""
+    return dtype.__name__ if isinstance(dtype, type) else str(dtype).removeprefix("torch.")
+
+
 def casts(cast: Any) -> tuple[str, ...]:
     """The dtype of all floats, or of those that a glob names; also as torch, NumPy and JAX have it."""
     rules = {"*": cast} if cast is not None and not isinstance(cast, Mapping) else cast or {}
     found = []
     for glob, dtype in rules.items():
-        name = dtype.__name__ if isinstance(dtype, type) else str(dtype).removeprefix("torch.")
         if not isinstance(glob, str) or not glob:
             raise UsageError(f"cast: expected a dtype, or a dict of globs and dtypes, found the glob {shown(glob)}")
-        found.append(f"{glob}={name}")
+        found.append(f"{glob}={dtype_name(dtype)}")
     return tuple(found)
 
 

@@ -9,8 +9,10 @@ from typing import TypedDict, Unpack
 
 from . import _checks, _pawl, checkpoint
 from ._names import explained
-from .options import Size
+from .options import DType, Size
 from .records import Converted
+
+Renames = str | Sequence[str | tuple[str, str]]
 
 
 class Options(TypedDict, total=False):
@@ -19,8 +21,8 @@ class Options(TypedDict, total=False):
     to: str | None
     include: str | Sequence[str]
     exclude: str | Sequence[str]
-    rename: str | Sequence[str]
-    dtype: str | None
+    rename: Renames
+    dtype: DType | None
     max_shard_bytes: Size
     strip_prefix: str | None
     model: bool
@@ -37,8 +39,8 @@ def write(run: _pawl.Run, id: int, dst: str | os.PathLike[str], **options: Unpac
         options.get("to"),
         _checks.names("include", options.get("include", ())),
         _checks.names("exclude", options.get("exclude", ())),
-        _checks.names("rename", options.get("rename", ())),
-        options.get("dtype"),
+        _checks.rules(options.get("rename", ())),
+        None if (dtype := options.get("dtype")) is None else _checks.dtype_name(dtype),
         _checks.size("max_shard_bytes", options.get("max_shard_bytes", 0)),
         options.get("dots", False),
         options.get("overwrite", False),
@@ -58,8 +60,8 @@ def convert(
     to: str | None = None,
     include: str | Sequence[str] = (),
     exclude: str | Sequence[str] = (),
-    rename: str | Sequence[str] = (),
-    dtype: str | None = None,
+    rename: Renames = (),
+    dtype: DType | None = None,
     max_shard_bytes: Size = 0,
     strip_prefix: str | None = None,
     model: bool = False,
@@ -80,8 +82,10 @@ def convert(
             of ``dst`` says.
         include: Globs of the names to write. Default: (), all.
         exclude: Globs of names to leave out. Default: (), none.
-        rename: Rules "GLOB=TEMPLATE" (docs/how-to/convert.md). Default: (), none.
-        dtype: "fp16", "bf16", "fp32" or "fp64" for all floats. Default: None, as they were saved.
+        rename: Pairs of an old and a new name, ``("old/*", "new/*")``, or texts "GLOB=TEMPLATE"
+            (docs/how-to/convert.md). Default: (), none.
+        dtype: For all floats: "float16", "bfloat16", "float32" or "float64", or "fp16", "bf16",
+            "fp32", "fp64", or one of torch or NumPy. Default: None, as they were saved.
         max_shard_bytes: Most bytes of a file of "safetensors" or "hf", as a size. Default: 0, no
             limit.
         strip_prefix: A start of names that is removed ("model/"). Default: None.

@@ -40,6 +40,19 @@ def test_R151_it_writes_what_the_command_writes(model: pathlib.Path, tmp_path: p
     assert sorted(pawl.load(ours)) == ["net.b", "net.w"]
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "bf16", torch.bfloat16])
+def test_new_names_are_pairs_and_dtypes_those_of_a_framework_as_in_a_restore(
+    tmp_path: pathlib.Path, dtype: object
+) -> None:
+    pawl.save({"old": {"w": torch.ones(3)}, "rest": torch.ones(2)}, tmp_path / "one")
+    rename = [("old/*", "new/*"), "rest=last"]
+    pawl.convert(tmp_path / "one", tmp_path / "a.safetensors", rename=rename, dtype=dtype)  # type: ignore[arg-type]
+    found = safetensors.torch.load_file(tmp_path / "a.safetensors")
+    assert {name: value.dtype for name, value in found.items()} == dict.fromkeys(("new/w", "last"), torch.bfloat16)
+    with pytest.raises(pawl.UsageError, match="rename: expected pairs of texts"):
+        pawl.convert(tmp_path / "one", tmp_path / "b.safetensors", rename=[3])  # type: ignore[list-item]
+
+
 def test_checkpoints_of_a_run_are_selected(tmp_path: pathlib.Path) -> None:
     with pawl.CheckpointManager(tmp_path / "run", score_attribute="loss") as manager:
         for step, loss in ((1, 3.0), (2, 4.0), (3, 1.0)):
@@ -63,7 +76,7 @@ def test_folders_of_others_and_back(model: pathlib.Path, tmp_path: pathlib.Path)
 
 
 def test_wrong_arguments_are_named(model: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    with pytest.raises(pawl.UsageError, match="rename must be a name or a list of names"):
+    with pytest.raises(pawl.UsageError, match="rename must be a list of pairs or of texts 'GLOB=TEMPLATE', received 3"):
         pawl.convert(model, tmp_path / "a.npz", rename=3)  # type: ignore[arg-type]
     with pytest.raises(pawl.UsageError, match="max_shard_bytes"):
         pawl.convert(model, tmp_path / "a", to="hf", max_shard_bytes=-1)
