@@ -14,9 +14,9 @@ import posixpath
 import threading
 import uuid
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
-from . import _pawl
+from . import _fsspec, _pawl
 
 _TIMES = ("mtime", "LastModified", "last_modified", "modified", "updated", "created")
 # The first that fits counts.
@@ -76,6 +76,15 @@ def _is_text(name: str) -> bool:
         return False
 
 
+def _refuse(url: str) -> NoReturn:
+    """Says what the library says of a URL that nothing can open."""
+    try:
+        _pawl.kind_of(url)
+    except _pawl.UsageError as error:
+        raise _pawl.UsageError(str(error).removeprefix(f"{url}: ")) from None
+    raise _pawl.UsageError("unknown kind of store")
+
+
 class Store:
     """One root."""
 
@@ -89,6 +98,8 @@ class Store:
         from fsspec.asyn import AsyncFileSystem  # type: ignore[import-untyped, unused-ignore]
         from fsspec.spec import AbstractFileSystem  # type: ignore[import-untyped, unused-ignore]
 
+        if not _fsspec.takes(url):
+            _refuse(url)
         self.fs, root = fsspec.core.url_to_fs(url)
         self.root = str(root).rstrip("/")
         kind = type(self.fs)

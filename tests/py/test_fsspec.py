@@ -191,7 +191,7 @@ def test_folders_that_others_remove_are_made_again(url: str) -> None:
 @pytest.mark.parametrize(
     ("root", "text"),
     [
-        ("nosuchkind://place/run", "nosuchkind://place/run: cannot open: Protocol not known: nosuchkind"),
+        ("nosuchkind://place/run", "cannot open: unknown kind of store, expected a path, file://path, s3://"),
         ("sftp://me:secret@host/run", "a password in a URL is shown and logged"),
         ("sftp://me:sec/secret@host/run", "a password in a URL is shown and logged"),
         ("memory://there/is/none", "there is no such folder"),

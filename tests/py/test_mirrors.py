@@ -315,7 +315,7 @@ def test_what_makes_no_sense_is_refused_early(root: pathlib.Path, mirror: pathli
         ({"mirrors": [root / "inside"]}, "outside"),
         ({"mirrors": [root]}, "outside"),
         ({"mirrors": [mirror, mirror]}, "twice"),
-        ({"mirrors": ["gopher://x/y"]}, "Protocol not known: gopher"),
+        ({"mirrors": ["gopher://x/y"]}, "unknown kind of store, expected a path, file://path, s3://"),
         ({"mirrors": [""]}, "mirrors"),
         ({"mirrors": 7}, "mirrors"),
         ({"mirrors": [mirror], "num_to_keep": 0}, "memory only"),
