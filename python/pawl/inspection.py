@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import operator
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -47,7 +46,8 @@ __all__ = [
 
 Place = str | os.PathLike[str]
 Progress = Callable[[int, int], object]
-Index = Sequence[slice | int | EllipsisType] | slice | int | EllipsisType
+One = slice | int | EllipsisType
+Index = Sequence[One] | One
 
 _READ_BYTES = 1 << 26  # between two reports of progress
 _MAX_DEPTH = 32  # levels below a folder of runs
@@ -271,37 +271,29 @@ def _find(place: str, found: Any, path: str) -> TensorInfo:
     return found
 
 
-def _each(path: str, n: int, index: Index) -> list[slice | int]:
-    """The index of each of n dimensions."""
-    given = list(index) if isinstance(index, Sequence) and not isinstance(index, str) else [index]
-    wrong = [one for one in given if not (isinstance(one, slice | EllipsisType) or hasattr(one, "__index__"))]
-    if wrong:
-        raise UsageError(f"'{path}': an index is a number, a slice or ..., received {_checks.shown(wrong[0])}")
-    rest = next((at for at, one in enumerate(given) if one is ...), len(given))
-    before, after = given[:rest], given[rest + 1 :]
-    if ... in after:
-        raise UsageError(f"'{path}': an index has one ... at most")
-    if len(before) + len(after) > n:
-        raise UsageError(f"'{path}' has {n} dimensions, received {len(before) + len(after)} indices")
-    whole = [*before, *[slice(None)] * (n - len(before) - len(after)), *after]
-    return [one if isinstance(one, slice) else operator.index(one) for one in whole]  # type: ignore[arg-type]
-
-
 def _box(path: str, shape: tuple[int, ...], index: Index) -> tuple[list[int], list[int], list[int]]:
     """Offsets and extents in the tensor, and the shape of the result, which lacks the dimensions
     with a number.
     """
+    given = list(index) if isinstance(index, Sequence) else [index]
+    if (at := next((at for at, one in enumerate(given) if one is ...), None)) is not None:
+        given[at : at + 1] = [slice(None)] * max(len(shape) - len(given) + 1, 0)
+    if len(given) > len(shape):
+        raise UsageError(f"'{path}' has {len(shape)} dimensions, received {len(given)} indices")
     offsets, extents, result = [], [], []
-    for size, one in zip(shape, _each(path, len(shape), index), strict=True):
+    for size, one in zip(shape, [*given, *[slice(None)] * (len(shape) - len(given))], strict=True):
         if isinstance(one, slice):
             start, stop, step = one.indices(size)
             if step != 1:
                 raise UsageError(f"'{path}': a slice has step 1, received {step}; index the result instead")
             result.append(max(stop - start, 0))
         else:
-            if not -size <= one < size:
-                raise UsageError(f"'{path}': index {one} is outside of a dimension of {size}")
-            start, stop = one % size, one % size + 1
+            number = _checks.index(one)
+            if number is None:
+                raise UsageError(f"'{path}': expected numbers, slices or ..., received {_checks.shown(one)}")
+            if not -size <= number < size:
+                raise UsageError(f"'{path}': index {number} is outside of a dimension of {size}")
+            start, stop = number % size, number % size + 1
         offsets.append(start)
         extents.append(max(stop - start, 0))
     return offsets, extents, result
