@@ -228,7 +228,8 @@ struct py_walk {
 	PyObject *keep; /* list: objects that must live until the tensors have been staged */
 	struct py_fill *fills;
 	PyThreadState *thread;
-	PyObject *error[3];   /* raised inside a fill */
+	PyObject *error[3];   /* raised inside a fill; while walking, of the first refused value */
+	PyObject *refused;    /* list: paths of further values that cannot be saved */
 	bool by_driver;       /* tensors on devices are copied by the library; else by torch */
 	bool no_tensors;      /* metadata: tensors are not allowed */
 	struct py_lazy *lazy; /* borrowed: tensors of a lazy save; NULL = the save is not lazy */

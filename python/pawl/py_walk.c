@@ -256,12 +256,59 @@ walk_key(struct py_walk *w, PyObject *key, const struct py_path *path)
 	return failed(w, pawl_state_key(w->state, &scalar, &err), &err);
 }
 
+/* Notes a value or a key that cannot be saved: the walk continues, so that one error names all of
+ * them. The state is not used then. -1: another error. */
+static int
+note_refused(struct py_walk *w, const struct py_path *path)
+{
+	if (!PyErr_ExceptionMatches(w->st->errors[-PAWL_EUNSUPPORTED]))
+		return -1;
+	if (w->error[0]) {
+		PyErr_Clear();
+		AUTO_REF text = py_path_text(path);
+
+		if (!text || PyList_Append(w->refused, text) < 0)
+			return -1;
+	} else {
+		PyErr_Fetch(&w->error[0], &w->error[1], &w->error[2]);
+		w->refused = PyList_New(0);
+		if (!w->refused)
+			return -1;
+	}
+	return 0;
+}
+
+static int
+walk_child(struct py_walk *w, PyObject *obj, const struct py_path *path)
+{
+	if (walk_value(w, obj, path) == 0)
+		return 0;
+	return note_refused(w, path) < 0 || walk_scalar(w, Py_None, path) < 0 ? -1 : 0;
+}
+
+/* The error of the first value, and the paths of the others. Always returns -1. */
+static int
+raise_refused(struct py_walk *w)
+{
+	const Py_ssize_t n = PyList_Size(w->refused);
+	AUTO_REF table = n > 0 ? PyImport_ImportModule("pawl._names") : NULL;
+	AUTO_REF paths = table ? PyObject_CallMethod(table, "listed", "O", w->refused) : NULL;
+
+	if (paths) {
+		PyErr_NormalizeException(&w->error[0], &w->error[1], &w->error[2]);
+		py_raise_text(w->st, PAWL_EUNSUPPORTED, "%S; %zd more cannot be saved: %U", w->error[1], n, paths);
+	} else if (n == 0) {
+		py_raise_kept(w->error);
+	}
+	return -1;
+}
+
 static int
 walk_item(struct py_walk *w, PyObject *dict, PyObject *key, PyObject *value, const struct py_path *path)
 {
 	struct py_path here = {.up = path, .container = dict, .key = key};
 
-	return walk_key(w, key, &here) < 0 ? -1 : walk_value(w, value, &here);
+	return walk_key(w, key, &here) < 0 ? note_refused(w, &here) : walk_child(w, value, &here);
 }
 
 static int
@@ -311,7 +358,7 @@ walk_elements(struct py_walk *w, PyObject *list, bool is_list, const struct py_p
 		struct py_path here = {.up = path, .container = list, .index = i};
 		AUTO_REF value = Py_XNewRef(is_list ? PyList_GetItem(list, i) : PyTuple_GetItem(list, i));
 
-		if (!value || walk_value(w, value, &here) < 0)
+		if (!value || walk_child(w, value, &here) < 0)
 			return -1;
 		if (is_list && PyList_Size(list) != n)
 			return py_raise_at(w->st, PAWL_EUSAGE, path,
@@ -362,7 +409,7 @@ walk_per_rank(struct py_walk *w, PyObject *value, const struct py_path *path)
 
 	TRY(failed(w, pawl_state_begin(w->state, PAWL_PER_RANK, &err), &err));
 	w->in_rank = true;
-	TRY(walk_value(w, value, path));
+	TRY(walk_child(w, value, path));
 	w->in_rank = false;
 	return failed(w, pawl_state_end(w->state, &err), &err);
 }
@@ -455,7 +502,7 @@ walk_kind(struct py_walk *w, PyObject *obj, const struct py_path *path)
 	if (own)
 		TRY(failed(w, pawl_state_begin(w->state, PAWL_PER_RANK, &err), &err));
 	TRY(failed(w, pawl_state_kind(w->state, text, &err), &err));
-	TRY(walk_value(w, value, path));
+	TRY(walk_child(w, value, path));
 	if (own)
 		TRY(failed(w, pawl_state_end(w->state, &err), &err));
 	return 1;
@@ -508,12 +555,19 @@ begin(struct py_walk *w, PyObject *root, const struct pawl *run)
 	w->keep = PyList_New(0);
 	if (!w->keep)
 		return -1;
-	if (failed(w, pawl_state_new(&w->state, &err), &err) < 0 ||
-	    failed(w, pawl_state_set_rank(w->state, rank, world, &err), &err) < 0 || walk_value(w, root, NULL) < 0) {
-		py_walk_end(w);
-		return -1;
+	int rc = failed(w, pawl_state_new(&w->state, &err), &err);
+
+	if (rc == 0)
+		rc = failed(w, pawl_state_set_rank(w->state, rank, world, &err), &err);
+	if (rc == 0)
+		rc = walk_value(w, root, NULL);
+	if (w->refused && (rc == 0 || PyErr_ExceptionMatches(w->st->errors[-PAWL_EUSAGE]))) {
+		PyErr_Clear();
+		rc = raise_refused(w);
 	}
-	return 0;
+	if (rc < 0)
+		py_walk_end(w);
+	return rc;
 }
 
 int
@@ -543,6 +597,7 @@ py_walk_end(struct py_walk *w)
 	pawl_state_free(w->state);
 	w->state = NULL;
 	Py_CLEAR(w->keep);
+	Py_CLEAR(w->refused);
 	for (int i = 0; i < 3; i++)
 		Py_CLEAR(w->error[i]);
 }

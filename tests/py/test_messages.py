@@ -323,6 +323,24 @@ def test_what_cannot_be_held_comes_with_what_to_do(manager: pawl.CheckpointManag
         manager.save(1, {"a": value})
 
 
+def test_all_values_that_cannot_be_held_are_named(manager: pawl.CheckpointManager) -> None:
+    state = {"a": {"w": torch.ones(1), "x": object()}, "l": [1, {2: print}], "s": torch.ones(2).to_sparse(), "n": 1}
+    with pytest.raises(pawl.UnsupportedError) as caught:
+        manager.save(1, state)
+    assert str(caught.value) == (
+        "'a/x': a builtins.object cannot be held in a state (save its values in a dict, or give it state_dict() "
+        "and load_state_dict()); 2 more cannot be saved: l/1/2, s"
+    )
+    with pytest.raises(
+        pawl.UnsupportedError, match=r"^'k0': .*; 14 more cannot be saved: k1, .*, k10, ... and 4 more$"
+    ):
+        manager.save(1, {f"k{i}": pawl.PerRank(object()) if i % 2 else object() for i in range(15)})
+    with pytest.raises(pawl.UnsupportedError, match=r"'k0': .*; 1 more cannot be saved: k1"):
+        manager.save(1, {}, metadata={"k0": object(), "k1": object()})
+    manager.save(1, {"n": 1}, wait=True)
+    assert manager.all_steps() == [1]
+
+
 def test_a_key_that_python_does_not_convert_is_refused(manager: pawl.CheckpointManager) -> None:
     with pytest.raises(pawl.PawlError, match="'a/[?]': .*4300 digits"):
         manager.save(1, {"a": {10**5000: 1}})
