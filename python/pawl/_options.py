@@ -162,6 +162,8 @@ def _scores(attribute: Any, order: Any) -> dict[str, Any]:
     several = isinstance(order, Sequence) and not isinstance(order, str)
     words = tuple(order) if several else (order,) * max(len(names), 1)
     orders = tuple(_ORDERS[_checks.word("score_order", word, _ORDERS)] for word in words)
+    if not names and -1 in orders:
+        raise UsageError('score_order="min" needs score_attribute, the name of the metric')
     if names and len(orders) != len(names):
         raise UsageError(f"{len(names)} score attributes, but {len(orders)} score orders")
     return {"retention.score_attributes": names, "retention.score_orders": orders if names else ()}

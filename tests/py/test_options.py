@@ -278,6 +278,13 @@ def test_the_optimal_interval_takes_durations() -> None:
         pawl.optimal_interval(None, 1)  # type: ignore[arg-type]
 
 
+def test_an_order_of_scores_without_a_score_is_refused() -> None:
+    for order in ("min", ["min"]):
+        with pytest.raises(pawl.UsageError, match='score_order="min" needs score_attribute, the name of the metric'):
+            pawl.CheckpointManager("mem:", score_order=order)  # type: ignore[arg-type]
+    pawl.CheckpointManager("mem:", score_order="max").close()
+
+
 def test_a_number_as_interval_counts_steps() -> None:
     for interval in (500, "500"):
         with pawl.CheckpointManager("mem:", save_interval=interval) as opened:

@@ -295,7 +295,9 @@ class CheckpointManager:
             self.run_dir,
             num_to_keep=strategy.num_to_keep or None,
             score_attribute=strategy.checkpoint_score_attribute,
-            score_order="max" if strategy.checkpoint_score_order == MAX else "min",
+            score_order="min"
+            if strategy.checkpoint_score_attribute and strategy.checkpoint_score_order != MAX
+            else "max",
             retention=Retention(keep_latest=False, strict_score=True),
             naming=Naming(after_id=self._newest_id),
             ranks=Ranks(rank=0, world_size=1),
