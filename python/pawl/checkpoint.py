@@ -455,6 +455,16 @@ class Checkpoint:
             _pawl.explain_address(self._path)
         _files.replace(os.path.join(self._path, _NOTES), text)
 
+    def __eq__(self, other: object) -> bool:
+        """Two objects are equal if they stand for the same folder, or the same state in memory."""
+        if not isinstance(other, Checkpoint):
+            return NotImplemented
+        same = self._run is not None and (self._run, self._id) == (other._run, other._id)
+        return self is other or (same if self._path is None else self._path == other._path)
+
+    def __hash__(self) -> int:
+        return hash(self._path)
+
     def __repr__(self) -> str:
         return f"Checkpoint({self._path!r})" if self._path is not None else "Checkpoint(in memory)"
 

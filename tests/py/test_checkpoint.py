@@ -106,6 +106,18 @@ def test_R47_E1_the_id_counts_from_0_in_the_run_and_a_stored_one_stays(tmp_path:
     assert (stored["_current_checkpoint_id"], stored["_timestamp"]) == (7, 5)
 
 
+def test_checkpoints_of_one_place_are_equal(tmp_path: pathlib.Path) -> None:
+    with pawl.CheckpointManager(tmp_path / "run") as manager, pawl.CheckpointManager("mem:") as memory:
+        for opened in (manager, memory):
+            for step in (1, 2):
+                opened.save(step, {"n": step}, wait=True)
+            assert opened[1] == opened[1] and opened[1] != opened[2] and opened[1] != 1
+            assert len({opened[1], opened[1], opened[2]}) == 2
+        assert manager[1] != memory[1] and manager[1] == pawl.Checkpoint(tmp_path / "run@1")
+    one = pawl.Checkpoint.from_dict({"n": 1})
+    assert one == one and one != pawl.Checkpoint.from_dict({"n": 1})
+
+
 def test_R57_the_resume_idiom(tmp_path: pathlib.Path) -> None:
     def start(checkpoint: pawl.Checkpoint | None) -> int:
         return checkpoint.to_dict().get("epoch", -1) + 1 if checkpoint else 0
