@@ -334,7 +334,15 @@ py_ticket_init(PyObject *module, struct py_state *st)
 		{"id", (getter)get_id, NULL, "Id of the checkpoint.", NULL},
 		{"step", (getter)get_step, NULL, "The caller's step.", NULL},
 		{"blocked_seconds", (getter)get_blocked_seconds, NULL, "How long save() held the caller.", NULL},
-		{"stats", (getter)get_stats, NULL, "Bytes and seconds of the save.", NULL},
+		{"stats", (getter)get_stats, NULL,
+	         "Bytes and seconds of the save so far, a dict.\n\nKeys:\n"
+	         "    nbytes, plain_bytes: Of the checkpoint, and the same before compression.\n"
+	         "    written_bytes, reused_bytes: Written by this save, and taken over from an earlier one.\n"
+	         "    blocked_seconds: How long save() held the caller.\n"
+	         "    stage_seconds, write_seconds, commit_seconds, total_seconds: How long each part took.\n"
+	         "    minor_faults: Page faults of the threads that copy.\n"
+	         "    registered_bytes: Of the memory, known to the driver of a device.",
+	         NULL},
 		{NULL, NULL, NULL, NULL, NULL},
 	};
 	PyType_Slot slots[] = {

@@ -44,7 +44,7 @@ class PerRank:
         value: A value of a state.
     """
 
-    __slots__ = ("value",)
+    __slots__ = {"value": "The value; after a restore the one of this rank."}
 
     def __init__(self, value: Any) -> None:
         self.value = value

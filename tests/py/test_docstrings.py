@@ -15,6 +15,7 @@ from collections.abc import Iterator
 import pytest
 
 import pawl
+from pawl._pawl import Ticket
 
 ROOT = pathlib.Path(__file__).resolve().parents[2] / "python" / "pawl"
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -334,3 +335,15 @@ def test_a_parameter_that_is_not_named_is_found() -> None:
     ]
     complete = "Text.\n\nArgs:\n    a: It.\n    b: It.\n\nReturns:\n    It.\n\nRaises:\n    ValueError: Always."
     assert list(problems(node, complete)) == [] and list(problems(node, "")) == ["has no docstring"]
+
+
+def test_each_key_of_the_statistics_of_a_save_is_described() -> None:
+    with pawl.CheckpointManager("mem:") as manager:
+        keys = set(manager.save(1, {"n": 1}, wait=True).stats)
+    page = (ROOT.parents[1] / "docs/reference/python.md").read_text(encoding="utf-8")
+    assert keys <= set(re.findall(r"\w+", inspect.getdoc(Ticket.stats) or ""))
+    assert keys <= set(re.findall(r"`(\w+)`", page))
+
+
+def test_the_value_of_a_rank_is_described() -> None:
+    assert "of this rank" in (inspect.getdoc(pawl.PerRank.value) or "")
