@@ -114,7 +114,7 @@ report_unused(const char *what, const char *rule, size_t len, const char *hint, 
 	TRY(walk_leaves(m->state->root, see_near, &near, err));
 	const bool found = near.path[0] != '\0' && !*hint;
 	PAWL_FREE char *text = mem_printf("%s matches '%s'%s%s%s", what, glob, found ? "; did you mean " : hint,
-	                                  near.path, found ? "?" : "");
+	                                  found ? near.path : "", found ? "?" : "");
 
 	if (rows)
 		return restore_add_row(rows, steal(&text), err);
