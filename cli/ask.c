@@ -2,7 +2,6 @@
 /* ask: see ask.h. */
 #include "ask.h"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdarg.h>
@@ -10,6 +9,8 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "base/os.h"
 
 bool
 ask_is_needed(const struct cli *cli, bool yes)
@@ -64,7 +65,6 @@ start_pager(const char *command, int input, pid_t *ret)
 	posix_spawn_file_actions_t files;
 	posix_spawnattr_t attr;
 	sigset_t none, all;
-	extern char **environ;
 	int rc;
 
 	(void)setenv("LESS", "FRX", 0);
@@ -84,7 +84,7 @@ start_pager(const char *command, int input, pid_t *ret)
 	if (rc == 0)
 		rc = posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
 	if (rc == 0)
-		rc = posix_spawn(ret, "/bin/sh", &files, &attr, argv, environ);
+		rc = posix_spawn(ret, "/bin/sh", &files, &attr, argv, os_environ());
 	(void)posix_spawnattr_destroy(&attr);
 	(void)posix_spawn_file_actions_destroy(&files);
 	return rc == 0 ? 0 : -1;
@@ -99,7 +99,7 @@ ask_page(struct cli *cli)
 	if (cli->pager != 0 || command == NULL)
 		return;
 	(void)fflush(stdout);
-	if (pipe2(ends, O_CLOEXEC) != 0)
+	if (os_pipe(ends) != 0)
 		return;
 	if (start_pager(command, ends[0], &cli->pager) == 0 && dup2(ends[1], STDOUT_FILENO) >= 0) {
 		work_close(cli->work);

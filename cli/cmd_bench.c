@@ -19,6 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/os.h"
 #include "cli.h"
 #include "copy.h"
 #include "grid.h"
@@ -224,7 +225,7 @@ drop_cache(struct bench *b)
 		fd = openat(dirfd(dir), entry->d_name, O_RDONLY | O_CLOEXEC);
 		if (fd < 0)
 			continue;
-		(void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+		os_drop_cache(fd);
 		(void)close(fd);
 	}
 	(void)closedir(dir);

@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/os.h"
 #include "cli.h"
 
 #define LIMITS_BLOCK_BYTES ((size_t)8 << 20)
@@ -48,9 +49,7 @@ map(size_t nbytes)
 
 	if (ptr == MAP_FAILED)
 		return NULL;
-#ifdef MADV_HUGEPAGE
-	(void)madvise(ptr, nbytes, MADV_HUGEPAGE);
-#endif
+	os_huge_pages(ptr, nbytes);
 	return ptr;
 }
 
@@ -193,9 +192,9 @@ limits_write(struct limits *l, double *ret_seconds, struct pawl_error *err)
 	if (fd < 0)
 		return fail(err, "create", l->path, errno);
 	began = now();
-	(void)posix_fallocate(fd, 0, (off_t)l->nbytes);
+	os_reserve(fd, l->nbytes);
 	sys = all_blocks(l, fd, true);
-	if (sys == 0 && fsync(fd) != 0)
+	if (sys == 0 && os_sync(fd) != 0)
 		sys = errno;
 	*ret_seconds = now() - began;
 	(void)close(fd);
@@ -212,7 +211,7 @@ limits_read(struct limits *l, double *ret_seconds, struct pawl_error *err)
 	if (fd < 0)
 		return fail(err, "open", l->path, errno);
 	if (!l->direct)
-		(void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+		os_drop_cache(fd);
 	began = now();
 	sys = all_blocks(l, fd, false);
 	*ret_seconds = now() - began;

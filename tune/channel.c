@@ -13,13 +13,14 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/os.h"
 
 int
 channel_open(struct channel *ret, int *ret_theirs, struct pawl_error *err)
 {
 	int ends[2];
 
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+	if (os_socketpair(SOCK_STREAM, ends) != 0)
 		return err_set(err, PAWL_EIO, "the channel of a trial: %s", strerror(errno));
 	if (fcntl(ends[0], F_SETFL, O_NONBLOCK) != 0) {
 		(void)close(ends[0]);

@@ -133,7 +133,7 @@ make_token(char token[17], struct pawl_error *err)
 {
 	uint64_t bits;
 
-	if (getrandom(&bits, sizeof(bits), 0) != (ssize_t)sizeof(bits))
+	if (getentropy(&bits, sizeof(bits)) < 0)
 		return err_sys(err, errno, "random numbers of the system");
 	snprintf(token, 17, "%016llx", (unsigned long long)bits);
 	return 0;

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/os.h"
 #include "trial_checkpoints.h"
 
 #define FOLDER (O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW)
@@ -117,7 +118,7 @@ experiment_import(struct tune_experiment *e, const char *folder, struct pawl_err
 	for (size_t i = 0; r == 0 && i < sizeof(files) / sizeof(files[0]); i++)
 		if (fstatat(from, files[i], &st, AT_SYMLINK_NOFOLLOW) == 0)
 			r = checkpoint_copy_file(from, e->dirfd, files[i], err);
-	if (r == 0 && fsync(e->dirfd) < 0)
+	if (r == 0 && os_sync(e->dirfd) < 0)
 		r = err_sys(err, errno, "%s: fsync", e->folder);
 	if (lock >= 0)
 		close(lock);

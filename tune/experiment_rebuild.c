@@ -16,6 +16,7 @@
 #include "base/err.h"
 #include "base/fileio.h"
 #include "base/hidden.h"
+#include "base/os.h"
 #include "base/value.h"
 #include "base/vec.h"
 #include "space.h"
@@ -300,7 +301,7 @@ experiment_rebuild(struct tune_experiment *e, uint64_t *ret_n, struct pawl_error
 		r = write_results(e, &all, &j, err);
 	if (r == 0)
 		r = write_ends(&all, &j, err);
-	if (r == 0 && fsync(j.fd) < 0)
+	if (r == 0 && os_sync(j.fd) < 0)
 		r = err_sys(err, errno, "%s/journal: write", e->folder);
 	const int sys = r == 0 ? file_appear(e->dirfd, "journal.new", e->dirfd, "journal", true) : 0;
 	if (sys != 0)

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/os.h"
 #include "base/value.h"
 #include "base/spawn.h"
 
@@ -46,7 +47,7 @@ forker_open(struct forker *ret, char *const argv[], char *const env[], struct pa
 	struct forker f = FORKER_INIT;
 	int ends[2], rc;
 
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
+	if (os_socketpair(SOCK_SEQPACKET, ends) != 0)
 		return err_set(err, PAWL_EIO, "the process that forks trials: %s", strerror(errno));
 	rc = launch(&f, argv, env, ends[1]);
 	(void)close(ends[1]);

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/os.h"
 #include "base/spawn.h"
 
 static const char program[] = "trap '' HUP INT QUIT TERM PIPE\n"
@@ -51,7 +52,7 @@ guard_open(struct guard *ret, int lock, struct pawl_error *err)
 	struct guard g = GUARD_INIT;
 	int ends[2], rc;
 
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+	if (os_socketpair(SOCK_STREAM, ends) != 0)
 		return err_set(err, PAWL_EIO, "the guard of the trials: %s", strerror(errno));
 	rc = start(&g, ends[1], lock);
 	(void)close(ends[1]);

@@ -16,6 +16,7 @@
 #include <zlib.h>
 
 #include "base/err.h"
+#include "base/os.h"
 #include "base/value.h"
 
 #define SUM_CHARS 9u /* and the blank */
@@ -142,7 +143,7 @@ append(struct journal *j, const char *line, size_t len, bool durable, struct paw
 		}
 		done += (size_t)n;
 	}
-	if (durable && fdatasync(j->fd) < 0) {
+	if (durable && os_sync_data(j->fd) < 0) {
 		j->broken = true; /* the file's content is unknown now */
 		return err_sys(err, errno, "journal: fsync");
 	}

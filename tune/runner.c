@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/os.h"
 #include "base/value.h"
 #include "experiment.h"
 #include "memory.h"
@@ -159,8 +160,10 @@ set_up(struct tune_runner *r, const struct tune_runner_opts *opts, struct pawl_e
 	r->heartbeat_s = number_of(spec, "heartbeat_s", 0);
 	r->budget_s = number_of(spec, "time_budget_s", 0);
 	slots_init(&r->slots, opts->cpus, opts->gpus, getenv("CUDA_VISIBLE_DEVICES"));
-	if (r->memory_bytes > 0)
+	if (r->memory_bytes > 0) {
+		TRY(os_needs_linux("resources/memory_bytes", err));
 		cgroups_open(&r->cgroups, CGROUP_ROOT, CGROUP_SELF);
+	}
 	rc = slots_check(&r->slots, r->cpu, r->gpu, err);
 	if (rc == 0)
 		rc = set_command(r, opts->command, spec, err);
@@ -168,7 +171,7 @@ set_up(struct tune_runner *r, const struct tune_runner_opts *opts, struct pawl_e
 		rc = set_environment(r, opts->env, spec, err);
 	if (rc == 0)
 		rc = guard_open(&r->guard, r->e->lock, err);
-	if (rc == 0 && opts->forker != NULL) {
+	if (rc == 0 && opts->forker != NULL && os_needs_linux("the forker", NULL) == 0) {
 		rc = forker_open(&r->forker, (char *const *)(uintptr_t)opts->forker, r->env.items, err);
 		if (rc == 0)
 			guard_add(&r->guard, r->forker.pid);

@@ -16,6 +16,7 @@
 
 #include "base/err.h"
 #include "base/hidden.h"
+#include "base/os.h"
 
 #define TREE_COPY_BYTES (1 << 18)
 
@@ -36,7 +37,7 @@ sync_one(const char *path, struct pawl_error *err)
 
 	if (fd < 0)
 		return fail(err, "open", path);
-	rc = fsync(fd) == 0 ? 0 : fail(err, "sync", path);
+	rc = os_sync(fd) == 0 ? 0 : fail(err, "sync", path);
 	(void)close(fd);
 	return rc;
 }

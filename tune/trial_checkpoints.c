@@ -17,6 +17,7 @@
 
 #include "base/err.h"
 #include "base/hidden.h"
+#include "base/os.h"
 
 #define MAX_DEPTH 32
 #define COPY_BYTES ((size_t)1 << 20)
@@ -166,7 +167,7 @@ copy_bytes(int from, int to)
 			r = -errno;
 	}
 	free(block);
-	if (r == 0 && fsync(to) < 0)
+	if (r == 0 && os_sync(to) < 0)
 		r = -errno;
 	return r;
 }
@@ -256,7 +257,7 @@ clone_entries(int from_fd, int to_fd, unsigned depth)
 		if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
 			r = clone_entry(from_fd, to_fd, entry->d_name, depth);
 	closedir(dir);
-	if (r == 0 && fsync(to_fd) < 0)
+	if (r == 0 && os_sync(to_fd) < 0)
 		r = -errno;
 	return r;
 }
@@ -296,7 +297,7 @@ checkpoint_clone(int from_dirfd, const char *donor, const char *name, int dirfd,
 		r = clone_folder(from_fd, name, to_fd, hidden, MAX_DEPTH);
 	if (r == 0)
 		r = -folder_appear(to_fd, hidden, to_fd, as, true);
-	if (r == 0 && fsync(to_fd) < 0)
+	if (r == 0 && os_sync(to_fd) < 0)
 		r = -errno;
 	if (r < 0 && to_fd >= 0)
 		remove_tree(to_fd, hidden, MAX_DEPTH);

@@ -13,6 +13,7 @@
 
 #include "base/err.h"
 #include "base/hidden.h"
+#include "base/os.h"
 #include "base/value.h"
 
 #define MAX_FILE ((size_t)256 << 20)
@@ -68,7 +69,7 @@ tune_file_write(int dirfd, const char *folder, const char *name, const char *tex
 		return r;
 	fd = openat(dirfd, hidden, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
 	r = fd < 0 ? -errno : write_all(fd, text, strlen(text));
-	if (r == 0 && durable && fsync(fd) < 0)
+	if (r == 0 && durable && os_sync(fd) < 0)
 		r = -errno;
 	if (fd >= 0 && close(fd) < 0 && r == 0)
 		r = -errno;
@@ -76,7 +77,7 @@ tune_file_write(int dirfd, const char *folder, const char *name, const char *tex
 		r = -file_appear(dirfd, hidden, dirfd, path, true);
 	if (r < 0)
 		(void)unlinkat(dirfd, hidden, 0);
-	if (r == 0 && durable && !folder[0] && fsync(dirfd) < 0)
+	if (r == 0 && durable && !folder[0] && os_sync(dirfd) < 0)
 		r = -errno;
 	return r < 0 ? err_sys(err, -r, "%s: write", path) : 0;
 }

@@ -9,7 +9,8 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
+
+#include "py_os.h"
 
 #define MODULE "pawl._fsspec_store"
 
@@ -55,7 +56,7 @@ pass_on(PyObject *kind, PyObject *value)
 	            (PyErr_GivenExceptionMatches(kind, PyExc_KeyboardInterrupt) ||
 	             PyErr_GivenExceptionMatches(kind, PyExc_SystemExit));
 
-	if (ends && gettid() == getpid() && Py_AddPendingCall(raise_again, Py_NewRef(value)) < 0)
+	if (ends && py_os_is_main_thread() && Py_AddPendingCall(raise_again, Py_NewRef(value)) < 0)
 		Py_DECREF(value);
 }
 

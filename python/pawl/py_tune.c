@@ -8,6 +8,8 @@
 
 #include <stdlib.h>
 
+#include "py_os.h"
+
 static PyObject *
 text_or_none(const char *text)
 {
@@ -438,7 +440,7 @@ py_tune_exchange(PyObject *module, PyObject *args)
 	(void)module;
 	if (!PyArg_ParseTuple(args, "ss:exchange", &a, &b))
 		return NULL;
-	if (renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE) == 0)
+	if (py_os_exchange(a, b) == 0)
 		Py_RETURN_NONE;
 
 	AUTO_REF aside = PyUnicode_FromFormat("%s.old", a);

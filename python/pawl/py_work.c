@@ -3,7 +3,8 @@
 #include "py_work.h"
 
 #include <pthread.h>
-#include <time.h>
+
+#include "py_os.h"
 
 #define LOOK_MS 100
 
@@ -38,16 +39,8 @@ run_work(void *arg)
 static bool
 wait_slice(struct work *w)
 {
-	struct timespec until;
-	int rc = 0;
-
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_nsec += LOOK_MS * 1000000L;
-	until.tv_sec += until.tv_nsec / 1000000000;
-	until.tv_nsec %= 1000000000;
 	pthread_mutex_lock(&w->lock);
-	while (!w->is_over && rc == 0)
-		rc = pthread_cond_timedwait(&w->ended, &w->lock, &until);
+	py_os_cond_wait_ms(&w->ended, &w->lock, &w->is_over, LOOK_MS);
 	bool is_over = w->is_over;
 
 	pthread_mutex_unlock(&w->lock);
@@ -82,13 +75,8 @@ watch_work(struct work *w, PyObject *progress)
 static void
 work_init(struct work *w)
 {
-	pthread_condattr_t attr;
-
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_mutex_init(&w->lock, NULL);
-	pthread_cond_init(&w->ended, &attr);
-	pthread_condattr_destroy(&attr);
+	py_os_cond_init(&w->ended);
 }
 
 int

@@ -17,9 +17,8 @@
 #include "base/err.h"
 #include "base/fileio.h"
 #include "base/mem.h"
+#include "base/os.h"
 #include "base/spawn.h"
-
-extern char **environ;
 
 #define SOCKET_BYTES (1 << 20)
 
@@ -46,7 +45,7 @@ start_program(char *const argv[], unsigned flags, const struct ends *ends, pid_t
 		files[1] = (struct spawn_file){.fd = 1, .from = ends->said};
 	if (flags & CHILD_CAPTURE)
 		files[2] = (struct spawn_file){.fd = 2, .path = "/dev/null", .flags = O_WRONLY};
-	return spawn_program(ret, argv, environ, files, 3, SPAWN_GROUP);
+	return spawn_program(ret, argv, os_environ(), files, 3, SPAWN_GROUP);
 }
 
 static bool
@@ -61,7 +60,7 @@ static int
 make_ends(bool two_way, int ret[2])
 {
 	const int bytes = SOCKET_BYTES;
-	if (two_way ? socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ret) < 0 : pipe2(ret, O_CLOEXEC) < 0)
+	if ((two_way ? os_socketpair(SOCK_STREAM, ret) : os_pipe(ret)) < 0)
 		return -1;
 	for (int i = 0; two_way && i < 2; i++) { /* as much as the system allows */
 		setsockopt(ret[i], SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);

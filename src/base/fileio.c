@@ -18,6 +18,7 @@
 #include "base/denied.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/os.h"
 
 /* Linux moves at most 0x7ffff000 bytes per call; a multiple of every block size suits direct
  * I/O. */
@@ -195,12 +196,7 @@ fd_pread_all(int fd, void *ptr, size_t len, uint64_t offset, const char *what, s
 int
 fd_sync(int fd, const char *what, struct pawl_error *err)
 {
-#ifdef F_FULLFSYNC
-	int rc = fcntl(fd, F_FULLFSYNC);
-#else
-	int rc = fsync(fd);
-#endif
-	return rc < 0 ? err_sys(err, errno, "%s: fsync", what) : 0;
+	return os_sync(fd) < 0 ? err_sys(err, errno, "%s: fsync", what) : 0;
 }
 
 int

@@ -14,6 +14,7 @@
 #include "base/child.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/os.h"
 
 static int
 read_all(int fd, const char *name, int64_t deadline_ms, size_t max, struct buf *out, struct pawl_error *err)
@@ -38,7 +39,7 @@ read_all(int fd, const char *name, int64_t deadline_ms, size_t max, struct buf *
 		if ((size_t)got > max - (out->len - before))
 			return err_set(err, PAWL_ELIMIT, "%.200s: prints more than %zu bytes", name, max);
 		buf_put(out, piece, (size_t)got);
-		explicit_bzero(piece, (size_t)got);
+		os_wipe(piece, (size_t)got);
 		TRY(buf_check(out, name, err));
 	}
 }

@@ -5,8 +5,10 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
-#include <sys/syscall.h>
 #include <unistd.h>
+#ifdef __linux__
+#include <sys/syscall.h>
+#endif
 
 static int
 add_files(posix_spawn_file_actions_t *actions, const struct spawn_file *files, size_t n)

@@ -3,7 +3,6 @@
 #include "device/device_measure.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -11,6 +10,7 @@
 #include "base/err.h"
 #include "base/fileio.h"
 #include "base/mem.h"
+#include "base/os.h"
 #include "device/device_own.h"
 #include "device/device_pin.h"
 #include "device/device_queue.h"
@@ -64,7 +64,7 @@ can_be_written_from(const void *memory)
 {
 	int ends[2];
 
-	if (pipe2(ends, O_CLOEXEC) != 0)
+	if (os_pipe(ends) != 0)
 		return true;
 	PAWL_FD int in = ends[1];
 	PAWL_FD int out = ends[0];

@@ -26,6 +26,7 @@
 #include "base/hidden.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/os.h"
 #include "base/sum.h"
 #include "base/text.h"
 #include "run/lease.h"
@@ -215,7 +216,11 @@ try_rename_new(int dir_fd)
 		return errno;
 	return outcome(renameat2(dir_fd, "from", dir_fd, "new", RENAME_NOREPLACE));
 #else
-	return ENOTSUP;
+	const int sys = file_rename_new(dir_fd, "from", dir_fd, "to");
+
+	if (sys != EEXIST)
+		return sys == 0 ? EEXIST : sys;
+	return file_rename_new(dir_fd, "from", dir_fd, "new");
 #endif
 }
 
@@ -314,16 +319,14 @@ static void
 describe_skew(struct pawl_rows *rows, int file_fd)
 {
 	struct stat st;
+	struct timespec times[2];
 	int64_t before_ns = clock_unix_ns();
 
 	if (pwrite(file_fd, "pawl", 4, 0) != 4 || fstat(file_fd, &st) < 0)
 		return;
 	int64_t middle_ns = before_ns + (clock_unix_ns() - before_ns) / 2;
-#ifdef __APPLE__
-	int64_t mtime_ns = (int64_t)st.st_mtimespec.tv_sec * 1000000000 + st.st_mtimespec.tv_nsec;
-#else
-	int64_t mtime_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
-#endif
+	os_times(&st, times);
+	int64_t mtime_ns = (int64_t)times[1].tv_sec * 1000000000 + times[1].tv_nsec;
 	doctor_state(rows, "clock skew",
 	             bump_printf(&rows->memory, "%+.2f s (time of a new file against this host)",
 	                         (double)(mtime_ns - middle_ns) / 1e9));
@@ -339,8 +342,8 @@ try_all(struct pawl_rows *rows, int dir_fd)
 		return;
 	}
 	describe_skew(rows, file_fd);
-	add_answer(rows, "fsync of files", outcome(fsync(file_fd)));
-	add_answer(rows, "fsync of folders", outcome(fsync(dir_fd)));
+	add_answer(rows, "fsync of files", outcome(os_sync(file_fd)));
+	add_answer(rows, "fsync of folders", outcome(os_sync(dir_fd)));
 	describe_direct(rows, dir_fd);
 	add_answer(rows, "fallocate", try_fallocate(dir_fd));
 	add_answer(rows, "reads without waiting", try_nowait(file_fd));

@@ -13,9 +13,9 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "base/err.h"
+#include "base/os.h"
 #include "base/pool.h"
 #include "base/sum.h"
 #include "read/fetch_crc.h"
@@ -143,7 +143,7 @@ make_buffers(struct fetch *f, const struct reshard_plan *plan, uint64_t wanted, 
 	f->buffers = f->memory + (HUGE_PAGE - (uintptr_t)f->memory % HUGE_PAGE);
 	f->buffer_bytes = largest;
 	f->n_buffers = wanted;
-	madvise(f->buffers, (size_t)(wanted * largest), MADV_HUGEPAGE); /* a hint: fewer faults on first use */
+	os_huge_pages(f->buffers, (size_t)(wanted * largest));
 	return 0;
 }
 

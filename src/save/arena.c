@@ -14,14 +14,11 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/os.h"
 #include "base/pool.h"
 #include "device/device_pin.h"
 
 #define PAGE_BYTES ((size_t)4096)
-
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
-#endif
 
 struct arena_node {
 	struct arena_region region;
@@ -116,7 +113,7 @@ arena_fault_in(void *at, size_t nbytes)
 	char *begin = (char *)((uintptr_t)at / PAGE_BYTES * PAGE_BYTES);
 	size_t whole = (size_t)round_up((uint64_t)((char *)at + nbytes - begin), PAGE_BYTES);
 
-	if (whole && madvise(begin, whole, MADV_POPULATE_WRITE) != 0)
+	if (whole && !os_fault_in(begin, whole))
 		touch_pages(begin, whole);
 }
 
@@ -136,9 +133,7 @@ map_aligned(size_t nbytes)
 		munmap(raw, before);
 	if (whole - before > nbytes)
 		munmap(ptr + nbytes, whole - before - nbytes);
-#ifdef MADV_HUGEPAGE
-	madvise(ptr, nbytes, MADV_HUGEPAGE);
-#endif
+	os_huge_pages(ptr, nbytes);
 	return ptr;
 }
 

@@ -12,11 +12,11 @@
  * Tensors on devices are copied to a unit's place first (from_device.c).
  */
 #include <string.h>
-#include <sys/resource.h>
 
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/os.h"
 #include "save/from_device.h"
 #include "save/lazy.h"
 #include "save/compress.h"
@@ -470,16 +470,13 @@ static void
 stage_work(void *arg)
 {
 	struct save_image *m = arg;
-	struct rusage before, after;
-
-	getrusage(RUSAGE_THREAD, &before);
+	const uint64_t faults_before = os_thread_faults();
 	size_t group = device_turns_join(&m->turns);
 
 	from_device_add_units(m);
 	for (size_t i; device_turns_take(&m->turns, &group, &i);)
 		stage_unit(m, &m->units[i]);
-	getrusage(RUSAGE_THREAD, &after);
-	atomic_fetch_add(&m->progress->minor_faults, (uint64_t)(after.ru_minflt - before.ru_minflt));
+	atomic_fetch_add(&m->progress->minor_faults, os_thread_faults() - faults_before);
 	leave_copy(m);
 }
 

@@ -30,6 +30,7 @@ PACKAGES = {
     "optuna": ["optuna==4.*", "pandas==2.*"],
     "wandb": ["wandb==0.*"],
     "loggers": ["tensorboard==2.*", "mlflow-skinny==3.*", "prometheus_client"],
+    "macos": ["ziglang==0.17.1"],
     "kubernetes": ["kubernetes-validate==1.*"],
 }
 

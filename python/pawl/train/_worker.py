@@ -14,6 +14,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from .. import _signals
+from .._cores import count_cores
 
 if TYPE_CHECKING:
     from .channel import Channel
@@ -104,7 +105,7 @@ def run(job: Job) -> int:
     for entry in job.path:
         if entry not in sys.path:
             sys.path.append(entry)
-    cores = len(os.sched_getaffinity(0)) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    cores = count_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     os.environ.setdefault("OMP_NUM_THREADS", str(max(cores, 1)))
 
     from . import _payload, session

@@ -30,6 +30,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from .._cores import count_cores
 from ..loggers import Log
 from ..rank import rank_identify
 from .config import ScalingConfig
@@ -120,7 +121,7 @@ class LocalEngine:
     def available(self, scaling: ScalingConfig) -> int:
         needs = dict(scaling.resources_per_worker or {})
         cores = float(needs.get("CPU", 0 if scaling.use_gpu else 1))
-        found = int(len(os.sched_getaffinity(0)) / cores) if cores > 0 else scaling.num_workers
+        found = int(count_cores() / cores) if cores > 0 else scaling.num_workers
         gpus = float(needs.get("GPU", 1 if scaling.use_gpu else 0))
         if gpus > 0:
             import torch

@@ -8,10 +8,10 @@ A searcher has ``suggest(trial_id)``, which gives a configuration, None (not now
 from __future__ import annotations
 
 import json
-import os
 from typing import Any
 
 from .. import _pawl
+from .._cores import count_cores
 from .._pawl import UsageError
 from . import _json, space
 from .spec import Plan
@@ -153,7 +153,7 @@ class Asked(Search):
         self._names: dict[int, str] = {}
         self._last: dict[int, dict[str, Any]] = {}
         self._closed = False
-        cores = len(os.sched_getaffinity(0))
+        cores = count_cores()
         self._most = plan.document["max_concurrent"] or max(1, int(cores / max(plan.resources["cpu"], 0.01)))
         metric, mode = plan.document.get("metric"), plan.document.get("mode")
         if hasattr(searcher, "set_search_properties"):

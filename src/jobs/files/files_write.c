@@ -19,6 +19,7 @@
 #include "base/err.h"
 #include "base/fileio.h"
 #include "base/mem.h"
+#include "base/os.h"
 #include "jobs/files/files.h"
 #include "store/outfile.h"
 

@@ -30,6 +30,7 @@
 
 #include "base/err.h"
 #include "base/fileio.h"
+#include "base/os.h"
 #include "catalog/catalog.h"
 #include "jobs/sync/sync.h"
 #include "state/manifest.h"
@@ -84,7 +85,8 @@ copy_file(struct making *m, int from_fd, int to_fd, const char *name, struct paw
 	if (to < 0)
 		return to;
 	TRY(copy_bytes(m, from, to, st.st_size, name, err));
-	const struct timespec times[2] = {st.st_atim, st.st_mtim};
+	struct timespec times[2];
+	os_times(&st, times);
 	if (fchmod(to, st.st_mode & 0777) < 0 || futimens(to, times) < 0)
 		return err_sys(err, errno, "%s: copy", name);
 	return fd_close(&to, name, err);
@@ -293,7 +295,7 @@ make_holder(const char *above, const char *base, struct sync_view *v, struct paw
 	for (int i = 0; i < 100; i++) {
 		uint32_t token = 0;
 		struct stat ours, named;
-		(void)getrandom(&token, sizeof token, 0);
+		(void)getentropy(&token, sizeof token);
 		PAWL_FREE char *name = mem_printf("%s%08x" SUFFIX, prefix, (unsigned)token);
 		if (name == NULL)
 			return err_nomem(err, "sync");

@@ -25,10 +25,7 @@
 #include "base/err.h"
 #include "base/fileio.h"
 #include "base/hidden.h"
-
-#ifndef O_PATH
-#define O_PATH 0
-#endif
+#include "base/os.h"
 
 /* ------------------------------------------------------------------ places */
 

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/fileio.h"
+#include "base/os.h"
 
 #ifdef __linux__
 
@@ -311,15 +312,12 @@ file_sys_set_direct(int fd)
 int64_t
 file_sys_mtime_ns(const struct stat *st)
 {
-#ifdef __APPLE__
-	const struct timespec *time = &st->st_mtimespec;
-#else
-	const struct timespec *time = &st->st_mtim;
-#endif
+	struct timespec times[2];
 
-	if (time->tv_sec < 0)
+	os_times(st, times);
+	if (times[1].tv_sec < 0)
 		return 0;
-	if (time->tv_sec >= INT64_MAX / 1000000000)
+	if (times[1].tv_sec >= INT64_MAX / 1000000000)
 		return INT64_MAX;
-	return (int64_t)time->tv_sec * 1000000000 + time->tv_nsec;
+	return (int64_t)times[1].tv_sec * 1000000000 + times[1].tv_nsec;
 }

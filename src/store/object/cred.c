@@ -20,6 +20,7 @@
 #include "base/err.h"
 #include "base/fileio.h"
 #include "base/json.h"
+#include "base/os.h"
 #include "base/text.h"
 #include "store/object/http/http.h"
 
@@ -39,7 +40,7 @@ struct cred {
 void
 cred_keys_wipe(struct cred_keys *keys)
 {
-	explicit_bzero(keys, sizeof *keys);
+	os_wipe(keys, sizeof *keys);
 }
 
 const char *
@@ -53,7 +54,7 @@ void
 cred_wipe_buf(struct buf *b)
 {
 	if (b->ptr != NULL)
-		explicit_bzero(b->ptr, b->cap);
+		os_wipe(b->ptr, b->cap);
 	buf_clear(b);
 }
 
@@ -97,7 +98,7 @@ cred_wipe_member(const struct json *object, const char *name)
 {
 	const struct json *value = json_get(object, name);
 	if (value != NULL && value->type == JSON_STRING)
-		explicit_bzero((char *)(uintptr_t)value->str, value->len);
+		os_wipe((char *)(uintptr_t)value->str, value->len);
 }
 
 static int64_t

@@ -15,6 +15,7 @@
 #include <strings.h>
 
 #include "base/err.h"
+#include "base/os.h"
 #include "base/text.h"
 #include "store/object/s3/sigv4.h"
 
@@ -32,9 +33,9 @@ static void
 settings_clear(struct settings *s)
 {
 	if (s->key != NULL)
-		explicit_bzero((char *)(uintptr_t)s->key, strlen(s->key));
+		os_wipe((char *)(uintptr_t)s->key, strlen(s->key));
 	if (s->sas != NULL)
-		explicit_bzero((char *)(uintptr_t)s->sas, strlen(s->sas));
+		os_wipe((char *)(uintptr_t)s->sas, strlen(s->sas));
 	bump_clear(&s->memory);
 }
 

@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/os.h"
 #include "store/object/http/http_lane.h"
 #include "store/object/libs.h"
 
@@ -250,7 +251,7 @@ set_lines(struct transfer *t, struct pawl_error *err)
 			mem_printf("%s%s%s", header->name, header->value[0] != '\0' ? ": " : ";", header->value);
 		struct curl_slist *longer = line != NULL ? libs()->slist_append(lines, line) : NULL;
 		if (line != NULL)
-			explicit_bzero(line, strlen(line));
+			os_wipe(line, strlen(line));
 		if (longer == NULL)
 			libs()->slist_free_all(lines);
 		lines = longer;
@@ -500,7 +501,7 @@ end(struct http_lane *lane, struct transfer *transfers, size_t n)
 		if (t->easy != NULL)
 			libs()->multi_remove_handle(lane->multi, t->easy);
 		for (struct curl_slist *line = t->lines; line != NULL; line = line->next)
-			explicit_bzero(line->data, strlen(line->data));
+			os_wipe(line->data, strlen(line->data));
 		if (t->easy != NULL)
 			libs()->easy_reset(t->easy);
 		libs()->slist_free_all(t->lines);

@@ -2,12 +2,10 @@
 /* http_lane: see the header. */
 #include "store/object/http/http_lane.h"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/os.h"
 #include "store/object/libs.h"
 
 struct http_lane *
@@ -40,7 +38,7 @@ http_lane_free(struct http_lane *lane)
 curl_socket_t
 http_lane_open_socket(struct http_lane *lane, const struct curl_sockaddr *address)
 {
-	curl_socket_t fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+	curl_socket_t fd = os_socket(address->family, address->socktype, address->protocol);
 	if (fd != CURL_SOCKET_BAD && lane->n_sockets < HTTP_LANE_SOCKETS)
 		lane->sockets[lane->n_sockets++] = fd;
 	return fd;
@@ -61,8 +59,7 @@ http_lane_close_socket(void *arg, curl_socket_t fd)
 void
 http_lane_acknowledge(struct http_lane *lane)
 {
-	const int on = 1;
 	for (size_t i = 0; lane->has_answers && i < lane->n_sockets; i++)
-		setsockopt(lane->sockets[i], IPPROTO_TCP, TCP_QUICKACK, &on, sizeof on);
+		os_acknowledge(lane->sockets[i]);
 	lane->has_answers = false;
 }

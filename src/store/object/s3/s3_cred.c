@@ -9,6 +9,7 @@
 
 #include "base/err.h"
 #include "base/json.h"
+#include "base/os.h"
 #include "base/proc.h"
 
 #define PROCESS_MS 60000
@@ -68,7 +69,7 @@ from_process(const char *source, const char *line, struct cred_keys *ret, struct
 		rc = proc_capture(argv, PROCESS_MS, MAX_PROCESS_BYTES, &text, err);
 	if (rc < 0) {
 		if (text.ptr != NULL)
-			explicit_bzero(text.ptr, text.cap);
+			os_wipe(text.ptr, text.cap);
 		int code = rc == PAWL_ENOMEM ? PAWL_ENOMEM : PAWL_EAUTH;
 		if (err != NULL)
 			err->code = code;

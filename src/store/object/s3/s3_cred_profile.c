@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/os.h"
 #include "base/text.h"
 
 const char *
@@ -28,7 +29,7 @@ void
 s3_profile_clear(struct s3_profile *p)
 {
 	for (struct s3_setting *s = p->first; s != NULL; s = s->next)
-		explicit_bzero(s->value, strlen(s->value));
+		os_wipe(s->value, strlen(s->value));
 	bump_clear(&p->memory);
 	p->first = NULL;
 }

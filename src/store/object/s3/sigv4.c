@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/os.h"
 #include "base/text.h"
 #include "store/object/libs.h"
 
@@ -96,7 +97,7 @@ sigv4_hmac(const void *key, size_t key_len, const char *text, size_t len, unsign
 	    n != HASH_BYTES)
 		return crypto_failed(err);
 	memcpy(out, hash, HASH_BYTES);
-	explicit_bzero(hash, sizeof hash);
+	os_wipe(hash, sizeof hash);
 	return 0;
 }
 
@@ -223,14 +224,14 @@ derive(const struct sigv4_request *rq, const char *secret_key, unsigned char out
 		return err_nomem(err, "signature");
 	unsigned char key[HASH_BYTES];
 	int rc = sigv4_hmac(first, strlen(first), rq->date, 8, key, err);
-	explicit_bzero(first, strlen(first));
+	os_wipe(first, strlen(first));
 	if (rc == 0)
 		rc = sigv4_hmac(key, sizeof key, rq->region, strlen(rq->region), key, err);
 	if (rc == 0)
 		rc = sigv4_hmac(key, sizeof key, rq->service, strlen(rq->service), key, err);
 	if (rc == 0)
 		rc = sigv4_hmac(key, sizeof key, end_of_scope(rq), strlen(end_of_scope(rq)), out, err);
-	explicit_bzero(key, sizeof key);
+	os_wipe(key, sizeof key);
 	return rc;
 }
 
@@ -257,7 +258,7 @@ sigv4_sign(const struct sigv4_request *rq, const char *access_key, const char *s
 	int rc = derive(rq, secret_key, key, err);
 	if (rc == 0)
 		rc = sigv4_hmac(key, sizeof key, text.ptr, text.len, signed_bytes, err);
-	explicit_bzero(key, sizeof key);
+	os_wipe(key, sizeof key);
 	TRY(rc);
 
 	to_hex(signed_bytes, sizeof signed_bytes, signature);
