@@ -3,27 +3,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import pathlib
-import sys
-import types
 
 import pytest
+from programs import load_program
 
 pytestmark = pytest.mark.long
 
 
-def load() -> types.ModuleType:
-    path = pathlib.Path(__file__).resolve().parent.parent / "model" / "check.py"
-    spec = importlib.util.spec_from_file_location("model_check", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # its dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-model = load()
+model = load_program("tests/model/check.py")
 
 
 def named(cases: list) -> list:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import pathlib
 import subprocess
@@ -13,6 +12,7 @@ from types import ModuleType
 
 import needs
 import pytest
+from programs import load_program
 
 import cli
 
@@ -28,12 +28,7 @@ def test_of_another_version(): pytest.skip("this torch has no such dtype")
 
 @pytest.fixture(name="runner", scope="module")
 def loaded_runner() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("run_tests", cli.ROOT / "tools" / "run-tests.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_program("tools/run-tests.py")
 
 
 def run_pytest(folder: pathlib.Path, text: str) -> tuple[pathlib.Path, int]:

@@ -94,6 +94,8 @@ def write(lines: list[Line], clock: float, text: str, bold: bool) -> None:
             lines.append(Line(clock))
             continue
         parts = lines[-1].parts
+        if not parts:
+            lines[-1].seconds = clock
         before = parts.pop()[0] if parts and parts[-1][1] == bold else ""
         parts.append((before + text[: COLUMNS - used], bold))
         text = text[COLUMNS - used :]
