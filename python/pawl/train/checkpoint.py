@@ -86,7 +86,7 @@ class Checkpoint(_Checkpoint):
         self._path = None
         with _opened(root) as run:
             path = run.info(id)["path"]
-        if os.path.isabs(path):  # in a folder; in a bucket it is a key below the run's
+        if os.path.isabs(path):  # not in a bucket
             self._path = path
         return self
 
@@ -111,7 +111,7 @@ class Checkpoint(_Checkpoint):
         """The folder; for one of a run in a bucket, its URL; None in memory."""
         if self._path is None and self._source is not None:
             with _opened(self._source[0]) as run:
-                return f"{self._source[0].rstrip('/')}/{run.info(self._source[1])['path']}"
+                return run.info(self._source[1])["path"]
         return self._path
 
     # ---- what a report takes ----
