@@ -21,6 +21,13 @@ import pawl
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PLACE = pathlib.Path(os.environ.get("PAWL_TEST_FRAMEWORKS", ROOT / ".venv" / "frameworks"))
+# Ray runs its workers at a low priority: other work on the machine may stop them for minutes.
+RAY = {
+    "RAY_worker_niceness": "0",
+    "RAY_TRAIN_ENABLE_STATE_TRACKING": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300",
+}
 PACKAGES = {
     "lightning": ["lightning==2.6.*"],
     "huggingface": ["transformers==5.*", "accelerate==1.*"],
@@ -75,7 +82,7 @@ def environment(**more: str) -> dict[str, str]:
     if str(place) != sysconfig.get_path("purelib"):
         path.insert(0, str(place))
     quiet = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
-    return os.environ | {"PYTHONPATH": os.pathsep.join(path)} | quiet | more
+    return os.environ | {"PYTHONPATH": os.pathsep.join(path)} | quiet | RAY | more
 
 
 def run(name: str, worker: str, *words: object, expect: int = 0, seconds: float = 1800, **more: str) -> str:

@@ -16,7 +16,6 @@ from waiting import HANG_SECONDS, wait_until
 
 EXAMPLES = pathlib.Path(__file__).resolve().parent.parent.parent / "examples"
 RUNNER = str(EXAMPLES.parent / "tests" / "py" / "example_runner.py")
-RAY = {"RAY_TRAIN_ENABLE_STATE_TRACKING": "0", "RAY_USAGE_STATS_ENABLED": "0"}
 
 
 def last_line(program: list[str], **more: str) -> str:
@@ -66,9 +65,9 @@ def test_the_program_for_composer_resumes_after_a_kill(tmp_path: pathlib.Path) -
 def test_the_program_for_ray_continues_a_training_that_has_ended(tmp_path: pathlib.Path) -> None:
     """What a kill of its workers and of its driver does, test_ray.py shows."""
     program = [str(python_of("ray")), str(EXAMPLES / "ray" / "train.py")]
-    straight = last_line([*program, str(tmp_path / "straight"), "6"], **RAY)
-    last_line([*program, str(tmp_path / "stopped"), "3"], **RAY)
-    assert last_line([*program, str(tmp_path / "stopped"), "6"], **RAY) == straight.replace("epoch", "resumed", 1)
+    straight = last_line([*program, str(tmp_path / "straight"), "6"])
+    last_line([*program, str(tmp_path / "stopped"), "3"])
+    assert last_line([*program, str(tmp_path / "stopped"), "6"]) == straight.replace("epoch", "resumed", 1)
 
 
 @pytest.mark.launcher

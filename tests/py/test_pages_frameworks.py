@@ -109,8 +109,7 @@ PROGRAMS = [block for block in blocks("docs/how-to/frameworks.md") if block.lang
 @pytest.mark.parametrize("block", PROGRAMS, ids=lambda block: block.first)
 def test_the_program_of_the_page_on_frameworks_runs(block, tmp_path: pathlib.Path) -> None:  # noqa: ANN001
     name, before, after, last = AROUND[block.first]
-    more = environment(RAY_USAGE_STATS_ENABLED="0", RAY_TRAIN_ENABLE_STATE_TRACKING="0")
-    reader = Reader(tmp_path, environment=more, python=str(python_of(name)))
+    reader = Reader(tmp_path, environment=environment(), python=str(python_of(name)))
     text = block.text.replace("10_000", "20")  # steps
     (tmp_path / "program.py").write_text(f"{before}\n{text}\n{after}")
     assert last in reader.run([reader.python, "program.py"]).splitlines()

@@ -19,16 +19,10 @@ import pawl
 
 pytestmark = pytest.mark.framework
 
-QUIET = {
-    "RAY_TRAIN_ENABLE_STATE_TRACKING": "0",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300",
-}
-
 
 @pytest.mark.server
 def test_P11_a_killed_worker_and_a_killed_driver_lose_nothing(tmp_path: pathlib.Path) -> None:
-    run("ray", "ray_worker.py", tmp_path, "first", expect=-signal.SIGKILL, **QUIET)
+    run("ray", "ray_worker.py", tmp_path, "first", expect=-signal.SIGKILL)
     run_of_pawl = tmp_path / "results" / "run" / "pawl"
     with pawl.CheckpointManager(run_of_pawl, read_only=True, ranks=pawl.Ranks(rank=0, world_size=1)) as manager:
         assert manager.latest_step() == 4  # the last one before the driver was killed
@@ -36,7 +30,7 @@ def test_P11_a_killed_worker_and_a_killed_driver_lose_nothing(tmp_path: pathlib.
     with moto() as server:
         address = server.endpoint.removeprefix("http://")
         storage = f"s3://{BUCKET}/ray?endpoint_override={address}&scheme=http&region=us-east-1"
-        run("ray", "ray_worker.py", tmp_path, "again", storage, **QUIET, **server.env)
+        run("ray", "ray_worker.py", tmp_path, "again", storage, **server.env)
     assert (tmp_path / "first").read_text().split() == ["0", "3", "5"]  # a worker killed at 3, the driver at 5
     assert (tmp_path / "second").read_text().split() == ["0", "2"]
     facts = json.loads((tmp_path / "facts").read_text())

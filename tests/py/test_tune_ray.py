@@ -16,7 +16,6 @@ import pytest
 from frameworks import run
 from object_env import keys_for
 from s3_fake import Fake
-from test_ray import QUIET
 
 import pawl
 from pawl import tune
@@ -39,7 +38,7 @@ def test_R106_R107_R110_R115_R116_R122_R125_R133_a_cluster_that_loses_processes_
     # A cluster is noted in Ray's folder, and ray.init() finds it there: this one has a folder of its own,
     # with a name that leaves room for those of sockets.
     with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as own:
-        out = run("ray", "tune_ray_worker.py", tmp_path, seconds=1800.0, **QUIET, RAY_TMPDIR=own)
+        out = run("ray", "tune_ray_worker.py", tmp_path, RAY_TMPDIR=own)
     facts = facts_of(out)
     rows = facts["killed"]
     assert sorted(rows) == ["1", "2"]
@@ -68,8 +67,8 @@ def test_R158_clones_of_trials_in_a_bucket_are_copied_there_and_a_trial_that_han
         contextlib.closing(Fake()) as fake,
         tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as own,
     ):
-        env = {**QUIET, "RAY_TMPDIR": own, **keys_for(fake.endpoint)}
-        facts = facts_of(run("ray", "tune_ray_clones_worker.py", tmp_path, seconds=1800.0, **env))
+        env = {"RAY_TMPDIR": own, **keys_for(fake.endpoint)}
+        facts = facts_of(run("ray", "tune_ray_clones_worker.py", tmp_path, **env))
         kept = fake.state()
         copied = [
             row
@@ -91,8 +90,7 @@ def test_R158_clones_of_trials_in_a_bucket_are_copied_there_and_a_trial_that_han
 
 
 def test_R105_R107_pauses_and_clones_of_ray_tune_itself_are_checkpoints_of_pawl(tmp_path: pathlib.Path) -> None:
-    quiet = {**QUIET, "RAY_AIR_NEW_OUTPUT": "0"}
-    out = run("ray", "tune_peer_worker.py", tmp_path, seconds=600.0, **quiet)
+    out = run("ray", "tune_peer_worker.py", tmp_path, RAY_AIR_NEW_OUTPUT="0")
     facts = facts_of(out)
     # Of each start that was not the first: is the checkpoint its own, of which step, is it complete?
     assert sorted(facts["population"]) == [[False, 2, True], [True, 2, True]]
