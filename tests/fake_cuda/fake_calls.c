@@ -554,7 +554,7 @@ cuEventSynchronize(void *event)
 {
 	BEGIN_UNSAFE;
 	EVENT(e, event);
-	for (uint64_t version = e->recorded; e->done < version;)
+	for (uint64_t version = e->recorded; e->done < version && !fake.ends_early;)
 		if (!fake_step_locked())
 			pthread_cond_wait(&fake.changed, &fake.lock);
 	return fake.sticky;
