@@ -10,8 +10,8 @@
  * registered ends within its call.
  *
  * Misuse is noted: a copy without the right context, use of what was destroyed, memory freed or
- * unregistered while a copy is under way, copies across registered pieces, unsafe calls during a
- * capture, work on a captured stream.
+ * unregistered while a copy is under way, copies across registered pieces or of more than 32 MiB,
+ * unsafe calls during a capture, work on a captured stream.
  */
 #ifndef PAWL_TESTS_FAKE_CUDA_H
 #define PAWL_TESTS_FAKE_CUDA_H

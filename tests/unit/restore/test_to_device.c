@@ -155,8 +155,9 @@ test_any_call_may_fail(void **state)
 {
 	static const struct {
 		int result, code;
-	} rows[] = {{1, PAWL_EDEVICE},   {2, PAWL_ENOMEM},    {3, PAWL_EUNSUPPORTED}, {100, PAWL_EDEVICE},
-	            {304, PAWL_EDEVICE}, {700, PAWL_EDEVICE}, {802, PAWL_EDEVICE},    {999, PAWL_EDEVICE}};
+	} rows[] = {{1, PAWL_EDEVICE},   {2, PAWL_ENOMEM},    {3, PAWL_EUNSUPPORTED}, {4, PAWL_ECANCELLED},
+	            {100, PAWL_EDEVICE}, {304, PAWL_EDEVICE}, {700, PAWL_EDEVICE},    {802, PAWL_EDEVICE},
+	            {906, PAWL_EBUSY},   {999, PAWL_EDEVICE}};
 
 	for (size_t i = 0; i < COUNT(rows); i++) {
 		long nth = 1;
