@@ -31,6 +31,8 @@ SIZES_GB = (2.0, 10.0, 40.0)
 STEPS = 20
 STEP_SECONDS = 0.1
 COPY_BYTES = 1 << 30
+HOST_COPIES = 5  # of the state in host memory: of three managers and of DCP's stager, and one of a running save
+DISK_COPIES = 4  # the checkpoints of three managers, and one that is written
 
 
 class Training:
@@ -112,6 +114,8 @@ def copy_rates(device: Device, nbytes: int) -> dict[str, float]:
             to.copy_(of, non_blocking=True)
         device.sync()
         figures[name] = 4 * nbytes / (time.perf_counter() - begin)
+    del far, to, of
+    device.empty_cache()
     return figures
 
 
@@ -154,8 +158,10 @@ def measure_size(args: argparse.Namespace, device: Device, gigabytes: float, res
             try:
                 with measure.scratch(args.folder, "save") as path:
                     return work(path)
-            except torch.OutOfMemoryError:
-                result.missing[f"{way.name}, {group}"] = "the device's memory was used up"
+            except Exception as error:  # a peer may lack memory of the device, or shared memory
+                if isinstance(way, device_ways.Pawl) and not isinstance(error, torch.OutOfMemoryError):
+                    raise
+                result.missing[f"{way.name}, {group}"] = device_ways.reason(error)
                 return {}
 
         return call
@@ -185,7 +191,7 @@ def fitting(args: argparse.Namespace, device: Device) -> list[float]:
     disk = os.statvfs(args.folder)
     with open("/proc/meminfo") as file:
         memory = next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable"))
-    room = min(device.free_bytes() / 1.15, memory / 3, disk.f_bavail * disk.f_frsize / 3) / 1e9
+    room = min(device.free_bytes() / 1.15, memory / HOST_COPIES, disk.f_bavail * disk.f_frsize / DISK_COPIES) / 1e9
     sizes = args.gb or ([0.02] if args.quick else [size for size in SIZES_GB if size + 1 < room])
     left_out = [size for size in SIZES_GB if size not in sizes]
     if left_out and not args.quick and not args.gb:

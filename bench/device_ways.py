@@ -26,6 +26,7 @@ class Device:
         self.device = torch.device(name)
         self.is_gpu = self.device.type == "cuda"
         if self.is_gpu:
+            self.device = torch.device("cuda", self.device.index or 0)
             torch.cuda.set_device(self.device)
 
     def sync(self) -> None:
@@ -43,7 +44,13 @@ class Device:
     def between(self, a: Any, b: Any) -> float:
         return float(a.elapsed_time(b)) / 1e3 if self.is_gpu else b - a
 
+    def empty_cache(self) -> None:
+        """What torch keeps for itself, pawl cannot use for staging on the device."""
+        if self.is_gpu:
+            torch.cuda.empty_cache()
+
     def free_bytes(self) -> int:
+        self.empty_cache()
         return torch.cuda.mem_get_info()[0] if self.is_gpu else 1 << 60
 
     def describe(self) -> str:
@@ -235,6 +242,10 @@ class PawlStaged(Pawl):
         super().__init__(folder, staging=pawl.Staging(device="auto"))
 
 
+def reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".split("\n")[0][:200]
+
+
 def available(folder: pathlib.Path, device: Device) -> tuple[list[Way], dict[str, str]]:
     """The ways that work here, and why the others do not."""
     makers: list[tuple[str, Callable[[], Way]]] = [
@@ -254,7 +265,7 @@ def available(folder: pathlib.Path, device: Device) -> tuple[list[Way], dict[str
             way = make()
             probe(way, device)
         except Exception as error:  # an old package may fail in any way
-            missing[name] = f"{type(error).__name__}: {error}".split("\n")[0][:200]
+            missing[name] = reason(error)
         else:
             ways.append(way)
     return ways, missing

@@ -164,12 +164,12 @@ device_queue_after(struct device_queue *q, uint64_t stream, struct pawl_error *e
 	return is_known ? wait_for_caller(q, handle, err) : DEVICE_CALL(&q->context, err, ctx_sync);
 }
 
-/* The event of the last unit; NULL if all have ended. */
+/* The event of the last unit, also if the host knows that it has ended; NULL if there is none. */
 static void *
 last_event(struct device_queue *q)
 {
 	pthread_mutex_lock(&q->lock);
-	void *event = q->added > q->ended ? q->events[q->added % q->n_events] : NULL;
+	void *event = q->added ? q->events[q->added % q->n_events] : NULL;
 
 	pthread_mutex_unlock(&q->lock);
 	return event;

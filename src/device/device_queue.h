@@ -49,7 +49,8 @@ int device_queue_copy(struct device_queue *q, enum device_direction direction, c
 int device_queue_poll(struct device_queue *q, uint64_t unit, struct pawl_error *err);
 /* Waits for the unit, and so for all units before it. */
 int device_queue_wait(struct device_queue *q, uint64_t unit, struct pawl_error *err);
-/* What the caller's stream gets from now on runs after all units added by now. */
+/* What the caller's stream gets from now on runs after all units added by now. The driver orders
+ * that itself, also after units that the host has waited for. */
 int device_queue_fence(struct device_queue *q, uint64_t stream, struct pawl_error *err);
 /* Waits until nothing of the queue runs, also after failures. */
 int device_queue_drain(struct device_queue *q, struct pawl_error *err);

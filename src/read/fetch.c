@@ -578,6 +578,8 @@ fetch_run(struct fetch *fetch, const struct fetch_job *job, struct pawl_error *e
 	rc = rc < 0 ? rc : run_workers(fetch, &f, n, err);
 	if (rc == 0)
 		rc = check_crc(&f, err);
+	if (rc == 0)
+		rc = to_device_fence(f.to_device, err);
 	device_turns_clear(&f.turns);
 	to_device_free(f.to_device);
 	fetch_crc_free(f.crc);

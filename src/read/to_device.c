@@ -32,6 +32,17 @@ note_line(struct to_device *t, uint32_t binding, struct device_line *line, struc
 	return 0;
 }
 
+/* Has no earlier destination the same line and stream? Nearly always all streams are equal. */
+static bool
+is_first(const struct to_device *t, const struct device_line *line, uint32_t binding)
+{
+	uint32_t i = 0;
+
+	while (i < binding && (t->lines[i] != line || t->bindings[i].dst.stream != t->bindings[binding].dst.stream))
+		i++;
+	return i == binding;
+}
+
 /* Orders copies, or the processor's writes to managed memory, after the caller's work. */
 static int
 begin(struct to_device *t, struct device_set *set, uint32_t binding, struct pawl_error *err)
@@ -43,11 +54,10 @@ begin(struct to_device *t, struct device_set *set, uint32_t binding, struct pawl
 	TRY(device_set_find(set, dst, &is_managed, &line, err));
 	if (!line)
 		return 0;
-	for (size_t i = 0; i < binding; i++) /* nearly always the streams are equal */
-		if (t->lines[i] == line && t->bindings[i].dst.stream == dst->stream) {
-			t->lines[binding] = line;
-			return 0;
-		}
+	if (!is_first(t, line, binding)) {
+		t->lines[binding] = line;
+		return 0;
+	}
 	pthread_mutex_lock(&line->lock);
 	int rc = device_queue_after(line->queue, dst->stream, err);
 
@@ -96,6 +106,22 @@ to_device_free(struct to_device *t)
 	mem_free(t->lines);
 	vec_free(&t->in_use);
 	mem_free(t);
+}
+
+int
+to_device_fence(const struct to_device *t, struct pawl_error *err)
+{
+	for (uint32_t i = 0; t && i < t->n; i++) {
+		struct pawl_error why = {0};
+
+		if (!t->lines[i] || !is_first(t, t->lines[i], i))
+			continue;
+		const int rc = device_queue_fence(t->lines[i]->queue, t->bindings[i].dst.stream, &why);
+
+		if (rc < 0 && rc != PAWL_EBUSY) /* a graph is being captured: the host has waited */
+			return err_give(err, rc, &why);
+	}
+	return 0;
 }
 
 bool

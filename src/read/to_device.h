@@ -19,6 +19,8 @@ struct to_device; /* of one fetch */
  * NULL if all destinations are in host memory; then no driver is asked. */
 int to_device_new(struct device_set *set, const struct fetch_job *job, struct to_device **ret, struct pawl_error *err);
 void to_device_free(struct to_device *t); /* NULL is fine */
+/* After the last copy: what the callers' streams get from now on runs after all copies. */
+int to_device_fence(const struct to_device *t, struct pawl_error *err);
 /* Is this destination on a device? */
 bool to_device_has(const struct to_device *t, uint32_t binding);
 /* Is any destination of this unit? */

@@ -438,12 +438,9 @@ cuStreamCreateWithPriority(void **ret, unsigned flags, int priority)
 {
 	BEGIN;
 	CONTEXT(ctx);
-	if (flags > 1 || priority > 0)
-		return INVALID_VALUE;
-	struct stream *s = fake_new_stream(ctx);
-
-	s->is_blocking = flags != 1;
-	*ret = s;
+	if (flags != 1 || priority != 0)
+		return INVALID_VALUE; /* the training's streams come first, and none of them waits */
+	*ret = fake_new_stream(ctx);
 	return OK;
 }
 
@@ -554,13 +551,15 @@ cuEventSynchronize(void *event)
 {
 	BEGIN_UNSAFE;
 	EVENT(e, event);
-	for (uint64_t version = e->recorded; e->done < version;)
+	for (uint64_t version = e->recorded; e->done < version && !fake.ends_early;)
 		if (!fake_step_locked())
 			pthread_cond_wait(&fake.changed, &fake.lock);
 	return fake.sticky;
 }
 
 /* ------------------------------------------------------------------ copies */
+
+#define MOST_BYTES (32 << 20) /* of one copy from or to host memory */
 
 /* One side is host memory unless host is 0. */
 static int
@@ -578,6 +577,10 @@ add_copy(struct stream *s, struct op op, uint64_t host, uint64_t device, size_t 
 		return INVALID_VALUE;
 	}
 	op.kind = OP_COPY;
+	if (host && op.width * op.rows > MOST_BYTES) {
+		fake_note("a copy of more than %d bytes: others wait for it", MOST_BYTES);
+		return INVALID_VALUE;
+	}
 	if (host && !fake_find_registration(host, host_bytes, &op.host)) {
 		fake_note("a copy crosses the border of registered memory");
 		return INVALID_VALUE;

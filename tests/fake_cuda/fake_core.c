@@ -193,7 +193,11 @@ can_advance(const struct stream *s)
 {
 	const struct op *op = s->first;
 
-	return op && !s->is_held && !(op->kind == OP_WAIT && op->event->done < op->version) && !is_held_by_default(s);
+	if (!op || s->is_held || is_held_by_default(s))
+		return false;
+	if (op->kind == OP_COPY && !op->done && !s->is_callers && fake.copied[s->ctx->ordinal] >= fake.most_copied)
+		return false;
+	return op->kind != OP_WAIT || op->event->done >= op->version;
 }
 
 static char *
@@ -330,7 +334,8 @@ fake_reset(uint64_t seed, bool is_initialised)
 	CLEAR(events);
 	CLEAR(registrations);
 	fake.queue = fake.longest = 0;
-	fake.was_full = false;
+	fake.most_copied = SIZE_MAX;
+	fake.was_full = fake.ends_early = false;
 	memset(fake.copied, 0, sizeof(fake.copied));
 	fake.random = seed;
 	fake.is_initialised = is_initialised;
@@ -380,6 +385,14 @@ fake_wait_copied(int ordinal, size_t n)
 	LOCKED;
 	while (fake.copied[ordinal] < n)
 		pthread_cond_wait(&fake.changed, &fake.lock);
+}
+
+void
+fake_limit_copies(size_t n)
+{
+	LOCKED;
+	fake.most_copied = n;
+	pthread_cond_broadcast(&fake.changed);
 }
 
 void
@@ -518,6 +531,7 @@ fake_shadow(uint64_t pointer)
 SETTER(fake_set_memory, size_t, n_free)
 SETTER(fake_set_registrable, size_t, registrable)
 SETTER(fake_set_queue, size_t, queue)
+SETTER(fake_end_early, bool, ends_early)
 SETTER(fake_set_batch, int, batch_result)
 SETTER(fake_hide_first, bool, hide_first)
 SETTER(fake_hide_addresses, bool, hide_addresses)

@@ -10,8 +10,8 @@
  * registered ends within its call.
  *
  * Misuse is noted: a copy without the right context, use of what was destroyed, memory freed or
- * unregistered while a copy is under way, copies across registered pieces, unsafe calls during a
- * capture, work on a captured stream.
+ * unregistered while a copy is under way, copies across registered pieces or of more than 32 MiB,
+ * unsafe calls during a capture, work on a captured stream.
  */
 #ifndef PAWL_TESTS_FAKE_CUDA_H
 #define PAWL_TESTS_FAKE_CUDA_H
@@ -52,6 +52,8 @@ void fake_wait_registered(size_t n);      /* until so many bytes are */
 bool fake_is_registered(const void *ptr);
 void fake_wait_copied(int ordinal, size_t n); /* bytes, by streams of the library */
 void fake_set_queue(size_t n);            /* what a stream of the library holds; then a call waits for room. 0 = no end */
+void fake_limit_copies(size_t n);         /* streams of the library begin no copy once n bytes of a device are */
+void fake_end_early(bool early);          /* waits of the host for an event return at once; streams still wait */
 void fake_wait_full(void);                /* until a call waits so */
 size_t fake_longest(void);                /* what a stream of the library held at most */
 void fake_set_batch(int result);          /* what cuMemcpyBatchAsync returns; 0 = it works */

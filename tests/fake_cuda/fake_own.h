@@ -96,7 +96,8 @@ struct fake {
 	int fail_result, batch_result;
 	size_t n_free, registrable, queue, longest;
 	size_t copied[FAKE_DEVICES]; /* by streams of the library */
-	bool was_full;
+	size_t most_copied;
+	bool was_full, ends_early;
 	struct context contexts[FAKE_DEVICES];
 	struct stream *streams;
 	struct event *events;

@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import pytest
+from common import run_program
 from waiting import HANG_SECONDS
 
 BENCH = pathlib.Path(__file__).parents[2] / "bench/device.py"
@@ -26,6 +27,19 @@ def test_without_a_device_nothing_is_measured(tmp_path: pathlib.Path) -> None:
     assert found.returncode == 1
     assert "finds no GPU; nothing was measured" in found.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_device_without_a_number_is_the_first(tmp_path: pathlib.Path) -> None:
+    run_program(
+        f"""
+import sys
+sys.path.insert(0, {str(BENCH.parent)!r})
+import torch
+torch.cuda.set_device = torch.cuda._utils._get_device_index  # its check, which refuses a device without a number
+import device_ways
+assert [str(device_ways.Device(name).device) for name in ("cuda", "cuda:1", "cpu")] == ["cuda:0", "cuda:1", "cpu"]
+"""
+    )
 
 
 @pytest.mark.long

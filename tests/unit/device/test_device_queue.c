@@ -510,15 +510,21 @@ static void
 copy_without_a_stream(struct bed *b, struct device_queue *q)
 {
 	struct device_copy copies[N_TENSORS];
+	struct device_pin *pin;
 	uint64_t unit;
 
+	OK(device_pin_new(b->d, b->ordinal, NULL, b->host, b->nbytes, &pin, err));
+	OK(device_pin_wait(pin, err));
 	bed_copies(b, DEVICE_TO_HOST, copies);
 	OK(device_queue_fence(q, DEVICE_NO_STREAM, err)); /* of nothing */
 	bed_launch(b, 1, bed_train);
 	OK(device_queue_after(q, DEVICE_NO_STREAM, err));
+	assert_true(fake_is_idle(b->stream));
 	OK(device_queue_copy(q, DEVICE_TO_HOST, copies, N_TENSORS, &unit, err));
+	assert_false(bed_host_is(b, 1, 0, N_TENSORS));
 	OK(device_queue_fence(q, DEVICE_NO_STREAM, err));
 	assert_true(bed_host_is(b, 1, 0, N_TENSORS));
+	device_pin_free(pin);
 }
 
 static void

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* driver: only what the process has loaded is used; old drivers, and results by name. This program
- * is not linked to the fake driver, but loads it. */
+/* driver: only what the process has loaded is used, unless more is demanded; old drivers, and
+ * results by name. This program is not linked to the fake driver, but would find it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -45,6 +45,18 @@ test_a_process_without_a_driver_stays_without(void **state)
 		assert_non_null(strstr(err.message, "not loaded by this process"));
 		assert_null(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD));
 	}
+}
+
+/* As for a program that passes device pointers. */
+static void
+test_a_demanded_driver_is_loaded(void **state)
+{
+	struct device *d = NULL;
+
+	(void)state;
+	assert_int_equal(device_open(DRIVER_CUDA, true, &d, NULL), 0);
+	assert_non_null(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD));
+	device_close(d);
 }
 
 static void
@@ -123,6 +135,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_a_process_without_a_driver_stays_without),
+		cmocka_unit_test(test_a_demanded_driver_is_loaded),
 		cmocka_unit_test(test_the_library_of_the_process_is_found),
 		cmocka_unit_test(test_results_have_a_code_and_an_advice),
 	};

@@ -29,17 +29,24 @@ holds(const struct device_run *d, int step)
 	return true;
 }
 
+/* ret: keeps its read buffers; NULL is fine. */
 static int
-restore(struct device_run *d, const char *selector, struct pawl_error *err)
+restore_to(struct device_run *d, const char *selector, struct pawl_restore **ret, struct pawl_error *err)
 {
 	struct pawl_state *state = device_state(d);
 	struct pawl_restore_opts opts = PAWL_RESTORE_OPTS_INIT;
 
 	opts.selector = selector;
-	const int rc = pawl_restore(d->r->run, &opts, state, NULL, err);
+	const int rc = pawl_restore(d->r->run, &opts, state, ret, err);
 
 	pawl_state_free(state);
 	return rc;
+}
+
+static int
+restore(struct device_run *d, const char *selector, struct pawl_error *err)
+{
+	return restore_to(d, selector, NULL, err);
 }
 
 /* A run with a checkpoint of step 1; step 2 is launched. */
@@ -148,8 +155,9 @@ test_any_call_may_fail(void **state)
 {
 	static const struct {
 		int result, code;
-	} rows[] = {{1, PAWL_EDEVICE},   {2, PAWL_ENOMEM},    {3, PAWL_EUNSUPPORTED}, {100, PAWL_EDEVICE},
-	            {304, PAWL_EDEVICE}, {700, PAWL_EDEVICE}, {802, PAWL_EDEVICE},    {999, PAWL_EDEVICE}};
+	} rows[] = {{1, PAWL_EDEVICE},   {2, PAWL_ENOMEM},    {3, PAWL_EUNSUPPORTED}, {4, PAWL_ECANCELLED},
+	            {100, PAWL_EDEVICE}, {304, PAWL_EDEVICE}, {700, PAWL_EDEVICE},    {802, PAWL_EDEVICE},
+	            {906, PAWL_EBUSY},   {999, PAWL_EDEVICE}};
 
 	for (size_t i = 0; i < COUNT(rows); i++) {
 		long nth = 1;
@@ -316,6 +324,70 @@ test_registered_memory_that_cannot_be_read_into_works(void **state)
 	device_check(&d);
 }
 
+/* ---- the end of a restore ---- */
+
+struct seen {
+	const struct device_run *d;
+	int ordinal;
+	bool is_step_1;
+};
+
+/* As work of the caller's stream. */
+static void
+look(void *arg)
+{
+	struct seen *s = arg;
+
+	s->is_step_1 = true;
+	for (int t = 0; t < D_TENSORS; t++)
+		for (size_t i = 0; s->d->tensors[t].ordinal == s->ordinal && i < s->d->tensors[t].n; i++)
+			if (s->d->tensors[t].shadow[i] != device_value(1, t, i))
+				s->is_step_1 = false;
+}
+
+/* The driver lets the host go before the copies have ended. Then only the wait of each caller's
+ * stream keeps its work from tensors that are not copied yet. Which devices' work sees step 1? */
+static void
+work_after_restore(struct small_run *r, long ignored, bool *ret_first, bool *ret_second)
+{
+	struct device_run d;
+	struct seen seen[] = {{&d, 1, false}, {&d, 2, false}};
+	struct pawl_restore *kept;
+
+	begin(&d, r, 14);
+	fake_run();
+	atomic_store(&waits_for_pins, true); /* a copy from other memory would hold the call */
+	fake_end_early(true);
+	fake_ignore_wait(ignored);
+	OK(restore_to(&d, NULL, &kept, err));
+	atomic_store(&waits_for_pins, false);
+	fake_hold(0, true);
+	for (size_t i = 0; i < COUNT(seen); i++)
+		fake_launch(seen[i].ordinal, d.streams[seen[i].ordinal], look, &seen[i]);
+	fake_run();
+	fake_hold(0, false);
+	fake_run();
+	*ret_first = seen[0].is_step_1;
+	*ret_second = seen[1].is_step_1;
+	fake_end_early(false);
+	pawl_restore_close(kept);
+	device_check(&d);
+}
+
+static void
+test_the_callers_streams_wait_for_the_last_copy(void **state)
+{
+	bool first, second;
+
+	work_after_restore(*state, 0, &first, &second);
+	assert_true(first && second);
+	assert_int_equal(fake_waits(), 4); /* of two devices, before the copies and after them */
+	work_after_restore(*state, 3, &first, &second);
+	assert_true(!first && second);
+	work_after_restore(*state, 4, &first, &second);
+	assert_true(first && !second);
+}
+
 /* ---- several devices ---- */
 
 #define MANY_ROWS 6000u  /* of 1,024 bytes, on device 1 */
@@ -397,6 +469,30 @@ test_a_slow_device_does_not_hold_up_the_others(void **state)
 	}
 }
 
+/* Nothing is added to the captured stream: the host has waited. */
+static void
+test_a_capture_that_begins_during_a_restore_continues(void **state)
+{
+	struct device_run d;
+	struct reading r = {.d = &d};
+	pthread_t thread;
+
+	begin_large(&d, *state, 15);
+	device_launch(&d, 3, false);
+	fake_hold(d.streams[1], true);
+	assert_int_equal(pthread_create(&thread, NULL, restore_in_thread, &r), 0);
+	fake_wait_copied(2, 2 * OTHER_ROWS * 2000); /* so the copies are ordered after the caller's work */
+	fake_capture(d.streams[1]);
+	fake_hold(d.streams[1], false);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	OK((*err = r.error, r.rc));
+	assert_false(fake_capture_is_broken());
+	fake_capture(0);
+	assert_true(holds(&d, 1));
+	fake_run();
+	device_check(&d);
+}
+
 int
 main(void)
 {
@@ -414,6 +510,10 @@ main(void)
 	                                        small_teardown),
 		cmocka_unit_test_setup_teardown(test_other_memory_is_restored_too, small_setup, small_teardown),
 		cmocka_unit_test_setup_teardown(test_registered_memory_that_cannot_be_read_into_works, small_setup,
+	                                        small_teardown),
+		cmocka_unit_test_setup_teardown(test_the_callers_streams_wait_for_the_last_copy, small_setup,
+	                                        small_teardown),
+		cmocka_unit_test_setup_teardown(test_a_capture_that_begins_during_a_restore_continues, small_setup,
 	                                        small_teardown),
 		cmocka_unit_test_setup_teardown(test_each_device_has_a_buffer_on_its_node, small_setup, small_teardown),
 		cmocka_unit_test_setup_teardown(test_a_slow_device_does_not_hold_up_the_others, small_setup,

@@ -383,10 +383,14 @@ test_a_lazy_save_without_room_for_samples_copies_at_once(void **state)
 	assert_int_equal(end_save(&d), OF_STEP_1);
 }
 
+/* The waits of a staged save on each of two devices: for copies from the staging memory, which have
+ * all ended here, and that of the bus for the copies within the device. */
+#define STAGED_WAITS 2
+
 /* A save that is not lazy, with a copy within the device. Neither the call nor the caller's next
- * work waits for the bus. */
+ * work waits for the bus. Without that wait of device `ignored` (0 = none) it is torn. */
 static bool
-is_torn_staged(struct small_run *r, long ignored)
+is_torn_staged(struct small_run *r, int ignored)
 {
 	struct device_run d;
 
@@ -394,7 +398,7 @@ is_torn_staged(struct small_run *r, long ignored)
 	begin(&d, r, 3);
 	for (int o = 0; o < FAKE_DEVICES; o++)
 		fake_hold(d.streams[o], !ignored || o == ignored);
-	fake_ignore_wait(ignored);
+	fake_ignore_wait(STAGED_WAITS * ignored);
 	OK(device_save(&d, false, PAWL_MODE_SNAPSHOT, err));
 	device_launch(&d, 2, false);
 	OK(pawl_fence(r->run, -1, err));
@@ -414,8 +418,8 @@ static void
 test_a_staged_save_never_waits_on_the_host(void **state)
 {
 	assert_false(is_torn_staged(*state, 0));
-	assert_int_equal(fake_waits(), 2); /* the bus, for the copies within two devices */
-	for (long ignored = 1; ignored <= 2; ignored++)
+	assert_int_equal(fake_waits(), 2 * STAGED_WAITS);
+	for (int ignored = 1; ignored <= 2; ignored++)
 		assert_true(is_torn_staged(*state, ignored));
 }
 

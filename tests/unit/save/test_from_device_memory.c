@@ -23,9 +23,10 @@
 #define ROWS 20000u       /* of 1,024 bytes, on device 1 */
 #define OTHER_ROWS 10000u /* of 2,000 bytes, on device 2 */
 
-/* A run without checkpoints. Both tensors are several units long. */
+/* A run without checkpoints. Both tensors are several units long: the more threads write, the
+ * more. */
 static void
-begin(struct device_run *d, struct small_run *r, uint64_t seed)
+begin_with(struct device_run *d, struct small_run *r, uint64_t seed, uint32_t writing_threads)
 {
 	static char root[160];
 	static unsigned n;
@@ -35,10 +36,16 @@ begin(struct device_run *d, struct small_run *r, uint64_t seed)
 	device_make(d, r, seed, ROWS);
 	device_resize(d, D_OTHER, OTHER_ROWS);
 	device_nodes_reset();
-	r->opts.io.threads = 1;
+	r->opts.io.threads = writing_threads;
 	r->opts.staging.copy_threads = 2;
 	small_open(r);
 	device_launch(d, 1, false);
+}
+
+static void
+begin(struct device_run *d, struct small_run *r, uint64_t seed)
+{
+	begin_with(d, r, seed, 1);
 }
 
 static void
@@ -263,10 +270,15 @@ test_P16_a_compressed_ring_keeps_the_order_of_the_file(void **state)
 	}
 }
 
-/* ---- memory that the kernel cannot use ---- */
+/* ---- what is written ---- */
 
 static atomic_int refuses; /* 1 = to write from registered memory, 2 = from any */
 static atomic_long n_refused;
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	size_t nbytes;
+} written = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 ssize_t __real_pwrite64(int fd, const void *ptr, size_t n, off_t offset);
 ssize_t __wrap_pwrite64(int fd, const void *ptr, size_t n, off_t offset);
@@ -276,11 +288,48 @@ __wrap_pwrite64(int fd, const void *ptr, size_t n, off_t offset)
 {
 	const int mode = atomic_load(&refuses);
 
-	if (!mode || (mode == 1 && !fake_is_registered(ptr)))
-		return __real_pwrite64(fd, ptr, n, offset);
+	if (!mode || (mode == 1 && !fake_is_registered(ptr))) {
+		const ssize_t done = __real_pwrite64(fd, ptr, n, offset);
+
+		pthread_mutex_lock(&written.lock);
+		written.nbytes += done > 0 ? (size_t)done : 0;
+		pthread_cond_broadcast(&written.changed);
+		pthread_mutex_unlock(&written.lock);
+		return done;
+	}
 	atomic_fetch_add(&n_refused, 1);
 	errno = EFAULT;
 	return -1;
+}
+
+/* With more units than events, so that neighbours share one. The devices stop when a 20th is
+ * copied. What is copied by then is written meanwhile: else the test would hang. */
+static void
+test_writing_begins_when_the_first_units_are_copied(void **state)
+{
+	struct small_run *r = *state;
+	struct device_run d;
+	struct saving s = {.d = &d, .mode = PAWL_MODE_SNAPSHOT};
+	pthread_t thread;
+
+	r->opts.packs.block_bytes = 64 << 10;
+	begin_with(&d, r, 9, 64);
+	prepare(&d);
+	device_wait_registered(&d);
+	written.nbytes = 0;
+	fake_limit_copies(1 << 20);
+	assert_int_equal(pthread_create(&thread, NULL, save_in_thread, &s), 0);
+	pthread_mutex_lock(&written.lock);
+	while (written.nbytes < 512 << 10)
+		pthread_cond_wait(&written.changed, &written.lock);
+	pthread_mutex_unlock(&written.lock);
+	assert_true(r->run->saves.writer->active->image.n_units > r->run->saves.writer->devices.most_units);
+	fake_limit_copies(SIZE_MAX);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	OK((*err = s.error, s.rc));
+	OK(pawl_wait(r->run, -1, err));
+	assert_true(device_saved_is(&d, 1));
+	device_check(&d);
 }
 
 static void
@@ -344,6 +393,8 @@ main(void)
 		cmocka_unit_test_setup_teardown(test_a_slow_device_does_not_hold_up_the_others, small_setup,
 	                                        small_teardown),
 		cmocka_unit_test_setup_teardown(test_P16_a_compressed_ring_keeps_the_order_of_the_file, small_setup,
+	                                        small_teardown),
+		cmocka_unit_test_setup_teardown(test_writing_begins_when_the_first_units_are_copied, small_setup,
 	                                        small_teardown),
 		cmocka_unit_test_setup_teardown(test_registered_memory_that_cannot_be_written_from_works, small_setup,
 	                                        small_teardown),
