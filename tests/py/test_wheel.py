@@ -15,6 +15,7 @@ from collections.abc import Iterator
 import pytest
 from bare_root import BareRoot, bare_root, checked
 from s3_fake import Fake
+from s3_servers import make_authority
 
 pytestmark = [pytest.mark.root, pytest.mark.long]
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -32,6 +33,14 @@ with pawl.CheckpointManager(sys.argv[1], num_to_keep=2) as manager:
         manager.save(step, state)
 print("ends with", int(state["w"][0]))
 """
+# Where systems keep the certificates that they trust.
+AUTHORITIES = [
+    "etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu, Arch, Alpine
+    "etc/pki/tls/certs/ca-bundle.crt",  # Fedora, RHEL
+    "etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",  # Fedora, RHEL, without the older links
+    "etc/ssl/ca-bundle.pem",  # SUSE
+    "etc/ssl/cert.pem",  # Alpine, macOS
+]
 
 
 def readme(language: str) -> str:
@@ -140,3 +149,30 @@ def test_it_saves_to_an_s3_server_and_names_the_package_without_libcurl(root: Ba
         root.run("/env/bin/pawl", "ls", "/runs/a")
     finally:
         server.close()
+
+
+def test_certificates_are_found_wherever_a_system_keeps_them(root: BareRoot, tmp_path: pathlib.Path) -> None:
+    ours, other = make_authority(tmp_path / "ours"), make_authority(tmp_path / "other")
+    trusts_other = {"SSL_CERT_FILE": root.give(other, "other.crt")}
+    server = Fake(str(ours.with_name("server.pem")))
+    place = {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s", "AWS_ENDPOINT_URL": server.endpoint}
+    etc = shutil.move(root.folder / "etc/ssl", tmp_path / "ssl")
+    try:
+        advice = "install ca-certificates, or set SSL_CERT_FILE to a file"
+        assert advice in root.run("/env/bin/pawl", "ls", "s3://bucket", status=1, **place)  # no file at all
+        assert "ends with 3" in root.run(
+            PYTHON, "/loop.py", "s3://bucket/run", "3", **place, SSL_CERT_FILE=root.give(ours)
+        )
+        for name in AUTHORITIES:
+            file = root.folder / name
+            file.parent.mkdir(parents=True)
+            shutil.copy(ours, file)
+            root.run("/env/bin/pawl", "verify", "s3://bucket/run", **place)
+            assert advice in root.run("/env/bin/pawl", "ls", "s3://bucket/run", status=1, **place, **trusts_other)
+            shutil.copy(other, file)
+            assert advice in root.run("/env/bin/pawl", "ls", "s3://bucket/run", status=1, **place)
+            shutil.rmtree(root.folder / "etc" / name.split("/")[1])
+    finally:
+        server.close()
+        shutil.rmtree(root.folder / "etc/ssl", ignore_errors=True)
+        shutil.move(etc, root.folder / "etc/ssl")
