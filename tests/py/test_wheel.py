@@ -13,6 +13,7 @@ import zipfile
 from collections.abc import Iterator
 
 import pytest
+import safetensors
 from bare_root import BareRoot, bare_root, checked
 from s3_fake import Fake
 from s3_servers import make_authority
@@ -120,6 +121,20 @@ def test_the_loop_and_the_command_run_in_a_bare_root(root: BareRoot) -> None:
     assert "ends with 9" in root.run(PYTHON, "/loop.py", "/runs/a", "9")  # it resumed
     assert json.loads(root.run("/env/bin/pawl", "ls", "--json", "/runs/a"))
     root.run("/env/bin/pawl", "verify", "/runs/a")
+
+
+def test_the_demo_runs_in_a_bare_root(root: BareRoot) -> None:
+    """PyTorch and safetensors are those of these tests; pawl is the wheel's."""
+    demo, path = root.give(ROOT / "examples/demo", "demo"), "/env/bin:/usr/bin:/bin"
+    [packages] = root.folder.glob("env/lib/python*/site-packages")
+    (packages / "lent.pth").write_text("/mnt\n")  # comes after the folder that has it
+    small = ["--folder", "/runs/demo", "--steps", 20, "--megabytes", 20]
+    lent = pathlib.Path(safetensors.__file__).parent.parent
+    shown = root.run(PYTHON, f"{demo}/demo.py", *small, lent=lent, PATH=path)
+    assert "bit for bit?" in shown and "\nyes: model, optimizer" in shown and "resumed after step" in shown
+    where = root.run(PYTHON, "-c", "import pawl, torch; print(pawl.__file__, torch.__file__)", lent=lent)
+    assert where.startswith("/env/lib/") and " /mnt/torch/" in where
+    (packages / "lent.pth").unlink()
 
 
 def test_the_program_of_the_readme_runs_as_printed_after_its_install_line(root: BareRoot) -> None:
