@@ -145,9 +145,10 @@ check-core: deps-test venv ## the core alone, without stores on other machines, 
 
 SWITCHES = lz4 xz bz2 s3 stores jobs tune
 check-switches: deps-test venv ## the build without each of these parts alone, and its C tests (long)
+	@$(call SETUP,build-without,-Dtests=true)
 	@for part in $(SWITCHES); do echo "without $$part"; \
-		$(call SETUP,build-without/$$part,-Dtests=true -D$$part=disabled) && { $(call COMPILE,build-without/$$part); } \
-		&& $(PYTHON) tools/run-tests.py --build build-without/$$part --only unit || exit 1; done
+		$(MESON) configure build-without $(SWITCHES:%=-D%=enabled) -D$$part=disabled && { $(call COMPILE,build-without); } \
+		&& $(PYTHON) tools/run-tests.py --build build-without --only unit || exit 1; done
 
 check-asan: deps-test venv ## the C tests under ASan and UBSan
 	@$(call SETUP,build-asan,-Dtests=true -Db_sanitize=address$(comma)undefined -Db_lundef=false)
