@@ -24,9 +24,11 @@ COMPILE = out=$$($(NINJA) -C $(1) 2>&1) || { echo "$$out" | grep -v '^\[[0-9]*/[
 
 # meson of the system, unless .venv has one.
 BUILD_MESON = NINJA=$(wildcard $(CURDIR)/.venv/bin/ninja) meson
+# Where the compiler of Debian looks for libraries. meson knows it only with dpkg-dev, and takes lib64 without.
+MULTIARCH = $(shell $(CC) -print-multiarch 2>/dev/null)
 all: ## build the library and the command into build-install/, with what is installed
 	@command -v meson >/dev/null || { echo "make: meson is missing; install it: apt-get install -y gcc pkg-config meson ninja-build" >&2; exit 1; }
-	@[ -f build-install/build.ninja ] || { rm -rf build-install; $(BUILD_MESON) setup build-install -Dbuildtype=release --prefix $(PREFIX) >build-install.log 2>&1; } \
+	@[ -f build-install/build.ninja ] || { rm -rf build-install; $(BUILD_MESON) setup build-install -Dbuildtype=release --prefix $(PREFIX) $(MULTIARCH:%=--libdir lib/%) >build-install.log 2>&1; } \
 		|| { tail -n 12 build-install.log >&2; exit 1; }
 	@rm -f build-install.log
 	@$(BUILD_MESON) configure build-install -Dprefix=$(PREFIX)
@@ -143,9 +145,10 @@ check-core: deps-test venv ## the core alone, without stores on other machines, 
 
 SWITCHES = lz4 xz bz2 s3 stores jobs tune
 check-switches: deps-test venv ## the build without each of these parts alone, and its C tests (long)
+	@$(call SETUP,build-without,-Dtests=true)
 	@for part in $(SWITCHES); do echo "without $$part"; \
-		$(call SETUP,build-without/$$part,-Dtests=true -D$$part=disabled) && { $(call COMPILE,build-without/$$part); } \
-		&& $(PYTHON) tools/run-tests.py --build build-without/$$part --only unit || exit 1; done
+		$(MESON) configure build-without $(SWITCHES:%=-D%=enabled) -D$$part=disabled && { $(call COMPILE,build-without); } \
+		&& $(PYTHON) tools/run-tests.py --build build-without --only unit || exit 1; done
 
 check-asan: deps-test venv ## the C tests under ASan and UBSan
 	@$(call SETUP,build-asan,-Dtests=true -Db_sanitize=address$(comma)undefined -Db_lundef=false)

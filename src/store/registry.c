@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "base/parts.h"
+
 #ifdef PAWL_WITHOUT_OBJECT_STORES
 #define OBJECT_STORE(scheme, example, fn) {scheme, example, NULL, true, true, "it was built without libcurl or expat"}
 #else

@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "base/parts.h"
+
 #ifdef PAWL_WITHOUT_BZ2
 #define ABSENT_BZ2 ".bz2"
 #else

@@ -29,11 +29,14 @@ class BareRoot:
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder = folder
 
-    def run(self, *command: object, status: int = 0, **environment: str) -> str:
-        inside = ["unshare", "--mount", "--pid", "--fork", "--kill-child", f"--root={self.folder}", "--wd=/"]
+    def run(self, *command: object, status: int = 0, lent: pathlib.Path | None = None, **environment: str) -> str:
+        """What the program prints. While it runs, /mnt is the folder that is lent to it, read-only."""
+        mount = f'mount --bind -o ro "{lent}" "{self.folder}/mnt" && ' if lent else ""
+        inside = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", f'{mount}exec "$@"', "sh"]
+        inside += ["unshare", f"--root={self.folder}", "--wd=/", "--mount-proc"]
         path = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "HOME": "/root"}
         clean = ["/usr/bin/env", "-i", *(f"{key}={value}" for key, value in (path | environment).items())]
-        return checked(*inside, "--mount-proc", *clean, *command, status=status)
+        return checked(*inside, *clean, *command, status=status)
 
     def give(self, source: pathlib.Path, name: str = "") -> str:
         """Copies a file or folder below /given; its name there."""

@@ -108,9 +108,9 @@ class Reader:
 
     def run(self, command: list[str], *, fails: bool = False) -> str:
         """What it prints, errors included. With `fails` it may end with any status."""
-        environment = (
-            os.environ | {"LC_ALL": "C.UTF-8", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"} | self.environment
-        )
+        # pip finds here what a page installs, and asks no index.
+        quiet = {"LC_ALL": "C.UTF-8", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "PIP_NO_INDEX": "1"}
+        environment = os.environ | quiet | self.environment
         path = [str(pathlib.Path(self.python).parent), str(pathlib.Path(PAWL).parent), environment["PATH"]]
         done = subprocess.run(
             command,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every block of README.md and docs/ is run as it stands there, is a part of a file that is, or is listed with a reason."""
+"""Every block of README.md and docs/ is run as it stands there, or is a part of a file that is."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import importlib.util
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,7 +15,9 @@ from collections.abc import Iterator
 import pytest
 from frameworks import python_of
 from pages import PAGES, ROOT, Block, Reader, blocks, same_output
+from ports import free_port
 from s3_fake import Fake
+from slurm import slurm
 from ssh_servers import Host, started_host
 
 import pawl
@@ -22,21 +25,15 @@ from cli import BUILD
 
 __all__ = ["started_host"]
 
-# Blocks that are not run: page ("": any), how the block begins, why.
-NOT_RUN = [
-    ("", "pip install libpawl", "needs the index of packages; test_wheel.py gives README's line the wheel"),
-    ("docs/how-to/installing.md", "apt-get install", "changes the system; tools/install-deps.sh installs the same"),
-    ("docs/reference/c.md", "make install", "changes the system; test_install.py installs into a folder"),
-    ("docs/tutorials/c.md", "make && sudo make install", "changes the system; test_install.py installs into a folder"),
-    (
-        "docs/reference/train.md",
-        "mpirun -n 4",
-        "needs hosts of those names; test_train_launched.py starts the launchers",
-    ),
+# Blocks that change the system: page, how the block begins. test_bare_install.py runs them in a root of its own.
+IN_A_ROOT = [
+    ("docs/how-to/installing.md", "apt-get install"),
+    ("docs/reference/c.md", "make install"),
+    ("docs/tutorials/c.md", "make && sudo make install"),
 ]
 # The tests that run the other blocks of a page, and their languages.
 RUN = {
-    "README.md": ("test_readme.py", "python"),
+    "README.md": ("test_readme.py test_wheel.py", "python sh"),
     "docs/explanation/multi-rank.md": ("test_ranks.py test_readme.py test_pages.py", "python c"),
     "docs/how-to/convert.md": ("test_pages.py", "sh"),
     "docs/how-to/extending.md": ("test_pages.py", "python"),
@@ -73,13 +70,12 @@ FOLLOWED = [
 ]
 
 
-def reason(block: Block) -> str | None:
-    """Why it is not run."""
-    return next((why for page, text, why in NOT_RUN if page in ("", block.page) and block.first.startswith(text)), None)
+def changes_system(block: Block) -> bool:
+    return any(page == block.page and block.first.startswith(text) for page, text in IN_A_ROOT)
 
 
 def runnable(page: str) -> list[Block]:
-    return [block for block in blocks(page) if not block.part and reason(block) is None]
+    return [block for block in blocks(page) if not block.part and not changes_system(block)]
 
 
 @pytest.fixture(name="prefix")
@@ -115,7 +111,7 @@ def test_a_reader_who_follows_a_page_sees_what_it_shows(
     Reader(tmp_path, environment=prefix).follow(runnable(page))
 
 
-def test_every_block_is_run_or_is_part_of_a_file_or_is_listed_with_a_reason() -> None:
+def test_every_block_is_run_or_is_part_of_a_file() -> None:
     followed = {page if isinstance(page, str) else str(page.values[0]) for page in FOLLOWED}
     for page in PAGES:
         tests, languages = RUN.get(page, ("", ""))
@@ -124,8 +120,9 @@ def test_every_block_is_run_or_is_part_of_a_file_or_is_listed_with_a_reason() ->
         for block in runnable(page):
             known = page in followed or not block.language or block.language in languages.split()
             assert known, f"{block}: no test runs this block"
-    for page, text, _ in NOT_RUN:
-        assert any(block.first.startswith(text) for name in (PAGES if page == "" else [page]) for block in blocks(name))
+    in_root = (ROOT / "tests/py/test_bare_install.py").read_text()
+    for page, text in IN_A_ROOT:
+        assert page in in_root and any(block.first.startswith(text) for block in blocks(page))
 
 
 def test_the_parts_of_files_that_a_page_shows_are_in_these_files() -> None:
@@ -379,6 +376,39 @@ def test_the_pieces_of_the_page_on_many_ranks_run(tmp_path: pathlib.Path) -> Non
         (tmp_path / name).write_text(MODEL + program)
         reader.run(["torchrun", "--nproc-per-node", "2", name])
     assert len(list(tmp_path.glob("mnt/node*/run/packs/*/*/rank0000*"))) == 4  # each pack on two nodes
+
+
+TRAIN = """
+import os
+from pawl import train
+
+def train_func(config):
+    train.report({"world": train.get_context().get_world_size()})
+
+result = train.TorchTrainer(train_func, run_config=train.RunConfig("run", "runs")).fit()
+os.write(1, f"ended {result.metrics}\\n".encode())  # at once: the ranks share this pipe
+"""
+
+
+@pytest.mark.launcher
+def test_the_lines_of_the_page_on_training_start_its_launchers(tmp_path: pathlib.Path) -> None:
+    """Both hosts are this machine, which has fewer processors than the lines have processes."""
+    [text] = [block.text for block in blocks("docs/reference/train.md") if block.first.startswith("mpirun")]
+    crowded = {
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "OMPI_MCA_rmaps_base_oversubscribe": "1",
+        "SLURM_OVERCOMMIT": "1",
+    }
+    (tmp_path / "train.py").write_text(TRAIN)
+    mpirun, torchrun, both_hosts, srun = text.splitlines()
+    both_hosts = both_hosts.partition("#")[0].replace("host1", f"127.0.0.1:{free_port()}")
+    with slurm() as found:
+        reader = Reader(tmp_path, environment=crowded | found)
+        for line, world in ((mpirun, 4), (torchrun, 4), (f"{both_hosts} & {both_hosts}\nwait", 8), (srun, 8)):
+            shutil.rmtree(tmp_path / "runs", ignore_errors=True)
+            seen = reader.run(["bash", "-e", "-c", line])
+            assert seen.count(f"ended {{'world': {world}}}") == world, seen
 
 
 @pytest.mark.server

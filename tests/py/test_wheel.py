@@ -13,8 +13,10 @@ import zipfile
 from collections.abc import Iterator
 
 import pytest
+import safetensors
 from bare_root import BareRoot, bare_root, checked
 from s3_fake import Fake
+from s3_servers import make_authority
 
 pytestmark = [pytest.mark.root, pytest.mark.long]
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -32,6 +34,14 @@ with pawl.CheckpointManager(sys.argv[1], num_to_keep=2) as manager:
         manager.save(step, state)
 print("ends with", int(state["w"][0]))
 """
+# Where systems keep the certificates that they trust.
+AUTHORITIES = [
+    "etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu, Arch, Alpine
+    "etc/pki/tls/certs/ca-bundle.crt",  # Fedora, RHEL
+    "etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",  # Fedora, RHEL, without the older links
+    "etc/ssl/ca-bundle.pem",  # SUSE
+    "etc/ssl/cert.pem",  # Alpine, macOS
+]
 
 
 def readme(language: str) -> str:
@@ -113,6 +123,20 @@ def test_the_loop_and_the_command_run_in_a_bare_root(root: BareRoot) -> None:
     root.run("/env/bin/pawl", "verify", "/runs/a")
 
 
+def test_the_demo_runs_in_a_bare_root(root: BareRoot) -> None:
+    """PyTorch and safetensors are those of these tests; pawl is the wheel's."""
+    demo, path = root.give(ROOT / "examples/demo", "demo"), "/env/bin:/usr/bin:/bin"
+    [packages] = root.folder.glob("env/lib/python*/site-packages")
+    (packages / "lent.pth").write_text("/mnt\n")  # comes after the folder that has it
+    small = ["--folder", "/runs/demo", "--steps", 20, "--megabytes", 20]
+    lent = pathlib.Path(safetensors.__file__).parent.parent
+    shown = root.run(PYTHON, f"{demo}/demo.py", *small, lent=lent, PATH=path)
+    assert "bit for bit?" in shown and "\nyes: model, optimizer" in shown and "resumed after step" in shown
+    where = root.run(PYTHON, "-c", "import pawl, torch; print(pawl.__file__, torch.__file__)", lent=lent)
+    assert where.startswith("/env/lib/") and " /mnt/torch/" in where
+    (packages / "lent.pth").unlink()
+
+
 def test_the_program_of_the_readme_runs_as_printed_after_its_install_line(root: BareRoot) -> None:
     (root.folder / "readme.py").write_text(readme("python"))
     root.run("sh", "-ec", "cd /runs && /env/bin/python /readme.py && /env/bin/python /readme.py")
@@ -140,3 +164,30 @@ def test_it_saves_to_an_s3_server_and_names_the_package_without_libcurl(root: Ba
         root.run("/env/bin/pawl", "ls", "/runs/a")
     finally:
         server.close()
+
+
+def test_certificates_are_found_wherever_a_system_keeps_them(root: BareRoot, tmp_path: pathlib.Path) -> None:
+    ours, other = make_authority(tmp_path / "ours"), make_authority(tmp_path / "other")
+    trusts_other = {"SSL_CERT_FILE": root.give(other, "other.crt")}
+    server = Fake(str(ours.with_name("server.pem")))
+    place = {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s", "AWS_ENDPOINT_URL": server.endpoint}
+    etc = shutil.move(root.folder / "etc/ssl", tmp_path / "ssl")
+    try:
+        advice = "install ca-certificates, or set SSL_CERT_FILE to a file"
+        assert advice in root.run("/env/bin/pawl", "ls", "s3://bucket", status=1, **place)  # no file at all
+        assert "ends with 3" in root.run(
+            PYTHON, "/loop.py", "s3://bucket/run", "3", **place, SSL_CERT_FILE=root.give(ours)
+        )
+        for name in AUTHORITIES:
+            file = root.folder / name
+            file.parent.mkdir(parents=True)
+            shutil.copy(ours, file)
+            root.run("/env/bin/pawl", "verify", "s3://bucket/run", **place)
+            assert advice in root.run("/env/bin/pawl", "ls", "s3://bucket/run", status=1, **place, **trusts_other)
+            shutil.copy(other, file)
+            assert advice in root.run("/env/bin/pawl", "ls", "s3://bucket/run", status=1, **place)
+            shutil.rmtree(root.folder / "etc" / name.split("/")[1])
+    finally:
+        server.close()
+        shutil.rmtree(root.folder / "etc/ssl", ignore_errors=True)
+        shutil.move(etc, root.folder / "etc/ssl")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The drawings of states in docs/explanation are what this script draws. `--write` draws them anew.
+"""The drawings of states and paths in docs/explanation are what this script draws. `--write` draws them anew.
 
 Boxes stand in a grid; an arrow leads from the edge of one box to that of another."""
 
@@ -70,6 +70,59 @@ class Drawing:
 
 
 DRAWINGS = {
+    "path-of-a-save.svg": Drawing(
+        200,
+        270,
+        {
+            "caller": (0, 0, "THREAD OF THE CALLER"),
+            "workers": (1, 0, "COPY AND I/O THREADS"),
+            "saver": (2, 0, "THREAD OF THE SAVER"),
+            "turn": (0, 1, "a turn, an id"),
+            "plan": (0, 2, "plan: tensors to packs"),
+            "stage": (0, 3, "memory from the arena"),
+            "copy": (1, 3, "copy and checksum a unit"),
+            "write": (1, 4, "write the unit"),
+            "back": (0, 4, "return: tensors may change"),
+            "settle": (2, 4, "link or fsync each pack"),
+            "commit": (2, 5, "lease, manifest, rename"),
+            "retention": (2, 6, "what to keep"),
+            "pointers": (2, 7, "latest, best"),
+        },
+        [
+            ("caller", "turn", "pawl_save"),
+            ("turn", "plan", "writer.c, save.c"),
+            ("plan", "stage", "plan.c"),
+            ("stage", "copy", "stage.c"),
+            ("copy", "back", "all copied"),
+            ("copy", "write", "snapshot.c"),
+            ("write", "settle", "write.c"),
+            ("settle", "commit", "all durable"),
+            ("commit", "retention", "commit.c: it exists"),
+            ("retention", "pointers", "apply_retention.c"),
+        ],
+    ),
+    "path-of-a-restore.svg": Drawing(
+        220,
+        300,
+        {
+            "pick": (0, 0, "selector to checkpoint, hold"),
+            "match": (0, 1, "saved leaves to live tensors"),
+            "plan": (0, 2, "which ranges, and where to"),
+            "fetch": (0, 3, "read, check, copy each unit"),
+            "filled": (0, 4, "filled memory"),
+            "gone": (1, 3, "deleted, or damaged?"),
+            "again": (1, 0, "a new or an older one"),
+        },
+        [
+            ("pick", "match", "restore_pick.c"),
+            ("match", "plan", "restore_match.c"),
+            ("plan", "fetch", "reshard.c"),
+            ("fetch", "filled", "fetch.c"),
+            ("fetch", "gone", "failed"),
+            ("gone", "again", "restore_gone.c"),
+            ("again", "pick", "restore.c"),
+        ],
+    ),
     "save.svg": Drawing(
         100,
         185,

@@ -2,6 +2,7 @@
 /* codec_absent: rows of the formats that this build leaves out. Files are recognized, and the error
  * names what is missing. */
 #include "base/err.h"
+#include "base/parts.h"
 #include "format/codec/codec_impl.h"
 
 #if defined(PAWL_WITHOUT_BZ2) || defined(PAWL_WITHOUT_LZ4) || defined(PAWL_WITHOUT_XZ)

@@ -31,7 +31,7 @@ int cred_keys_set_token(struct cred_keys *ret, const char *source, const char *t
 /* The input of a cred_find_fn. */
 struct cred_where {
 	const char *region;    /* of S3's token service; else NULL */
-	const char *ca_bundle; /* or NULL */
+	const char *ca_bundle; /* of S3's settings; else NULL */
 };
 /* Returns 0 or an error; PAWL_EAUTH: none were found. */
 typedef int cred_find_fn(const struct cred_where *where, struct cred_keys *ret, struct pawl_error *err);

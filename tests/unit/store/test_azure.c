@@ -30,8 +30,7 @@ setup(void **state)
 	                                    "AZURE_STORAGE_ACCOUNT_KEY",
 	                                    "AZURE_STORAGE_SAS_TOKEN",
 	                                    "AZURE_STORAGE_SERVICE_ENDPOINT",
-	                                    "AZURE_STORAGE_ENDPOINT",
-	                                    "SSL_CERT_FILE"};
+	                                    "AZURE_STORAGE_ENDPOINT"};
 	(void)state;
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
 		unsetenv(names[i]);

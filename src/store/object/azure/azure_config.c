@@ -214,7 +214,7 @@ take_account(struct object_config *c, const struct settings *s, const char *url,
 static int
 read_all(struct object_config *c, struct settings *s, const char *url, struct pawl_error *err)
 {
-	const char *host, *bundle = cred_env("SSL_CERT_FILE");
+	const char *host;
 	TRY(read_settings(s, err));
 	const char *begin = take_host(c, url, &host);
 	TRY(object_read_url(c, url, begin, "container", err));
@@ -222,8 +222,6 @@ read_all(struct object_config *c, struct settings *s, const char *url, struct pa
 	c->path_style =
 		true; /* the account is in the host name or the endpoint's path, the container always in the path */
 	c->sum = OBJECT_SUM_MD5;
-	if (bundle != NULL)
-		TRY(object_keep(c, bundle, &c->ca_bundle, err));
 	bool plain = s->protocol != NULL && strcasecmp(s->protocol, "http") == 0;
 	const char *suffix = s->suffix != NULL ? s->suffix : "core.windows.net";
 	const char *endpoint = s->endpoint;

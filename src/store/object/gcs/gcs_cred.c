@@ -92,13 +92,12 @@ put_parameter(struct buf *out, const char *name, const char *value)
 }
 
 static int
-ask_service(const char *source, const char *url, const char *ca_bundle, const struct buf *form, struct cred_keys *ret,
-            struct pawl_error *err)
+ask_service(const char *source, const char *url, const struct buf *form, struct cred_keys *ret, struct pawl_error *err)
 {
 	if (strncmp(url, "https://", 8) != 0 && !(strncmp(url, "http://", 7) == 0 && http_is_loopback_url(url)))
 		return err_set(err, PAWL_EAUTH, "%s: token_uri: expected https, or http to this machine", source);
 	PAWL_CLEAN(cred_close_http) struct http *h = NULL;
-	struct http_opts opts = {.connect_ms = 5000, .total_seconds = 30, .ca_bundle = ca_bundle};
+	struct http_opts opts = {.connect_ms = 5000, .total_seconds = 30};
 	TRY(http_new(&opts, &h, err));
 	struct pawl_slice body = {form->ptr, form->len};
 	PAWL_CLEAN(cred_wipe_call) struct http_call call = {.method = "POST", .url = url, .body = &body, .n_body = 1};
@@ -112,7 +111,7 @@ ask_service(const char *source, const char *url, const char *ca_bundle, const st
 /* -------------------------------------------------------------------- the file */
 
 struct account {
-	const char *source, *uri, *ca_bundle;
+	const char *source, *uri;
 	const struct json *doc;
 };
 
@@ -137,7 +136,7 @@ from_service_account(const struct account *a, struct cred_keys *ret, struct pawl
 	put_parameter(&form, "grant_type", GRANT_JWT);
 	put_parameter(&form, "assertion", buf_str(&jwt));
 	TRY(buf_check(&form, a->source, err));
-	return ask_service(a->source, a->uri, a->ca_bundle, &form, ret, err);
+	return ask_service(a->source, a->uri, &form, ret, err);
 }
 
 static int
@@ -152,7 +151,7 @@ from_user(const struct account *a, struct cred_keys *ret, struct pawl_error *err
 		put_parameter(&form, names[i], value);
 	}
 	TRY(buf_check(&form, a->source, err));
-	return ask_service(a->source, a->uri, a->ca_bundle, &form, ret, err);
+	return ask_service(a->source, a->uri, &form, ret, err);
 }
 
 static int
@@ -169,7 +168,7 @@ from_document(const struct account *a, struct cred_keys *ret, struct pawl_error 
 }
 
 static int
-from_file(const char *path, bool must_exist, const char *ca_bundle, struct cred_keys *ret, struct pawl_error *err)
+from_file(const char *path, bool must_exist, struct cred_keys *ret, struct pawl_error *err)
 {
 	PAWL_CLEAN(cred_wipe_buf) struct buf text = {0};
 	PAWL_CLEAN(bump_clear) struct bump memory = {0};
@@ -183,7 +182,7 @@ from_file(const char *path, bool must_exist, const char *ca_bundle, struct cred_
 	snprintf(source, sizeof source, "%.150s", path);
 	if (json_parse(source, text.ptr, text.len, NULL, &memory, &doc, NULL) < 0)
 		return err_set(err, PAWL_EAUTH, "%s: expected a JSON document with credentials", source);
-	struct account a = {.source = source, .uri = cred_member(doc, "token_uri"), .ca_bundle = ca_bundle, .doc = doc};
+	struct account a = {.source = source, .uri = cred_member(doc, "token_uri"), .doc = doc};
 	if (a.uri == NULL)
 		a.uri = TOKEN_URI;
 	int rc = from_document(&a, ret, err);
@@ -194,17 +193,17 @@ from_file(const char *path, bool must_exist, const char *ca_bundle, struct cred_
 }
 
 static int
-from_files(const char *ca_bundle, struct cred_keys *ret, struct pawl_error *err)
+from_files(struct cred_keys *ret, struct pawl_error *err)
 {
 	char path[1024];
 	const char *named = cred_env("GOOGLE_APPLICATION_CREDENTIALS");
 	const char *folder = cred_env("CLOUDSDK_CONFIG"), *home = cred_env("HOME");
 	if (named != NULL)
-		return from_file(named, true, ca_bundle, ret, err);
+		return from_file(named, true, ret, err);
 	int n = folder != NULL ? snprintf(path, sizeof path, "%s/application_default_credentials.json", folder)
 	                       : snprintf(path, sizeof path, "%s/.config/gcloud/application_default_credentials.json",
 	                                  home != NULL ? home : ".");
-	return n < (int)sizeof path ? from_file(path, false, ca_bundle, ret, err) : 0;
+	return n < (int)sizeof path ? from_file(path, false, ret, err) : 0;
 }
 
 /* ------------------------------------------------------------------ the machine */
@@ -258,10 +257,11 @@ from_environment(struct cred_keys *ret, struct pawl_error *err)
 int
 gcs_cred_find(const struct cred_where *where, struct cred_keys *ret, struct pawl_error *err)
 {
+	(void)where;
 	bool emulated = cred_env("STORAGE_EMULATOR_HOST") != NULL;
 	int rc = from_environment(ret, err);
 	if (rc == 0)
-		rc = from_files(where->ca_bundle, ret, err);
+		rc = from_files(ret, err);
 	/* An emulator needs no credentials, and a machine that runs one has no metadata server. */
 	if (rc == 0 && (!emulated || cred_env("GCE_METADATA_HOST") != NULL))
 		rc = from_metadata(ret, err);

@@ -105,13 +105,11 @@ static const struct object_protocol gcs_protocol = {
 static int
 read_all(struct object_config *c, const char *url, struct pawl_error *err)
 {
-	const char *emulator = cred_env("STORAGE_EMULATOR_HOST"), *bundle = cred_env("SSL_CERT_FILE");
+	const char *emulator = cred_env("STORAGE_EMULATOR_HOST");
 	const char *endpoint = emulator != NULL ? emulator : ENDPOINT;
 	TRY(object_read_url(c, url, url + strlen("gs://"), "bucket", err));
 	c->path_style = true;
 	c->sum = OBJECT_SUM_CRC32C;
-	if (bundle != NULL)
-		TRY(object_keep(c, bundle, &c->ca_bundle, err));
 	if (strstr(endpoint, "://") == NULL) { /* "localhost:9023", a form that other tools accept */
 		endpoint = bump_printf(&c->memory, "http://%s", endpoint);
 		if (endpoint == NULL)

@@ -16,6 +16,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -93,8 +94,9 @@ http_new(const struct http_opts *opts, struct http **ret, struct pawl_error *err
 	h->opts.low_speed_bytes = opts->low_speed_bytes ? opts->low_speed_bytes : 1024;
 	h->opts.low_speed_seconds = opts->low_speed_seconds ? opts->low_speed_seconds : 60;
 	h->opts.total_seconds = opts->total_seconds ? opts->total_seconds : 3600;
-	if (opts->ca_bundle != NULL) {
-		h->ca_bundle = mem_strdup(opts->ca_bundle);
+	const char *bundle = opts->ca_bundle != NULL ? opts->ca_bundle : getenv("SSL_CERT_FILE");
+	if (bundle != NULL && bundle[0] != '\0') {
+		h->ca_bundle = mem_strdup(bundle);
 		if (h->ca_bundle == NULL)
 			return err_nomem(err, "http");
 	}
@@ -388,6 +390,18 @@ code_of(CURLcode code)
 	}
 }
 
+/* What to do if the authority of a server is not trusted; else "". */
+static const char *
+advice(const struct transfer *t)
+{
+	long found = 0; /* 1: the certificate is of another host */
+	if (t->code == CURLE_PEER_FAILED_VERIFICATION)
+		libs()->easy_getinfo(t->easy, CURLINFO_SSL_VERIFYRESULT, &found);
+	if (found <= 1 && t->code != CURLE_SSL_CACERT_BADFILE)
+		return "";
+	return "; install ca-certificates, or set SSL_CERT_FILE to a file with the certificate of its authority";
+}
+
 /* Returns the result of a transfer that has ended. */
 static int
 judge(struct transfer *t, struct pawl_error *err)
@@ -403,8 +417,8 @@ judge(struct transfer *t, struct pawl_error *err)
 	if (t->refused_address && t->code != CURLE_OK)
 		return err_set(err, PAWL_EUSAGE, "%.*s: is a link-local address, which is not allowed", (int)len, host);
 	if (t->code != CURLE_OK)
-		return err_set(err, code_of(t->code), "%.*s: %s", (int)len, host,
-		               t->message[0] != '\0' ? t->message : libs()->easy_strerror(t->code));
+		return err_set(err, code_of(t->code), "%.*s: %s%s", (int)len, host,
+		               t->message[0] != '\0' ? t->message : libs()->easy_strerror(t->code), advice(t));
 	if (call->dst != NULL && call->status == call->dst_status && t->received != call->dst_bytes)
 		return err_set(err, PAWL_ETRANSIENT, "%.*s: the answer has %" PRIu64 " bytes, expected %zu", (int)len,
 		               host, t->received, call->dst_bytes);

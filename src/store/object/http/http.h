@@ -27,7 +27,7 @@ struct http_opts {
 	unsigned low_speed_bytes;   /* per second; a transfer that stays below for low_speed_seconds ends. 0 = 1,024 */
 	unsigned low_speed_seconds; /* 0 = 60 */
 	unsigned total_seconds;     /* of one call; 0 = 3,600 */
-	const char *ca_bundle;      /* certificates to trust; NULL = those of the system. Copied */
+	const char *ca_bundle;      /* certificates to trust; NULL = SSL_CERT_FILE, else the system's. Copied */
 	bool no_proxy;   /* also ignores the proxy variables of the environment; so does every loopback URL */
 	bool link_local; /* 169.254/16 and fe80::/10 are allowed (metadata services only) */
 };

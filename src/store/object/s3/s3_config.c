@@ -15,7 +15,7 @@
  *              AWS_REQUEST_CHECKSUM_CALCULATION, request_checksum_calculation;
  *              PAWL_S3_CHECKSUM_ALGORITHM, s3.checksum_algorithm
  *
- *   TLS        AWS_CA_BUNDLE, ca_bundle
+ *   TLS        AWS_CA_BUNDLE, ca_bundle; else SSL_CERT_FILE (http_new)
  */
 #include "store/object/object.h"
 
