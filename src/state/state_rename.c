@@ -108,8 +108,7 @@ add_moved(struct renamer *r, struct pawl_node *node)
 {
 	if (!array_reserve(r->moved, r->cap, r->n + 1))
 		return err_nomem(r->err, "rename");
-	r->moved[r->n++] =
-		(struct moved){node, mem_strdup(buf_str(&r->path)), mem_strdup(buf_str(&r->target))};
+	r->moved[r->n++] = (struct moved){node, mem_strdup(buf_str(&r->path)), mem_strdup(buf_str(&r->target))};
 	return r->moved[r->n - 1].from && r->moved[r->n - 1].to ? 1 : err_nomem(r->err, "rename");
 }
 
