@@ -76,7 +76,9 @@ def test_an_optimizer_moves(tmp_path: pathlib.Path) -> None:
     other = torch.nn.Linear(2, 2)
     live = torch.optim.AdamW(other.parameters())
     with pawl.CheckpointManager(root) as manager:
-        assert manager.restore({"all": {"model": other, "adam": live}}, rename=[("optimizer/*", "all/adam/*"), ("*", "all/*")])
+        assert manager.restore(
+            {"all": {"model": other, "adam": live}}, rename=[("optimizer/*", "all/adam/*"), ("*", "all/*")]
+        )
     assert torch.equal(other.weight, model.weight) and live.param_groups[0]["lr"] == 0.5
     assert torch.equal(live.state[other.weight]["exp_avg"], optimizer.state[model.weight]["exp_avg"])
 
