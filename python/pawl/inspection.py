@@ -501,7 +501,13 @@ def doctor(place: Place, *, progress: Progress | None = None) -> Rows[Answer]:
         NotFoundError: There is no such folder.
     """
     report = None if progress is None else lambda _done, _total: progress(0, 1)
-    found = _pawl.doctor(_checks.path("place", place), report)
+    text = _checks.path("place", place)
+    try:
+        found = _pawl.doctor(text, report)
+    except NotFoundError:
+        if not checkpoint.is_far(text):
+            _pawl.explain_address(text)
+        raise
     if progress is not None:
         progress(1, 1)
     return Rows(Answer(about, text, _WORKS.get(re.split(r"\W", text, maxsplit=1)[0])) for about, text in found.items())

@@ -128,6 +128,10 @@ def test_an_unknown_option_of_save_and_restore_is_answered_as_well() -> None:
             opened.save(1, {}, async_save=True)  # type: ignore[call-arg]
         with pytest.raises(TypeError, match=r"CheckpointManager.restore has no option 'stp'; did you mean step\?"):
             opened.restore(stp=1)  # type: ignore[call-arg]
+        with pytest.raises(TypeError, match=r"CheckpointManager.save has no option 'blocking'; use wait"):
+            opened.save(1, {}, blocking=True)  # type: ignore[call-arg]
+        with pytest.raises(TypeError, match=r"CheckpointManager.save has no option 'now'; expected one of step, state"):
+            opened.save(1, {}, now=True)  # type: ignore[call-arg]
         assert opened.all_steps() == []
 
 

@@ -121,12 +121,13 @@ def test_wildcards_keep_their_order_or_take_another(tmp_path: pathlib.Path) -> N
         ([("l/0", "c")], pawl.UsageError, "rename: 'l/0': an element of a list or tuple keeps its place"),
         ([("a", "{1}")], pawl.UsageError, "its glob has 0 wildcards"),
         (["ab"], pawl.UsageError, "rename: expected pairs of texts"),
+        (3, pawl.UsageError, "rename: expected pairs of texts, such as ('old/*', 'new/*'), found 3"),
         ([("a=b", "c")], pawl.UsageError, "a path with '=' cannot be renamed"),
     ],
 )
 def test_what_cannot_be_renamed_is_named(tmp_path: pathlib.Path, rules: Any, kind: type, text: str) -> None:
     root = saved(tmp_path, {"a": torch.ones(1), "b": torch.ones(1) + 1, "l": [torch.ones(1)]})
-    with pytest.raises(kind, match=text.replace("{", r"\{")):
+    with pytest.raises(kind, match=re.escape(text)):
         pawl.load(root + "/latest", rename=rules)
 
 
