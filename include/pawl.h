@@ -550,7 +550,7 @@ struct pawl_option {
 /* The i-th option; NULL after the last. Static. */
 PAWL_API const struct pawl_option *pawl_option_get(size_t i);
 /* Sizes and durations as people write them: "500MB" (1,000s), "2GiB" or "2G" (1,024s), also with
- * "/s"; "250ms", "90s", "5min", "12h", "7d", "2w". A number without a unit is bytes or seconds. */
+ * "/s"; "250ms", "5min", "7 days". Units in any case. Without a unit it is bytes or seconds. */
 PAWL_API int pawl_parse_bytes(const char *text, uint64_t *ret, struct pawl_error *err);
 PAWL_API int pawl_parse_seconds(const char *text, double *ret, struct pawl_error *err);
 

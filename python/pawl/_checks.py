@@ -55,6 +55,7 @@ def whole(option: str, value: object, bits: int = 64) -> int:
 
 def size(option: str, value: object) -> int:
     """A number of bytes, or a text such as "500MB"."""
+    value = int(value) if isinstance(value, float) and value.is_integer() else value
     if isinstance(value, str):
         try:
             return _pawl.parse_bytes(value)
@@ -150,6 +151,8 @@ def names(option: str, value: object) -> tuple[str, ...]:
 def renames(rules: Sequence[tuple[str, str]] | None) -> tuple[str, ...]:
     """Pairs (old, new) as rules: the n-th '*' of the new path is what the n-th of the old one matched."""
     found = []
+    if rules is not None and not isinstance(rules, Sequence):
+        raise UsageError(f"rename: expected pairs of texts, such as ('old/*', 'new/*'), found {shown(rules)}")
     for rule in rules or ():
         if (
             isinstance(rule, str)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -43,24 +44,37 @@ class Queue:
     def __init__(self, run: _pawl.Run, hooks: Mapping[str, Callable[[Event], object] | None]) -> None:
         self._run = run
         self._hooks = {kind: hook for kind, hook in hooks.items() if hook is not None}
+        self._warned: set[str] = set()
 
     def serve(self) -> None:
         """Logs the events that have come, and calls their hooks."""
-        if not self._hooks and not _reports.is_wanted():
+        if not self._is_needed():
             return
         while not self._run.closed and (text := self._run.event()) is not None:
             row = json.loads(text)
+            if row["what"] == "warning":
+                self._warn(row["error"])
             kind = _KINDS.get(row["what"])
             if kind is None:
                 continue
             event = _make(kind, row)
-            _reports.event(self._run.root, event)
+            if _reports.is_wanted():
+                _reports.event(self._run.root, event)
             if kind in self._hooks:
                 self._hooks[kind](event)
 
+    def _is_needed(self) -> bool:
+        return bool(self._hooks) or _reports.is_wanted(logging.WARNING)
+
+    def _warn(self, text: str) -> None:
+        """Logs what went wrong and stops nothing; the same text once."""
+        if text not in self._warned:
+            self._warned.add(text)
+            _reports.trouble(self._run.root, text)
+
     def serve_last(self, uploads: bool) -> _pawl.PawlError | None:
         """Before the run is closed: waits as closing does. Returns the error of that wait."""
-        if self._run.closed or (not self._hooks and not _reports.is_wanted()):
+        if self._run.closed or not self._is_needed():
             return None
         failed: _pawl.PawlError | None = None
         try:

@@ -47,6 +47,10 @@ def _datetime(text: str) -> datetime.datetime:
     return value.astimezone(zoneinfo.ZoneInfo(zone.rstrip("]"))) if zone else value
 
 
+def _timezone(value: list[Any]) -> datetime.timezone:
+    return datetime.timezone(datetime.timedelta(microseconds=value[0]), *value[1:])
+
+
 def _sorted(values: Any) -> list[Any]:
     """A set has no order of its own; the file must not depend on one."""
     return sorted(values, key=lambda value: (type(value).__name__, repr(value)))
@@ -61,6 +65,11 @@ _VALUES: dict[type, tuple[str, Callable[[Any], Any], _Make]] = {
         "timedelta",
         lambda value: value // datetime.timedelta(microseconds=1),
         lambda value: datetime.timedelta(microseconds=value),
+    ),
+    datetime.timezone: (
+        "timezone",
+        lambda value: [value.utcoffset(None) // datetime.timedelta(microseconds=1), *value.__getinitargs__()[1:]],
+        _timezone,
     ),
     decimal.Decimal: ("decimal", str, decimal.Decimal),
     fractions.Fraction: (
@@ -311,6 +320,8 @@ def parts(value: Any) -> tuple[str, Any] | None:
         return "deque" if value.maxlen is None else f"deque:{value.maxlen}", list(value)
     if isinstance(value, pathlib.PurePath):
         return "path", str(value)
+    if isinstance(value, zoneinfo.ZoneInfo) and value.key:
+        return "zoneinfo", value.key
     if isinstance(value, random.Random) and not isinstance(value, random.SystemRandom):
         return "random", value.getstate()
     if isinstance(value, str | int | float | bytes | dict | list | type | types.FunctionType):
@@ -341,7 +352,7 @@ def per_rank(kind: str) -> bool:
 def _make(kind: str, value: Any) -> Any:
     name, _, argument = kind.partition(":")
     makers: dict[str, _Make] = {known: make for known, _, make in _VALUES.values()} | _GENERATORS
-    makers |= {"path": pathlib.Path, "numpy.dtype": _numpy_dtype}
+    makers |= {"path": pathlib.Path, "zoneinfo": zoneinfo.ZoneInfo, "numpy.dtype": _numpy_dtype}
     makers |= {"torch.dtype": _torch_dtype, "torch.device": _torch_device}
     if name == "deque":
         return collections.deque(value, int(argument) if argument else None)

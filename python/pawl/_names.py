@@ -68,7 +68,23 @@ _ELSEWHERE = {
         "score_attribute",
     ),
     **dict.fromkeys(("best_mode", "checkpoint_score_order", "greater_is_better"), "score_order"),
-    **dict.fromkeys(("checkpoint_dir", "directory", "dirpath", "output_dir", "save_folder", "storage_path"), "root"),
+    **dict.fromkeys(
+        (
+            "checkpoint_dir",
+            "ckpt_dir",
+            "directory",
+            "dirpath",
+            "folder",
+            "output_dir",
+            "save_dir",
+            "save_folder",
+            "storage",
+            "storage_path",
+        ),
+        "root",
+    ),
+    **dict.fromkeys(("block", "blocking", "sync", "synchronous"), "wait"),
+    **dict.fromkeys(("callback", "callbacks", "hooks"), "on_durable (also on_uploaded, on_deleted and on_error)"),
     **dict.fromkeys(("checkpoint_id", "filepath", "checkpoint_path"), "path"),
     **dict.fromkeys(
         ("checkpoint_name", "filename", "filename_prefix", "prefix", "save_filename", "step_prefix"),
@@ -113,11 +129,12 @@ _SAID = {
     **dict.fromkeys(
         ("cleanup_tmp_directories", "create", "enable_background_delete"), "the manager does that by itself"
     ),
-    "map_location": "tensors come back where those of state=... are",
+    **dict.fromkeys(("device", "map_location"), "tensors come back where those of state=... are"),
     "weights_only": "no code of a checkpoint is ever run",
 }
 # The same for one function alone.
 _SAID_BY = {
+    "CheckpointManager": {"path": "use root"},
     "load": {
         "step": "the path names the step: 'RUN@400'",
         "id": "the path names the id: 'RUN@id:7'",
@@ -210,7 +227,7 @@ def explain(owner: str, known: list[str], name: str, value: object = None) -> st
     if given := written.get(name, other if is_group else ""):
         return f"{text}; it is {given}{' of CheckpointManager' if is_group else ''}"
     near = difflib.get_close_matches(name, known, 1) or difflib.get_close_matches(name, written, 1)
-    if not near and isinstance(value, int | float) and "metrics" in known:
+    if not near and isinstance(value, int | float) and not isinstance(value, bool) and "metrics" in known:
         return f"{text}; write metrics={{{name!r}: {value!r}}}"
     if not near:
         return f"{text}; expected {'one of ' * (len(known) > 1)}{listed(known) or 'none'}"

@@ -109,11 +109,12 @@ def _of_group(name: str, group: Any) -> dict[str, Any]:
 def _num_to_keep(value: Any) -> int:
     if value is None:
         return 0
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+    number = _checks.index(value)
+    if number is None or number < 0:
         raise UsageError(f"num_to_keep must be None or a non-negative integer, received {_checks.shown(value)}")
-    if value >= 2**63:
+    if number >= 2**63:
         raise UsageError(f"num_to_keep must be below 2**63, received {_checks.shown(value)}")
-    return value or _pawl.KEEP_MEMORY
+    return number or _pawl.KEEP_MEMORY
 
 
 def interval(keyword: str, value: Any) -> str | None:
@@ -122,27 +123,33 @@ def interval(keyword: str, value: Any) -> str | None:
         if value <= timedelta(0):
             raise UsageError(f"{keyword} must be above 0, received {_checks.shown(value)}")
         return f"{value.total_seconds()}sec"
-    if isinstance(value, bool) or not (value is None or isinstance(value, str | int) or callable(value)):
+    number = _checks.index(value)
+    if number is None and not (value is None or isinstance(value, str) or callable(value)):
         raise UsageError(
             f"{keyword} must be a time string, a timedelta, a number of steps or a function, "
             f"received {_checks.shown(value)}"
         )
-    if isinstance(value, int) or (isinstance(value, str) and value.strip().isdecimal()):
-        if int(value) <= 0:
-            raise UsageError(f"{keyword} must be above 0, received {_checks.shown(value)}")
-        return f"{int(value)}ba"
+    if isinstance(value, str) and value.strip().isdecimal():
+        number = int(value)
+    if number is not None and number <= 0:
+        raise UsageError(f"{keyword} must be above 0, received {_checks.shown(value)}")
+    if number is not None:
+        return f"{number}ba"
     return value if isinstance(value, str) else None
 
 
 def _mirror(given: Any) -> tuple[str, str | None, dict[str, Any] | None]:
     mirror = given if isinstance(given, Mirror) else Mirror(given)
-    if mirror.every is not None and not isinstance(mirror.every, str | int | timedelta):
+    if callable(mirror.every):
         raise UsageError(
             f"mirrors: every must be a time string, a timedelta or a number of steps, "
             f"received {_checks.shown(mirror.every)}"
         )
     if mirror.keep is not None and not isinstance(mirror.keep, Retention):
-        raise UsageError(f"mirrors: keep must be a pawl.Retention, received {_checks.shown(mirror.keep)}")
+        raise UsageError(
+            f"mirrors: keep must be a pawl.Retention, received {_checks.shown(mirror.keep)}; "
+            "write keep=pawl.Retention(keep_last=...)"
+        )
     rules = None if mirror.keep is None else _of_group("retention", mirror.keep)
     if rules is not None and "retention.keep" in rules:
         raise UsageError("mirrors: keep must have no rule of your own, which is for the run only")

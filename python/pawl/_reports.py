@@ -65,9 +65,14 @@ def waits(root: str | os.PathLike[str], why: str) -> None:
     _log.warning("%s: waiting for the lease: %s", root, why)
 
 
-def is_wanted() -> bool:
-    """Whether lines of level INFO go anywhere."""
-    return _log.isEnabledFor(logging.INFO)
+def trouble(root: str | os.PathLike[str], why: str) -> None:
+    """What went wrong in the background, without a failed save or upload."""
+    _log.warning("%s: %s", root, why)
+
+
+def is_wanted(level: int = logging.INFO) -> bool:
+    """Whether lines of this level go anywhere."""
+    return _log.isEnabledFor(level)
 
 
 def resumed(root: str | os.PathLike[str], step: int, name: str) -> None:

@@ -144,9 +144,14 @@ def _read(
     cast: tuple[str, ...] = (),
 ) -> tuple[Any, _pawl.Info, Any]:
     place = _checks.path("path", path)
+    if isinstance(paths, Mapping) or hasattr(paths, "state_dict"):
+        raise UsageError(
+            f"load: paths comes second, received {_checks.shown(paths)}; write state=... to restore into it"
+        )
+    globs = _checks.globs(paths)
 
     def restore(run: _pawl.Run) -> tuple[Any, _pawl.Info, list[str], list[str], Any]:
-        answer = run.restore(state, paths=_checks.globs(paths), strict=strict, rename=rename, cast=cast)
+        answer = run.restore(state, paths=globs, strict=strict, rename=rename, cast=cast)
         if answer is None:
             _pawl.explain_address(place)
         return answer

@@ -15,7 +15,6 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from types import EllipsisType
 from typing import Any, Literal
 
@@ -24,7 +23,7 @@ from ._names import explained, listed
 from ._notebook import Rows
 from ._pawl import NotFoundError, PawlError, UsageError
 from .options import Retention
-from .records import Decision, Finding, place_of
+from .records import Answer, Cleaned, Copied, Decision, Difference, Finding, Repaired, TensorInfo, place_of
 
 __all__ = [
     "Answer",
@@ -64,107 +63,6 @@ _NUMPY |= {
     f"{letter}{bits}": f"{word}{bits}" for letter, word in (("I", "int"), ("U", "uint")) for bits in (8, 16, 32, 64)
 }
 _WORKS = {"yes": True, "no": False}  # the first word of what was found
-
-
-@dataclass(frozen=True)
-class TensorInfo:
-    """A tensor that was not read.
-
-    Attributes:
-        dtype: As in safetensors: "F32", "BF16".
-        shape: Its extents.
-        kind: What was saved: "torch", "numpy", ….
-        index: Its number in the checkpoint.
-    """
-
-    dtype: str
-    shape: tuple[int, ...]
-    kind: str
-    index: int
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A value that differs.
-
-    Attributes:
-        path: Its path, as ``tree`` and ``pawl show`` have it.
-        change: "added", "removed" or "changed".
-        was: Of a tensor dtype and shape, else the value as text; None where it does not exist.
-        now: The same of the second checkpoint.
-        max_abs: Largest absolute difference of the elements; None unless both are tensors of one
-            dtype and shape.
-        max_rel: Largest relative difference of the elements; None as ``max_abs``.
-    """
-
-    path: str
-    change: Literal["same", "added", "removed", "changed"]
-    was: str | None
-    now: str | None
-    max_abs: float | None
-    max_rel: float | None
-
-
-@dataclass(frozen=True)
-class Copied:
-    """A checkpoint that was copied.
-
-    Attributes:
-        id: Its id.
-        name: Name of its folder.
-        nbytes: Bytes of its files.
-        was_there: Whether the target had it already.
-        sent_bytes: Bytes that were sent.
-        problem: Why it was not copied; "" if it was.
-    """
-
-    id: int
-    name: str
-    nbytes: int
-    was_there: bool
-    sent_bytes: int
-    problem: str
-
-
-@dataclass(frozen=True)
-class Cleaned:
-    """What was removed, or would be.
-
-    Attributes:
-        count: Number of files and folders.
-        nbytes: Bytes that were freed.
-    """
-
-    count: int
-    nbytes: int
-
-
-@dataclass(frozen=True)
-class Repaired:
-    """A checkpoint whose manifest was rebuilt, or could be.
-
-    Attributes:
-        name: Name of its folder.
-        problem: Why it cannot be repaired; "" if it can.
-    """
-
-    name: str
-    problem: str
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What ``doctor`` has found.
-
-    Attributes:
-        about: What was tried: "hard links", "free space", ….
-        found: The result as text: "yes", "no: ...", "252.0 GiB".
-        works: True or False of what works or does not; None of other facts.
-    """
-
-    about: str
-    found: str
-    works: bool | None
 
 
 @contextlib.contextmanager
@@ -264,7 +162,7 @@ def _find(place: str, found: Any, path: str) -> TensorInfo:
         elif isinstance(found, list | tuple) and key.isdigit() and int(key) < len(found):
             found = found[int(key)]
         else:
-            names = listed(found) if isinstance(found, dict) else f"{type(found).__name__}"
+            names = listed(found) if isinstance(found, dict) else f"{type(found).__name__} of {len(found)}"
             raise NotFoundError(f"{place}: '{path}': no '{key}'; there is: {names}")
     if not isinstance(found, TensorInfo):
         raise UsageError(f"{place}: '{path}' is not a tensor; pawl.tree shows what there is")
@@ -603,7 +501,13 @@ def doctor(place: Place, *, progress: Progress | None = None) -> Rows[Answer]:
         NotFoundError: There is no such folder.
     """
     report = None if progress is None else lambda _done, _total: progress(0, 1)
-    found = _pawl.doctor(_checks.path("place", place), report)
+    text = _checks.path("place", place)
+    try:
+        found = _pawl.doctor(text, report)
+    except NotFoundError:
+        if not checkpoint.is_far(text):
+            _pawl.explain_address(text)
+        raise
     if progress is not None:
         progress(1, 1)
     return Rows(Answer(about, text, _WORKS.get(re.split(r"\W", text, maxsplit=1)[0])) for about, text in found.items())

@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol
 from ._names import explained
 from ._pawl import UsageError
 
-Size = int | str
+Size = int | float | str
 Duration = float | str | timedelta
 Interval = str | int | timedelta | Callable[[int], bool] | None
 

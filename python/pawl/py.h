@@ -93,7 +93,7 @@ struct py_numpy {
 	PyObject *dtypes[PY_N_DTYPES];
 };
 struct py_jax {
-	PyObject *module, *array;
+	PyObject *module, *array, *shape; /* jax.Array, jax.ShapeDtypeStruct */
 };
 
 /* State of the module. */
@@ -184,6 +184,8 @@ void py_tensor_clear(struct py_tensor *t);
 /* 1: obj is a tensor and *ret describes it; 0: it is not a tensor; -1 with an exception: a tensor
  * that cannot be saved. */
 int py_tensor_describe(struct py_state *st, PyObject *obj, const struct py_path *path, struct py_tensor *ret);
+/* The same of a jax.ShapeDtypeStruct, which a restore replaces by an array. */
+int py_tensor_describe_shape(struct py_state *st, PyObject *obj, const struct py_path *path, struct py_tensor *ret);
 /* Copies a tensor from a device into host memory, in C order. */
 int py_tensor_fetch(struct py_state *st, PyObject *tensor, void *dst, size_t nbytes);
 
@@ -241,6 +243,11 @@ int py_walk_begin(struct py_walk *w, struct py_state *st, PyObject *root, bool n
 int py_walk_begin_lazy(struct py_walk *w, struct py_state *st, PyObject *root, const struct pawl *run,
                        struct py_lazy *lazy);
 void py_walk_end(struct py_walk *w);
+/* Notes a value or a key that cannot be saved: the walk continues, so that one error names all of
+ * them. The state is not used then. -1: another error. */
+int py_walk_note_refused(struct py_walk *w, const struct py_path *path);
+/* Raises the error of the first value, with the paths of the others. Always returns -1. */
+int py_walk_raise_refused(struct py_walk *w);
 /* Converts a scalar. Its text is borrowed from obj or from *keep, a new reference to release after
  * use. 1 = done, 0 = obj is not a scalar, -1 with an exception. */
 int py_scalar(struct py_state *st, PyObject *obj, const struct py_path *path, struct pawl_scalar *ret, PyObject **keep);
@@ -304,6 +311,8 @@ PyObject *py_kind_rebuild(const struct py_kinded *k, PyObject *value, const char
 /* If the live object has a kind, adds a row and sets *ret_value, borrowed: 1. Else 0; -1 with an
  * exception. */
 int py_kind_push(struct py_restore *r, const struct pawl_node *node, PyObject *live, PyObject **ret_value);
+/* Is it the value of the live object pushed last, and are its children named by the type? */
+bool py_kind_has_fields(const struct py_restore *r, PyObject *value);
 /* The row of this node and object, if it is the next one, else NULL. */
 const struct py_kinded *py_kind_next(struct py_restore *r, const struct pawl_node *node, PyObject *live);
 /* Reports a saved value that the live object of a kind, pushed last, has no place for. */

@@ -102,7 +102,7 @@ load_numpy(struct py_state *st, PyObject *module)
 static int
 load_jax(struct py_state *st, PyObject *module)
 {
-	if (take_attr(module, "Array", &st->jax.array))
+	if (take_attr(module, "Array", &st->jax.array) && take_attr(module, "ShapeDtypeStruct", &st->jax.shape))
 		st->jax.module = Py_NewRef(module);
 	return 0;
 }
@@ -251,6 +251,7 @@ py_frames_traverse(struct py_state *st, visitproc visit, void *arg)
 	Py_VISIT(st->numpy.codes);
 	Py_VISIT(st->jax.module);
 	Py_VISIT(st->jax.array);
+	Py_VISIT(st->jax.shape);
 	return 0;
 }
 
@@ -272,6 +273,7 @@ py_frames_clear(struct py_state *st)
 	Py_CLEAR(st->numpy.codes);
 	Py_CLEAR(st->jax.module);
 	Py_CLEAR(st->jax.array);
+	Py_CLEAR(st->jax.shape);
 	for (int i = 0; i < PY_N_DTYPES; i++) {
 		Py_CLEAR(st->torch.dtypes[i]);
 		Py_CLEAR(st->numpy.dtypes[i]);

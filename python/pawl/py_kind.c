@@ -155,6 +155,18 @@ py_kind_differs(struct py_restore *r, const struct pawl_node *node, PyObject *li
 	                     : -1;
 }
 
+bool
+py_kind_has_fields(const struct py_restore *r, PyObject *value)
+{
+	static const char *const kinds[] = {"namedtuple", "dataclass", "attrs", "pytree"};
+	const struct py_kinded *k = r->n_kinded ? &r->kinded[r->n_kinded - 1] : NULL;
+
+	for (int i = 0; k && k->value == value && i < 4; i++)
+		if (PyUnicode_CompareWithASCIIString(k->kind, kinds[i]) == 0)
+			return true;
+	return false;
+}
+
 const struct py_kinded *
 py_kind_next(struct py_restore *r, const struct pawl_node *node, PyObject *live)
 {

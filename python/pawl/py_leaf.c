@@ -323,7 +323,9 @@ py_match_tensor(struct py_restore *r, const struct pawl_node *node, PyObject *li
 
 	if (!live)
 		return push_fresh(r, node);
-	rc = py_tensor_describe(r->st, live, path, &t);
+	rc = py_tensor_describe_shape(r->st, live, path, &t);
+	if (rc == 0)
+		rc = py_tensor_describe(r->st, live, path, &t);
 	if (rc < 0 && rule != PY_USER && PyErr_ExceptionMatches(r->st->errors[-PAWL_EUNSUPPORTED])) {
 		PyErr_Clear(); /* the object that owns it accepts the new one, or raises an error */
 		rc = 0;

@@ -73,7 +73,7 @@ py_is_plain(struct py_state *st, PyObject *live, int depth)
 	Py_ssize_t n;
 
 	if (py_is_simple(live) || PyUnicode_Check(live) || PyLong_Check(live) || PyFloat_Check(live) ||
-	    PyBytes_Check(live))
+	    PyBytes_Check(live) || (PyObject *)Py_TYPE(live) == st->jax.shape) /* the shape of a counter */
 		return true;
 	if (st->numpy.generic && PyType_IsSubtype(Py_TYPE(live), (PyTypeObject *)st->numpy.generic))
 		return true;
@@ -327,14 +327,15 @@ differs_in_size(const struct pawl_node *node, PyObject *live)
 	return n != (Py_ssize_t)pawl_node_count(node);
 }
 
-/* An empty dict or list of the caller takes what was saved: an optimizer that has not stepped yet
- * has an empty "state". Of many ranks, one may have nothing of a container, except of that. */
+/* An empty dict, list or deque of the caller takes what was saved: an optimizer that has not
+ * stepped yet has an empty "state". Of many ranks, one may have nothing of a container, except of
+ * that. */
 static bool
-is_filled(struct py_restore *r, PyObject *live, const struct py_path *path)
+is_filled(const struct py_restore *r, PyObject *live, const struct py_path *path)
 {
 	PyObject *outer = path ? path->container : NULL;
 
-	if (r->n_kinded && r->kinded[r->n_kinded - 1].value == live)
+	if (py_kind_has_fields(r, live))
 		return false;
 	if (!(PyDict_Check(live) && PyDict_Size(live) == 0) && !(PyList_Check(live) && PyList_Size(live) == 0))
 		return false;
@@ -349,7 +350,7 @@ note_filled(struct py_restore *r, const struct pawl_node *node, const struct py_
 
 	if (rc <= 0 && !r->opts->n_include)
 		return rc;
-	if (py_node_is_plain(node))
+	if (py_node_is_plain(node) || *pawl_node_kind(node))
 		return 0;
 	r->problems = r->notices;
 	rc = py_problem(r, "added", path, ": was empty; pass the restored dict to load_state_dict()");

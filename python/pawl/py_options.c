@@ -5,6 +5,7 @@
  */
 #include "py.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -270,7 +271,7 @@ find_choice(const char *choices, const char *word)
 	return -1;
 }
 
-/* A whole number of Python, also one of another type (NumPy's); a size may be text. */
+/* A whole number of Python, also one of another type (NumPy's). A size may be a text or 1e9. */
 static int
 read_whole(const struct pawl_option *row, PyObject *value, unsigned long long *ret)
 {
@@ -283,7 +284,11 @@ read_whole(const struct pawl_option *row, PyObject *value, unsigned long long *r
 		*ret = nbytes;
 		return 0;
 	}
-	AUTO_REF whole = PyBool_Check(value) ? NULL : PyNumber_Index(value);
+	const bool is_float = row->type == PAWL_OPTION_BYTES && PyFloat_Check(value);
+
+	if (is_float && PyFloat_AsDouble(value) != floor(PyFloat_AsDouble(value)))
+		return -1;
+	AUTO_REF whole = PyBool_Check(value) ? NULL : is_float ? PyNumber_Long(value) : PyNumber_Index(value);
 
 	*ret = whole ? PyLong_AsUnsignedLongLong(whole) : 0;
 	return !whole || PyErr_Occurred() ? -1 : 0;

@@ -1,10 +1,51 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* py_problems: the error about a saved and a live state that do not fit. */
+/* py_problems: the errors about values that cannot be saved, and about a saved and a live state
+ * that do not fit. */
 #include "py.h"
 
 #include <string.h>
 
 #define SHOWN_PROBLEMS 10 /* in an error; the report of restore(strict=False) has all */
+
+/* ---- saving */
+
+int
+py_walk_note_refused(struct py_walk *w, const struct py_path *path)
+{
+	if (!PyErr_ExceptionMatches(w->st->errors[-PAWL_EUNSUPPORTED]))
+		return -1;
+	if (w->error[0]) {
+		PyErr_Clear();
+		AUTO_REF text = py_path_text(path);
+
+		if (!text || PyList_Append(w->refused, text) < 0)
+			return -1;
+	} else {
+		PyErr_Fetch(&w->error[0], &w->error[1], &w->error[2]);
+		w->refused = PyList_New(0);
+		if (!w->refused)
+			return -1;
+	}
+	return 0;
+}
+
+int
+py_walk_raise_refused(struct py_walk *w)
+{
+	const Py_ssize_t n = PyList_Size(w->refused);
+	AUTO_REF table = n > 0 ? PyImport_ImportModule("pawl._names") : NULL;
+	AUTO_REF paths = table ? PyObject_CallMethod(table, "listed", "O", w->refused) : NULL;
+
+	if (paths) {
+		PyErr_NormalizeException(&w->error[0], &w->error[1], &w->error[2]);
+		py_raise_text(w->st, PAWL_EUNSUPPORTED, "%S; %zd more cannot be saved: %U", w->error[1], n, paths);
+	} else if (n == 0) {
+		py_raise_kept(w->error);
+	}
+	return -1;
+}
+
+/* ---- restoring */
 
 /* Appends the paths of all leaves below a node. */
 static int

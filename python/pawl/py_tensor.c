@@ -199,7 +199,7 @@ read_attributes(struct py_state *st, PyObject *obj, const struct py_path *path, 
 	if (cpu < 0 || t->raw.dtype < 0)
 		return -1;
 	if (!cpu && is_true(obj, st->s.is_meta, false) != 0)
-		return refuse(st, path, obj, "it is on the meta device and has no data");
+		return refuse(st, path, obj, "it is on the meta device and has no data; move it with .to_empty()");
 	TRY(resolve(st, obj, t));
 
 	AUTO_REF strides = PyObject_CallMethodObjArgs(t->owner, st->s.stride, NULL);
@@ -257,7 +257,9 @@ describe_distributed(struct py_state *st, PyObject *obj, const struct py_path *p
 	if (!box)
 		return py_wrap_at(st, path, obj);
 	if (box == Py_None)
-		return refuse(st, path, obj, "a subclass of torch.Tensor would come back as a plain tensor");
+		return refuse(
+			st, path, obj,
+			"a subclass of torch.Tensor would come back as a plain one; convert it with .as_subclass(torch.Tensor)");
 	if ((PyObject *)Py_TYPE(box) != st->shard)
 		return py_tensor_describe(st, box, path, t);
 	return describe_shard(st, box, path, t);
@@ -379,7 +381,9 @@ static int
 describe_numpy(struct py_state *st, PyObject *obj, const struct py_path *path, struct py_tensor *t)
 {
 	if ((PyObject *)Py_TYPE(obj) != st->numpy.ndarray && (PyObject *)Py_TYPE(obj) != st->numpy.memmap)
-		return refuse(st, path, obj, "a subclass of numpy.ndarray would come back as a plain array");
+		return refuse(
+			st, path, obj,
+			"a subclass of numpy.ndarray would come back as a plain one; convert it with numpy.array()");
 	return describe_array(st, obj, path, "numpy", t);
 }
 
@@ -472,6 +476,23 @@ describe_jax(struct py_state *st, PyObject *obj, const struct py_path *path, str
 		return py_wrap_at(st, path, obj);
 	begin(t, "jax");
 	return code && py_dlpack_device(obj, code, t) ? 1 : describe_as_array(st, obj, path, "jax", t);
+}
+
+int
+py_tensor_describe_shape(struct py_state *st, PyObject *obj, const struct py_path *path, struct py_tensor *ret)
+{
+	if (!st->numpy.module || !is_a(obj, st->jax.shape))
+		return 0;
+	AUTO_REF dtype = PyObject_GetAttr(obj, st->s.dtype);
+	AUTO_REF shape = PyObject_GetAttr(obj, st->s.shape);
+	const int code = dtype ? py_numpy_code(st, dtype) : -1;
+
+	if (code <= 0 || !shape) /* 0: a dtype that no tensor has, such as that of keys */
+		return code == 0 && shape ? 0 : py_wrap_at(st, path, obj);
+	begin(ret, "jax");
+	ret->raw.dtype = code;
+	ret->fixed = true;
+	return read_shape(st, shape, path, ret->shape, &ret->raw.ndim) < 0 ? -1 : 1;
 }
 
 int

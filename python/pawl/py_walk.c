@@ -249,33 +249,11 @@ walk_key(struct py_walk *w, PyObject *key, const struct py_path *path)
 
 		return name ? py_raise_at(w->st, PAWL_EUNSUPPORTED, path,
 		                          "a key of type %U cannot be held in a state (None, bool, int, float, str and "
-		                          "bytes can)",
+		                          "bytes can); convert it with str()",
 		                          name)
 		            : -1;
 	}
 	return failed(w, pawl_state_key(w->state, &scalar, &err), &err);
-}
-
-/* Notes a value or a key that cannot be saved: the walk continues, so that one error names all of
- * them. The state is not used then. -1: another error. */
-static int
-note_refused(struct py_walk *w, const struct py_path *path)
-{
-	if (!PyErr_ExceptionMatches(w->st->errors[-PAWL_EUNSUPPORTED]))
-		return -1;
-	if (w->error[0]) {
-		PyErr_Clear();
-		AUTO_REF text = py_path_text(path);
-
-		if (!text || PyList_Append(w->refused, text) < 0)
-			return -1;
-	} else {
-		PyErr_Fetch(&w->error[0], &w->error[1], &w->error[2]);
-		w->refused = PyList_New(0);
-		if (!w->refused)
-			return -1;
-	}
-	return 0;
 }
 
 static int
@@ -283,24 +261,7 @@ walk_child(struct py_walk *w, PyObject *obj, const struct py_path *path)
 {
 	if (walk_value(w, obj, path) == 0)
 		return 0;
-	return note_refused(w, path) < 0 || walk_scalar(w, Py_None, path) < 0 ? -1 : 0;
-}
-
-/* The error of the first value, and the paths of the others. Always returns -1. */
-static int
-raise_refused(struct py_walk *w)
-{
-	const Py_ssize_t n = PyList_Size(w->refused);
-	AUTO_REF table = n > 0 ? PyImport_ImportModule("pawl._names") : NULL;
-	AUTO_REF paths = table ? PyObject_CallMethod(table, "listed", "O", w->refused) : NULL;
-
-	if (paths) {
-		PyErr_NormalizeException(&w->error[0], &w->error[1], &w->error[2]);
-		py_raise_text(w->st, PAWL_EUNSUPPORTED, "%S; %zd more cannot be saved: %U", w->error[1], n, paths);
-	} else if (n == 0) {
-		py_raise_kept(w->error);
-	}
-	return -1;
+	return py_walk_note_refused(w, path) < 0 || walk_scalar(w, Py_None, path) < 0 ? -1 : 0;
 }
 
 static int
@@ -308,7 +269,7 @@ walk_item(struct py_walk *w, PyObject *dict, PyObject *key, PyObject *value, con
 {
 	struct py_path here = {.up = path, .container = dict, .key = key};
 
-	return walk_key(w, key, &here) < 0 ? note_refused(w, &here) : walk_child(w, value, &here);
+	return walk_key(w, key, &here) < 0 ? py_walk_note_refused(w, &here) : walk_child(w, value, &here);
 }
 
 static int
@@ -563,7 +524,7 @@ begin(struct py_walk *w, PyObject *root, const struct pawl *run)
 		rc = walk_value(w, root, NULL);
 	if (w->refused && (rc == 0 || PyErr_ExceptionMatches(w->st->errors[-PAWL_EUSAGE]))) {
 		PyErr_Clear();
-		rc = raise_refused(w);
+		rc = py_walk_raise_refused(w);
 	}
 	if (rc < 0)
 		py_walk_end(w);

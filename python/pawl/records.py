@@ -8,7 +8,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 from ._notebook import cell, table
 
@@ -244,3 +244,104 @@ class Converted:
     n_files: int
     nbytes: int
     n_left: int
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """A tensor that was not read.
+
+    Attributes:
+        dtype: As in safetensors: "F32", "BF16".
+        shape: Its extents.
+        kind: What was saved: "torch", "numpy", ….
+        index: Its number in the checkpoint.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    kind: str
+    index: int
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A value that differs.
+
+    Attributes:
+        path: Its path, as ``tree`` and ``pawl show`` have it.
+        change: "added", "removed" or "changed".
+        was: Of a tensor dtype and shape, else the value as text; None where it does not exist.
+        now: The same of the second checkpoint.
+        max_abs: Largest absolute difference of the elements; None unless both are tensors of one
+            dtype and shape.
+        max_rel: Largest relative difference of the elements; None as ``max_abs``.
+    """
+
+    path: str
+    change: Literal["same", "added", "removed", "changed"]
+    was: str | None
+    now: str | None
+    max_abs: float | None
+    max_rel: float | None
+
+
+@dataclass(frozen=True)
+class Copied:
+    """A checkpoint that was copied.
+
+    Attributes:
+        id: Its id.
+        name: Name of its folder.
+        nbytes: Bytes of its files.
+        was_there: Whether the target had it already.
+        sent_bytes: Bytes that were sent.
+        problem: Why it was not copied; "" if it was.
+    """
+
+    id: int
+    name: str
+    nbytes: int
+    was_there: bool
+    sent_bytes: int
+    problem: str
+
+
+@dataclass(frozen=True)
+class Cleaned:
+    """What was removed, or would be.
+
+    Attributes:
+        count: Number of files and folders.
+        nbytes: Bytes that were freed.
+    """
+
+    count: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Repaired:
+    """A checkpoint whose manifest was rebuilt, or could be.
+
+    Attributes:
+        name: Name of its folder.
+        problem: Why it cannot be repaired; "" if it can.
+    """
+
+    name: str
+    problem: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What ``doctor`` has found.
+
+    Attributes:
+        about: What was tried: "hard links", "free space", ….
+        found: The result as text: "yes", "no: ...", "252.0 GiB".
+        works: True or False of what works or does not; None of other facts.
+    """
+
+    about: str
+    found: str
+    works: bool | None

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/err.h"
 #include "base/text.h"
@@ -12,13 +13,16 @@ struct unit {
 	double factor;
 };
 
+/* The case of a unit does not matter. */
 static const struct unit sizes[] = {
-	{"", 1},         {"B", 1},        {"kB", 1e3},     {"KB", 1e3},     {"MB", 1e6},   {"GB", 1e9},
-	{"TB", 1e12},    {"k", 0x1p10},   {"K", 0x1p10},   {"M", 0x1p20},   {"G", 0x1p30}, {"T", 0x1p40},
-	{"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40},
+	{"", 1},       {"B", 1},      {"KB", 1e3},   {"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12},    {"K", 0x1p10},
+	{"M", 0x1p20}, {"G", 0x1p30}, {"T", 0x1p40}, {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40},
 };
 static const struct unit times[] = {
-	{"", 1}, {"ms", 1e-3}, {"s", 1}, {"sec", 1}, {"m", 60}, {"min", 60}, {"h", 3600}, {"d", 86400}, {"w", 604800},
+	{"", 1},         {"ms", 1e-3},   {"s", 1},         {"sec", 1},        {"second", 1},
+	{"seconds", 1},  {"m", 60},      {"min", 60},      {"minute", 60},    {"minutes", 60},
+	{"h", 3600},     {"hour", 3600}, {"hours", 3600},  {"d", 86400},      {"day", 86400},
+	{"days", 86400}, {"w", 604800},  {"week", 604800}, {"weeks", 604800},
 };
 #define COUNT(rows) (sizeof(rows) / sizeof((rows)[0]))
 
@@ -32,7 +36,7 @@ read_amount(const char *text, size_t len, const struct unit *units, size_t n, do
 		return false;
 	used += used < len && text[used] == ' ';
 	for (size_t i = 0; i < n; i++) {
-		if (strlen(units[i].name) == len - used && memcmp(text + used, units[i].name, len - used) == 0) {
+		if (strlen(units[i].name) == len - used && strncasecmp(text + used, units[i].name, len - used) == 0) {
 			*ret *= units[i].factor;
 			return isfinite(*ret) && *ret >= 0;
 		}
@@ -47,7 +51,7 @@ pawl_parse_bytes(const char *text, uint64_t *ret, struct pawl_error *err)
 	double value = 0;
 
 	if (len > 2 && strcmp(text + len - 2, "/s") == 0)
-		len -= 2;
+		len -= text[len - 3] == 'b' ? 0 : 2; /* "Mb/s" often stands for bits */
 	if (len == 0 || !read_amount(text, len, sizes, COUNT(sizes), &value) || value >= 0x1p63 ||
 	    (value > 0 && value < 1))
 		return err_set(err, PAWL_EUSAGE, "expected a size such as 500MB, 2GiB or 2G, found '%.64s'",

@@ -127,6 +127,13 @@ refuse_denied(struct catalog *c, const struct catalog_entry *than, const char *w
 	return err_set(err, PAWL_EAUTH, "%s cannot be read, so that %s is unknown: %s", e->name, what, e->problem);
 }
 
+static bool
+is_step(const char *text)
+{
+	text += *text == '-';
+	return *text && text[strspn(text, "0123456789")] == '\0';
+}
+
 /* Is the text the id of a checkpoint? */
 static bool
 is_id(struct catalog *c, const char *text)
@@ -153,12 +160,15 @@ refuse_absent(struct catalog *c, const char *what, const char *selector, struct 
 		snprintf(first, sizeof(first), "the newest of %zu are ", n_all);
 	else if (n == 1)
 		snprintf(first, sizeof(first), "the only one is ");
-	for (; i < c->n; i++) {
-		const struct catalog_entry *e = &c->entries[i];
+	for (const struct catalog_entry *e, *last = NULL; i < c->n; i++) {
 		const char *comma = len > 0 ? ", " : "";
 
+		e = &c->entries[i];
 		if (!e->summary || len >= sizeof(names))
 			continue;
+		if (*what == 's' && last && last->summary->step == e->summary->step)
+			continue;
+		last = e;
 		if (*what == 's')
 			len += (size_t)snprintf(names + len, sizeof(names) - len, "%s%" PRId64, comma,
 			                        e->summary->step);
@@ -285,7 +295,7 @@ catalog_find(struct catalog *c, const struct pawl_retention *policy, const char 
 		return find_good(c, ret, err);
 	if (selector && strncmp(selector, "step:", 5) == 0)
 		return find_by_step(c, selector + 5, ret, err);
-	if (selector && *selector && selector[strspn(selector, "0123456789")] == '\0')
+	if (selector && is_step(selector))
 		return find_by_step(c, selector, ret, err);
 	if (selector && strncmp(selector, "id:", 3) == 0)
 		return find_by_id(c, selector + 3, ret, err);

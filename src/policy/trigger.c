@@ -9,7 +9,7 @@
 #include "base/err.h"
 #include "base/text.h"
 
-#define KNOWN_UNITS "1ep, 5it, 10ba, 5000sp, 1000000tok, 30sec, 5min, 0.25dur, auto or first"
+#define KNOWN_UNITS "1ep, 5it, 10ba, 500 steps, 5000sp, 1000000tok, 30sec, 5min, 0.25dur, auto or first"
 
 struct unit {
 	const char *suffix;
@@ -23,6 +23,8 @@ static const struct unit units[] = {
 	{"it", TRIGGER_ITERATION, "iteration", offsetof(struct pawl_progress, iteration)},
 	{"iter", TRIGGER_ITERATION, "iteration", offsetof(struct pawl_progress, iteration)}, /* as Composer writes it */
 	{"ba", TRIGGER_BATCH, "batch", offsetof(struct pawl_progress, batch)},
+	{"steps", TRIGGER_BATCH, "batch", offsetof(struct pawl_progress, batch)},
+	{" steps", TRIGGER_BATCH, "batch", offsetof(struct pawl_progress, batch)},
 	{"sp", TRIGGER_SAMPLE, "sample", offsetof(struct pawl_progress, sample)},
 	{"tok", TRIGGER_TOKEN, "token", offsetof(struct pawl_progress, token)},
 	{"sec", TRIGGER_SECOND, "total_wct", offsetof(struct pawl_progress, total_wct)},

@@ -31,8 +31,8 @@ struct triggers {
 	size_t n;
 };
 
-/* "1ep" "5it" (or "5iter") "10ba" "5000sp" "1000000tok" "30sec" "0.25dur" "auto"; a bare integer =
- * epochs (R91). PAWL_EUSAGE names the text and the known units. */
+/* "1ep" "5it" (or "5iter") "10ba" (or "10 steps") "5000sp" "1000000tok" "30sec" "0.25dur" "auto"; a
+ * bare integer = epochs (R91). PAWL_EUSAGE names the text and the known units. */
 int trigger_parse(const char *text, struct trigger *ret, struct pawl_error *err);
 /* Several of them, and "first", with commas between. */
 int triggers_parse(const char *text, struct triggers *ret, struct pawl_error *err);

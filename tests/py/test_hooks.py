@@ -137,6 +137,27 @@ def test_a_rule_that_raises_deletes_nothing(tmp_path: Path) -> None:
         assert manager.all_steps() == [1, 2, 3]
 
 
+def test_a_reader_of_a_run_with_mirrors_is_closed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    mirrors = tmp_path / "far"
+    with pawl.CheckpointManager(tmp_path / "run", mirrors=mirrors) as manager:
+        manager.save(1, STATE)
+    with caplog.at_level(logging.INFO, "pawl"):
+        with pawl.CheckpointManager(tmp_path / "run", mirrors=mirrors, read_only=True) as reader:
+            assert reader.restore()
+
+
+def test_a_rule_that_raises_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def broken(candidates: list[pawl.Candidate]) -> list[int]:
+        raise RuntimeError("no idea")
+
+    with pawl.CheckpointManager(tmp_path, retention=pawl.Retention(keep=broken)) as manager:
+        for step in (1, 2, 3):
+            manager.save(step, STATE, wait=True)
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("WARNING", f"{tmp_path}: the rule of retention has raised RuntimeError: no idea")
+    ]
+
+
 @pytest.mark.parametrize(
     ("rule", "says"),
     [

@@ -48,6 +48,31 @@ def test_R160_arrays_of_jax_on_the_devices_of_two_processes(tmp_path: pathlib.Pa
     job(tmp_path, "restore", "one", 1, 8)
 
 
+def test_shapes_of_jax_become_arrays(tmp_path: pathlib.Path) -> None:
+    code = f"""
+import jax, jax.numpy as jnp, numpy as np, pawl
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+mesh = Mesh(np.array(jax.devices()), ("x",))
+shape = lambda *extents, dtype=jnp.float32, sharding=None: jax.ShapeDtypeStruct(extents, dtype, sharding=sharding)
+with pawl.CheckpointManager({str(tmp_path)!r}) as m:
+    m.save(1, {{"w": jnp.arange(32.0).reshape(8, 4), "l": [jnp.ones(2, jnp.bfloat16)], "n": 3}}, wait=True)
+    live = {{"w": shape(8, 4, sharding=NamedSharding(mesh, PartitionSpec("x"))), "l": [shape(2, dtype=jnp.bfloat16)],
+             "n": shape(dtype=jnp.int32)}}
+    m.restore(live)
+    assert (live["w"] == jnp.arange(32.0).reshape(8, 4)).all() and len(live["w"].addressable_shards) == 4
+    assert live["l"][0].dtype == jnp.bfloat16 and live["n"] == 3
+    for other in (shape(8, 5), shape(8, 4, dtype=jnp.float16)):
+        try:
+            m.restore({{"w": other}}, paths=["w"])
+        except pawl.MismatchError as error:
+            assert "w: saved" in str(error)
+        else:
+            raise AssertionError("another shape was taken")
+"""
+    env = dict(os.environ, JAX_PLATFORMS="cpu", XLA_FLAGS="--xla_force_host_platform_device_count=4")
+    subprocess.run([sys.executable, "-c", code], env=dict(env, PYTHONPATH=os.pathsep.join(sys.path)), check=True)
+
+
 @pytest.mark.parametrize("devices", [1, 4])
 def test_arrays_of_jax_on_the_devices_of_one_process(tmp_path: pathlib.Path, devices: int) -> None:
     code = f"""

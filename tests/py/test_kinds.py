@@ -74,6 +74,9 @@ VALUES: list[Any] = [
     datetime.date(1, 1, 1),
     datetime.time(23, 59, 59, 999999),
     datetime.timedelta.max,
+    datetime.UTC,
+    datetime.timezone(datetime.timedelta(hours=-3), "here"),
+    zoneinfo.ZoneInfo("Europe/Berlin"),
     datetime.timedelta(-1, 3, 7),
     decimal.Decimal("1.10"),
     fractions.Fraction(-1, 3),
@@ -385,3 +388,25 @@ def test_each_rank_gets_its_own_values(tmp_path: pathlib.Path) -> None:
     assert [rank.wait() for rank in ranks] == [0, 0]
     found = pawl.load(f"{tmp_path}/run/latest", paths=["p/a", "d", "s*"])
     assert found["d"] == datetime.date(2026, 1, 1) and found["p"]["a"].sum() == 2 and found["s"] == {1, 2}
+
+
+@pytest.mark.parametrize(
+    ("saved", "empty"),
+    [
+        (collections.deque([torch.ones(2)], maxlen=7), collections.deque(maxlen=7)),
+        (collections.defaultdict(list, {"a": torch.ones(2)}), collections.defaultdict(list)),
+        (argparse.Namespace(a=torch.ones(2)), argparse.Namespace()),
+        (types.SimpleNamespace(a=torch.ones(2)), types.SimpleNamespace()),
+    ],
+)
+def test_an_empty_container_of_a_kind_takes_what_was_saved(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture, saved: Any, empty: Any
+) -> None:
+    with pawl.CheckpointManager(tmp_path) as manager:
+        manager.save(1, {"v": saved, "w": torch.zeros(1)}, wait=True)
+        live = {"v": empty, "w": torch.ones(1)}
+        manager.restore(live)
+    held = vars(empty) if hasattr(empty, "__dict__") else empty
+    found = list(held.values()) if isinstance(held, dict) else list(held)
+    assert live["v"] is empty and len(found) == 1 and torch.equal(found[0], torch.ones(2))
+    assert caplog.records == []

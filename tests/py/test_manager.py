@@ -481,6 +481,17 @@ def test_steps_are_the_addresses(tmp_path: pathlib.Path) -> None:
     assert pawl.load(f"{root}@best") == {"step": 200}  # by the score of the last training
 
 
+def test_a_step_below_zero_is_an_address_and_equal_steps_are_listed_once(tmp_path: pathlib.Path) -> None:
+    with pawl.CheckpointManager(tmp_path / "run") as manager:
+        for step in (-1, 5, 5):
+            manager.save(step, {"step": step}, wait=True)
+        with pytest.raises(pawl.NotFoundError, match=r"no checkpoint has the step 7; there are -1, 5$"):
+            manager[7]
+    assert pawl.load(f"{tmp_path}/run@-1") == {"step": -1}
+    with pytest.raises(pawl.NotFoundError, match=r"no checkpoint has the step -2; there are -1, 5$"):
+        pawl.load(f"{tmp_path}/run@-2")
+
+
 def test_load_of_an_address_follows_a_training(tmp_path: pathlib.Path) -> None:
     """What RUN@latest named is deleted between the search and the reading: the newer one is taken."""
     with pawl.CheckpointManager(tmp_path / "run", num_to_keep=1) as manager:

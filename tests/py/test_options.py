@@ -11,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import pawl
@@ -78,6 +79,9 @@ def test_an_option_is_refused_by_its_keyword_or_by_the_library(tmp_path: Path) -
         ("keep_last", "retention=pawl.Retention(keep_last=...)"),
         ("keep_lst", "retention=pawl.Retention(keep_last=...)"),
         ("ring_bytes", "staging=pawl.Staging(ring_bytes=...)"),
+        ("folder", "use root"),
+        ("path", "use root"),
+        ("callbacks", "use on_durable (also on_uploaded, on_deleted and on_error)"),
         ("zzz", "expected one of root, num_to_keep, "),
         ("zzz", "read_only, ... and 16 more"),
     ],
@@ -97,6 +101,7 @@ def test_an_unknown_option_is_answered_with_the_one_that_was_meant(name: str, me
         (pawl.prune, "dryrun", "did you mean dry_run?"),
         (pawl.prune, "zzz", "expected one of run, num_to_keep, score_attribute, "),
         (pawl.load, "map_location", "load has no option 'map_location'; tensors come back where"),
+        (pawl.load, "device", "load has no option 'device'; tensors come back where"),
         (pawl.load, "weights_only", "no code of a checkpoint is ever run"),
         (pawl.load, "ring_bytes", "expected one of path, paths, state, strict, rename, cast"),
         (pawl.save, "async_", "CheckpointManager.save works in the background"),
@@ -123,6 +128,10 @@ def test_an_unknown_option_of_save_and_restore_is_answered_as_well() -> None:
             opened.save(1, {}, async_save=True)  # type: ignore[call-arg]
         with pytest.raises(TypeError, match=r"CheckpointManager.restore has no option 'stp'; did you mean step\?"):
             opened.restore(stp=1)  # type: ignore[call-arg]
+        with pytest.raises(TypeError, match=r"CheckpointManager.save has no option 'blocking'; use wait"):
+            opened.save(1, {}, blocking=True)  # type: ignore[call-arg]
+        with pytest.raises(TypeError, match=r"CheckpointManager.save has no option 'now'; expected one of step, state"):
+            opened.save(1, {}, now=True)  # type: ignore[call-arg]
         assert opened.all_steps() == []
 
 
@@ -218,7 +227,9 @@ def test_facts_that_a_checkpoint_lacks_are_answered_with_where_they_are() -> Non
 
 def test_each_name_of_another_library_leads_to_one_that_exists() -> None:
     known = set(inspect.signature(pawl.CheckpointManager).parameters)
-    known |= set(inspect.signature(pawl.load).parameters)
+    known |= set(inspect.signature(pawl.load).parameters) | set(
+        inspect.signature(pawl.CheckpointManager.save).parameters
+    )
     for other, ours in _names._ELSEWHERE.items():
         assert other not in known and re.split("[= ]", ours)[0] in known, other
         for group, option in re.findall(r"pawl\.(\w+)\((\w+)=", ours):
@@ -247,7 +258,17 @@ def test_an_unknown_option_of_a_group_is_answered_as_well() -> None:
 
 @pytest.mark.parametrize(
     ("text", "nbytes"),
-    [("10GB", 10**10), ("2GiB", 2**31), ("2G", 2**31), ("0.5MB/s", 500_000), ("1 kB", 1000), ("17", 17), ("0", 0)],
+    [
+        ("10GB", 10**10),
+        ("2GiB", 2**31),
+        ("2G", 2**31),
+        ("0.5MB/s", 500_000),
+        ("1 kB", 1000),
+        ("17", 17),
+        ("0", 0),
+        ("10gb", 10**10),
+        ("1 mib", 2**20),
+    ],
 )
 def test_sizes_are_text_as_well(text: str, nbytes: int) -> None:
     assert _pawl.parse_bytes(text) == nbytes
@@ -278,6 +299,13 @@ def test_the_optimal_interval_takes_durations() -> None:
         pawl.optimal_interval(None, 1)  # type: ignore[arg-type]
 
 
+def test_a_size_may_be_a_whole_float() -> None:
+    pawl.CheckpointManager("mem:", retention=pawl.Retention(max_bytes=10e9), num_to_keep=np.int64(3)).close()
+    for wrong in (2.5, float("inf"), float("nan"), -1.0):
+        with pytest.raises(pawl.UsageError, match="must be a size of 0 or more"):
+            pawl.CheckpointManager("mem:", retention=pawl.Retention(max_bytes=wrong))
+
+
 def test_an_order_of_scores_without_a_score_is_refused() -> None:
     for order in ("min", ["min"]):
         with pytest.raises(pawl.UsageError, match='score_order="min" needs score_attribute, the name of the metric'):
@@ -286,7 +314,7 @@ def test_an_order_of_scores_without_a_score_is_refused() -> None:
 
 
 def test_a_number_as_interval_counts_steps() -> None:
-    for interval in (500, "500"):
+    for interval in (500, "500", "500 steps", np.int64(500)):
         with pawl.CheckpointManager("mem:", save_interval=interval) as opened:
             assert [step for step in range(1, 1501) if opened.save(step, {"n": step})] == [500, 1000, 1500]
 
@@ -316,7 +344,7 @@ def test_a_timeout_is_a_number_a_text_or_a_timedelta(limit: Any) -> None:
         ticket.wait(limit)
         opened.before_step(limit)
         opened.wait_until_finished(limit)
-        for wrong in ("10 minutes", "", [], float("nan")):
+        for wrong in ("10 fortnights", "", [], float("nan")):
             with pytest.raises(
                 pawl.UsageError, match="timeout must be None, a number of seconds, a timedelta or a text"
             ):

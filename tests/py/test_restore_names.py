@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import collections
 import pathlib
 import re
 from typing import Any
@@ -37,6 +38,68 @@ def test_two_names_change_places(tmp_path: pathlib.Path) -> None:
     assert found["a"].item() == 0 and found["b"].item() == 1
 
 
+def test_two_names_of_many_change_places(tmp_path: pathlib.Path) -> None:
+    root = saved(tmp_path, {f"w{i}": torch.full((1,), float(i)) for i in range(30)})
+    found = pawl.load(root + "/latest", rename=[("w1", "w2"), ("w2", "w1")])
+    assert found["w1"].item() == 2 and found["w2"].item() == 1 and len(found) == 30
+
+
+def test_lists_move_with_all_that_is_around_them(tmp_path: pathlib.Path) -> None:
+    state = {"net": {"layers": [torch.ones(1), {"w": torch.zeros(1)}], "t": (1, torch.ones(2)), "none": []}, "n": 1}
+    root = saved(tmp_path, state)
+    for rules, at in (
+        ([("net/*", "other/*")], ("other",)),
+        ([("*", "all/*")], ("all", "net")),
+        ([("n*", "deep/n*")], ("deep", "net")),
+    ):
+        found = pawl.load(root + "/latest", rename=rules)
+        for key in at:
+            found = found[key]
+        assert found["layers"][0].item() == 1 and found["layers"][1]["w"].item() == 0 and found["none"] == []
+        assert type(found["t"]) is tuple and found["t"][0] == 1
+    assert pawl.load(root + "/latest", rename=[("net/layers/*", "list/*")])["list"][1]["w"].item() == 0
+    assert pawl.load(root + "/latest", rename=[("net/*", "*")])["t"][0] == 1
+
+
+def test_names_change_inside_of_a_list(tmp_path: pathlib.Path) -> None:
+    root = saved(tmp_path, {"layers": [{"w": torch.full((1,), float(i)), "n": i} for i in range(3)]})
+    found = pawl.load(root + "/latest", rename=[("layers/*/w", "layers/*/weight")])
+    assert [(layer["weight"].item(), layer["n"]) for layer in found["layers"]] == [(0, 0), (1, 1), (2, 2)]
+
+
+def test_an_optimizer_moves(tmp_path: pathlib.Path) -> None:
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.5)
+    model(torch.ones(2)).sum().backward()
+    optimizer.step()
+    root = saved(tmp_path, {"model": model, "optimizer": optimizer})
+    other = torch.nn.Linear(2, 2)
+    live = torch.optim.AdamW(other.parameters())
+    with pawl.CheckpointManager(root) as manager:
+        assert manager.restore(
+            {"all": {"model": other, "adam": live}}, rename=[("optimizer/*", "all/adam/*"), ("*", "all/*")]
+        )
+    assert torch.equal(other.weight, model.weight) and live.param_groups[0]["lr"] == 0.5
+    assert torch.equal(live.state[other.weight]["exp_avg"], optimizer.state[model.weight]["exp_avg"])
+
+
+def test_what_moves_keeps_its_types(tmp_path: pathlib.Path) -> None:
+    state = {"a": {3: collections.deque([1, 2], maxlen=4), "set": {1}, "o": collections.OrderedDict(x=1)}}
+    root = saved(tmp_path, state | {"rng": np.random.default_rng(5), "b": {"y": 1}})
+    found = pawl.load(root + "/latest", rename=[("a/*", "b/*"), ("rng/*", "b/rng/*")])
+    assert found["b"] == {"y": 1, **state["a"], "rng": found["b"]["rng"]} and found["b"][3].maxlen == 4
+    assert type(found["b"]["o"]) is collections.OrderedDict and "a" not in found
+    assert found["b"]["rng"].random() == np.random.default_rng(5).random()
+
+
+def test_two_dicts_become_one(tmp_path: pathlib.Path) -> None:
+    root = saved(tmp_path, {"a": {"x": 1, "d": {"p": [1]}}, "b": {"y": 2, "d": {"q": [2]}}, "c": {"x": 3}})
+    found = pawl.load(root + "/latest", rename=[("b/*", "a/*")])
+    assert found == {"a": {"x": 1, "d": {"p": [1], "q": [2]}, "y": 2}, "c": {"x": 3}}
+    with pytest.raises(pawl.PawlError, match="rename: 'c' to 'a': that path exists"):
+        pawl.load(root + "/latest", rename=[("c/*", "a/*")])
+
+
 def test_many_flat_names_change(tmp_path: pathlib.Path) -> None:
     state = {f"module.layer{i}.weight": torch.full((1,), float(i)) for i in range(300)}
     found = pawl.load(saved(tmp_path, {"model": state}) + "/latest", rename=[("model/module.*", "model/*")])
@@ -58,12 +121,13 @@ def test_wildcards_keep_their_order_or_take_another(tmp_path: pathlib.Path) -> N
         ([("l/0", "c")], pawl.UsageError, "rename: 'l/0': an element of a list or tuple keeps its place"),
         ([("a", "{1}")], pawl.UsageError, "its glob has 0 wildcards"),
         (["ab"], pawl.UsageError, "rename: expected pairs of texts"),
+        (3, pawl.UsageError, "rename: expected pairs of texts, such as ('old/*', 'new/*'), found 3"),
         ([("a=b", "c")], pawl.UsageError, "a path with '=' cannot be renamed"),
     ],
 )
 def test_what_cannot_be_renamed_is_named(tmp_path: pathlib.Path, rules: Any, kind: type, text: str) -> None:
     root = saved(tmp_path, {"a": torch.ones(1), "b": torch.ones(1) + 1, "l": [torch.ones(1)]})
-    with pytest.raises(kind, match=text.replace("{", r"\{")):
+    with pytest.raises(kind, match=re.escape(text)):
         pawl.load(root + "/latest", rename=rules)
 
 

@@ -33,7 +33,8 @@ test_R91_time_strings_and_bare_epochs(void **state)
 		{"0.5sec", TRIGGER_SECOND, 0.5},  {"0.25dur", TRIGGER_DURATION, 0.25},
 		{"1dur", TRIGGER_DURATION, 1},    {"3", TRIGGER_EPOCH, 3},
 		{"1", TRIGGER_EPOCH, 1},          {"5min", TRIGGER_SECOND, 300},
-		{"1.5h", TRIGGER_SECOND, 5400},
+		{"1.5h", TRIGGER_SECOND, 5400},   {"500 steps", TRIGGER_BATCH, 500},
+		{"500steps", TRIGGER_BATCH, 500}, {"2 hours", TRIGGER_SECOND, 7200},
 	};
 	for (size_t i = 0; i < COUNT(rows); i++) {
 		struct trigger t = {0};
@@ -67,9 +68,10 @@ test_R92_bad_time_strings_are_refused_with_the_units(void **state)
 	struct trigger t;
 	struct pawl_error err;
 	trigger_parse("10 batches", &t, &err);
-	assert_string_equal(err.message,
-	                    "interval \"10 batches\": expected 1ep, 5it, 10ba, 5000sp, 1000000tok, 30sec, 5min, "
-	                    "0.25dur, auto or first");
+	assert_string_equal(
+		err.message,
+		"interval \"10 batches\": expected 1ep, 5it, 10ba, 500 steps, 5000sp, 1000000tok, 30sec, 5min, "
+		"0.25dur, auto or first");
 }
 
 static int
