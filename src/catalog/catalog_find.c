@@ -124,6 +124,11 @@ refuse_denied(struct catalog *c, const struct catalog_entry *than, const char *w
 
 	if (!e)
 		return 0;
+	if (c->single_name) { /* the caller adds its path */
+		size_t len = strlen(e->name);
+		bool named = strncmp(e->problem, e->name, len) == 0 && strncmp(e->problem + len, ": ", 2) == 0;
+		return err_set(err, PAWL_EAUTH, "%s", e->problem + (named ? len + 2 : 0));
+	}
 	return err_set(err, PAWL_EAUTH, "%s cannot be read, so that %s is unknown: %s", e->name, what, e->problem);
 }
 
