@@ -310,8 +310,8 @@ add_default_run(const struct command *command, char **list, size_t n)
 	const struct operand *o = command->operands;
 	char *run = getenv("PAWL_RUN");
 
-	if (n > 0 || o == NULL || (o->kind != OPERAND_RUN && o->kind != OPERAND_TARGET) || (o[1].kind != OPERAND_END && o[1].min > 0) ||
-	    run == NULL || *run == '\0')
+	if (n > 0 || o == NULL || (o->kind != OPERAND_RUN && o->kind != OPERAND_TARGET) ||
+	    (o[1].kind != OPERAND_END && o[1].min > 0) || run == NULL || *run == '\0')
 		return 0;
 	list[0] = run;
 	return 1;
