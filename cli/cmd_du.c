@@ -90,6 +90,18 @@ print_totals(struct cli *cli, size_t n, const struct disk_run *run)
 		         human_bytes(keep, (double)run->leftover));
 }
 
+/* Mentions checkpoints that the table cannot show. */
+static void
+note_bad(struct cli *cli, struct pawl *run, size_t n_good)
+{
+	PAWL_CLEAN(pawl_list_free_clean) struct pawl_list *all = NULL;
+
+	if (pawl_list_open(run, 1, &all, NULL) < 0 || pawl_list_count(all) <= n_good)
+		return;
+	cli_warn(cli, "%s be shown (damaged, or permission denied): 'pawl ls --bad' prints the reason",
+	         human_count(&cli->keep, pawl_list_count(all) - n_good, "more cannot", "more cannot"));
+}
+
 static int
 run_du(struct cli *cli, const void *args)
 {
@@ -131,6 +143,7 @@ run_du(struct cli *cli, const void *args)
 	if (n > 0)
 		print_table(cli, list, uses);
 	print_totals(cli, n, &total);
+	note_bad(cli, run, n);
 	return 0;
 }
 

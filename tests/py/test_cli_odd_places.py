@@ -90,6 +90,16 @@ def test_a_single_checkpoint_that_may_not_be_read_is_a_failure(tmp_path: pathlib
     assert status == 0
 
 
+def test_du_and_ls_mention_a_checkpoint_that_may_not_be_read(tmp_path: pathlib.Path) -> None:
+    many = make("run", tmp_path / "run", 3)
+    (many / "checkpoints/checkpoint_000002/manifest.json").chmod(0)
+    for command in ("ls", "du"):
+        status, out, err = denied(command, many)
+        assert status == 0 and len(out.splitlines()) == 3
+        assert "1 more cannot be" in err and "'pawl ls --bad' prints the reason" in err
+    assert "'pawl ls --bad'" not in run("du", make("run", tmp_path / "whole", 2)).stderr
+
+
 def test_a_failure_is_one_json_document(tmp_path: pathlib.Path) -> None:
     (tmp_path / "none").mkdir()
     alone = run_json("verify", tmp_path / "none", status=3)
