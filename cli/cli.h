@@ -24,6 +24,8 @@
 #include "term.h"
 #include "work.h"
 
+struct jsonout;
+
 struct cli {
 	struct common common;
 	const struct command *command; /* NULL until it is known */
@@ -40,6 +42,8 @@ struct cli {
 /* Prints a failure on stderr. With --json, also prints it on stdout as a document, if none was
  * written yet. Returns the exit status of its code. */
 int cli_fail(struct cli *cli, const struct pawl_error *err);
+/* The same within the open document; NULL = there is none. */
+int cli_fail_in(struct cli *cli, struct jsonout *open, const struct pawl_error *err);
 /* Prints a usage error, then where to find help. Returns exit status 2. */
 int cli_usage(struct cli *cli, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Prints a line for people, unless -q is set. */

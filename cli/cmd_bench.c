@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "base/os.h"
+#include "base/denied.h"
 #include "cli.h"
 #include "copy.h"
 #include "grid.h"
@@ -398,8 +399,7 @@ prepare(struct bench *b, const char *folder, struct pawl_error *err)
 	int rc;
 
 	if (mkdtemp(path) == NULL)
-		return err_set(err, errno == ENOENT ? PAWL_ENOTFOUND : PAWL_EIO, "%s: cannot make a folder: %s", folder,
-		               strerror(errno));
+		return err_path(err, errno, folder, true, "cannot make a folder");
 	b->folder = path;
 	b->root = keep_printf(&b->cli->keep, "%s/run", path);
 	TRY(make_state(b, err));

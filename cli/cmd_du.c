@@ -2,6 +2,7 @@
 /* cmd_du: what checkpoints take on the disk. Reads names and sizes of files, never a tensor. */
 #include <inttypes.h>
 
+#include "ask.h"
 #include "cli.h"
 #include "disk.h"
 #include "folder.h"
@@ -34,9 +35,11 @@ print_table(struct cli *cli, const struct pawl_list *list, const struct disk_use
 
 		row[0] = (struct cell){keep_printf(keep, "%" PRIu64, info->id), STYLE_BOLD, NULL};
 		row[1].text = keep_printf(keep, "%" PRId64, info->step);
+		row[4] = info_marks(keep, info);
+		if (info_is_foreign(info)) /* what only pawl writes down */
+			row[1] = row[4] = (struct cell){"-", STYLE_DIM, NULL};
 		row[2].text = human_bytes(keep, (double)uses[i].bytes);
 		row[3].text = human_bytes(keep, (double)uses[i].own);
-		row[4] = info_marks(keep, info);
 	}
 	grid_print(grid, &cli->out);
 }
@@ -62,7 +65,10 @@ print_json(struct cli *cli, const char *root, const struct pawl_list *list, cons
 		jsonout_begin_object(&j, NULL);
 		jsonout_uint(&j, "id", info->id);
 		jsonout_text(&j, "name", info->name);
-		jsonout_int(&j, "step", info->step);
+		if (info_is_foreign(info))
+			jsonout_null(&j, "step");
+		else
+			jsonout_int(&j, "step", info->step);
 		jsonout_uint(&j, "bytes", uses[i].bytes);
 		jsonout_uint(&j, "own_bytes", uses[i].own);
 		jsonout_end(&j);
@@ -84,6 +90,18 @@ print_totals(struct cli *cli, size_t n, const struct disk_run *run)
 		         human_bytes(keep, (double)run->leftover));
 }
 
+/* Mentions checkpoints that the table cannot show. */
+static void
+note_bad(struct cli *cli, struct pawl *run, size_t n_good)
+{
+	PAWL_CLEAN(pawl_list_free_clean) struct pawl_list *all = NULL;
+
+	if (pawl_list_open(run, 1, &all, NULL) < 0 || pawl_list_count(all) <= n_good)
+		return;
+	cli_warn(cli, "%s be shown (damaged, or permission denied): 'pawl ls --bad' prints the reason",
+	         human_count(&cli->keep, pawl_list_count(all) - n_good, "more cannot", "more cannot"));
+}
+
 static int
 run_du(struct cli *cli, const void *args)
 {
@@ -94,6 +112,7 @@ run_du(struct cli *cli, const void *args)
 	struct pawl_error err = {0};
 	struct disk_run total;
 	struct target target;
+	uint64_t id;
 	int rc, status;
 
 	(void)args;
@@ -104,7 +123,8 @@ run_du(struct cli *cli, const void *args)
 		return status;
 	if (rc == 0 && !target.single)
 		rc = target_parse_run(cli, place, &target, &err);
-	if (rc < 0 || target_open(cli, &target, false, NULL, &run, &err) < 0 || pawl_list_open(run, 0, &list, &err) < 0)
+	if (rc < 0 || target_open(cli, &target, false, NULL, &run, &err) < 0 ||
+	    (target.single && target_find(cli, run, &target, &id, &err) < 0) || pawl_list_open(run, 0, &list, &err) < 0)
 		return cli_fail(cli, &err);
 	size_t n = pawl_list_count(list);
 	struct disk_use *uses = keep_alloc(&cli->keep, n + 1, sizeof(*uses));
@@ -119,9 +139,11 @@ run_du(struct cli *cli, const void *args)
 		print_json(cli, pawl_root(run), list, uses, &total);
 		return 0;
 	}
+	ask_page(cli);
 	if (n > 0)
 		print_table(cli, list, uses);
 	print_totals(cli, n, &total);
+	note_bad(cli, run, n);
 	return 0;
 }
 

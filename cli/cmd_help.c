@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_help: prints what the command can do; with --json, the tables that the help is made from. */
+#include "ask.h"
 #include "cli.h"
 #include "help.h"
 #include "jsonout.h"
@@ -62,6 +63,8 @@ run_help(struct cli *cli, const void *args)
 		if (only == NULL)
 			return cli_unknown_command(cli, cli->operands[0]);
 	}
+	if (!cli->common.json)
+		ask_page(cli);
 	if (cli->common.json)
 		print_json(cli, only);
 	else if (only != NULL)

@@ -315,7 +315,8 @@ run_ls(struct cli *cli, const void *ptr)
 	if (rc == PAWL_ENOTFOUND && !args->recursive && !target_is_url(place) && folder_find(cli, place, &deeper) > 0)
 		(void)err_set(&err, rc, "%s; 'pawl ls -r %s' lists what is deeper", err.message, place);
 	if (rc < 0 || target_open(cli, &target, false, &args->score, &run, &err) < 0 ||
-	    (target.selector != NULL && target_find(cli, run, &target, &only, &err) < 0) ||
+	    ((target.selector != NULL || (target.single && !args->bad)) &&
+	     target_find(cli, run, &target, &only, &err) < 0) ||
 	    pawl_list_open(run, 1, &list, &err) < 0)
 		return cli_fail(cli, &err);
 	pick_rows(cli, args, list, only, &rows);

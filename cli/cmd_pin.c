@@ -16,7 +16,7 @@ static const struct option options[] = {SCORE_OPTIONS(pin_args), OPTION_END};
 
 static const struct example pin_examples[] = {
 	{"pawl pin runs/demo@best", "never delete the best one"},
-	{"pawl pin runs/demo@step:400 runs/demo@step:800", "several"},
+	{"pawl pin runs/demo@400 runs/demo@800", "several"},
 	EXAMPLE_END,
 };
 

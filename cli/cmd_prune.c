@@ -6,6 +6,7 @@
 
 #include "ask.h"
 #include "cli.h"
+#include "disk.h"
 #include "grid.h"
 #include "human.h"
 #include "info.h"
@@ -83,12 +84,14 @@ info_of(const struct pawl_list *list, uint64_t id, size_t *at)
 }
 
 struct totals {
-	uint64_t deleted, kept, bytes, kept_bytes;
+	uint64_t deleted, kept, freed_bytes, kept_bytes;
 };
 
 static struct totals
-add_up(const struct pawl_list *list, const struct pawl_decisions *decisions)
+add_up(struct cli *cli, const struct pawl_list *list, const struct disk_files *files,
+       const struct pawl_decisions *decisions)
 {
+	bool *is_deleted = keep_alloc(&cli->keep, pawl_list_count(list) + 1, sizeof(*is_deleted));
 	struct totals ret = {0};
 	size_t at = 0;
 
@@ -98,11 +101,12 @@ add_up(const struct pawl_list *list, const struct pawl_decisions *decisions)
 
 		ret.kept += d->keep != 0;
 		ret.deleted += d->keep == 0;
-		if (!d->keep && info != NULL)
-			ret.bytes += info->new_bytes;
+		if (info != NULL)
+			is_deleted[at] = d->keep == 0;
 		if (d->keep && info != NULL)
 			ret.kept_bytes += info->new_bytes;
 	}
+	ret.freed_bytes = disk_freed(cli, files, is_deleted);
 	return ret;
 }
 
@@ -145,9 +149,9 @@ print_table(struct cli *cli, bool dry_run, const struct pawl_list *list, const s
 
 static void
 print_json(struct cli *cli, struct pawl *run, bool dry_run, const struct pawl_list *list,
-           const struct pawl_decisions *decisions)
+           const struct disk_files *files, const struct pawl_decisions *decisions)
 {
-	struct totals totals = add_up(list, decisions);
+	struct totals totals = add_up(cli, list, files, decisions);
 	struct jsonout j;
 	size_t at = 0;
 
@@ -159,7 +163,7 @@ print_json(struct cli *cli, struct pawl *run, bool dry_run, const struct pawl_li
 	jsonout_bool(&j, "dry_run", dry_run);
 	jsonout_uint(&j, "kept", totals.kept);
 	jsonout_uint(&j, "deleted", totals.deleted);
-	jsonout_uint(&j, "bytes", totals.bytes);
+	jsonout_uint(&j, "bytes", totals.freed_bytes);
 	jsonout_begin_array(&j, "decisions");
 	for (size_t i = 0; i < pawl_decisions_count(decisions); i++) {
 		const struct pawl_decision *d = pawl_decisions_get(decisions, i);
@@ -183,18 +187,19 @@ print_json(struct cli *cli, struct pawl *run, bool dry_run, const struct pawl_li
 /* Shows what would be deleted, and asks. 1 = yes, or there is nothing to delete. */
 static int
 ask_prune(struct cli *cli, struct pawl *run, const struct pawl_retention *policy, const struct pawl_list *list,
-          struct pawl_error *err)
+          const struct disk_files *files, struct pawl_error *err)
 {
 	PAWL_CLEAN(pawl_decisions_free_clean) struct pawl_decisions *decisions = NULL;
 
 	TRY(pawl_prune(run, policy, 1, &decisions, err));
-	const struct totals totals = add_up(list, decisions);
+	const struct totals totals = add_up(cli, list, files, decisions);
 
 	if (totals.deleted == 0)
 		return 1;
 	print_table(cli, true, list, decisions);
-	return ask_confirm(cli, "delete %s, %s", human_count(&cli->keep, totals.deleted, "checkpoint", "checkpoints"),
-	                   human_bytes(&cli->keep, (double)totals.bytes));
+	return ask_confirm(cli, "delete %s, which frees %s",
+	                   human_count(&cli->keep, totals.deleted, "checkpoint", "checkpoints"),
+	                   human_bytes(&cli->keep, (double)totals.freed_bytes));
 }
 
 static int
@@ -217,7 +222,9 @@ run_prune(struct cli *cli, const void *ptr)
 	    target_open(cli, &target, !args->dry_run, &args->score, &run, &err) < 0 ||
 	    pawl_list_open(run, 0, &list, &err) < 0)
 		return cli_fail(cli, &err);
-	rc = ask_is_needed(cli, args->yes || args->dry_run) ? ask_prune(cli, run, &policy, list, &err) : 1;
+	const struct disk_files *files = disk_files_of(cli, list);
+
+	rc = ask_is_needed(cli, args->yes || args->dry_run) ? ask_prune(cli, run, &policy, list, files, &err) : 1;
 	if (rc == 0)
 		return 1;
 	if (rc > 0)
@@ -227,14 +234,15 @@ run_prune(struct cli *cli, const void *ptr)
 	if (rc < 0)
 		return cli_fail(cli, &err);
 	if (cli->common.json) {
-		print_json(cli, run, args->dry_run, list, decisions);
+		print_json(cli, run, args->dry_run, list, files, decisions);
 		return 0;
 	}
 	print_table(cli, args->dry_run, list, decisions);
-	totals = add_up(list, decisions);
-	cli_note(cli, "%s %s, %s; %s kept", args->dry_run ? "would delete" : "deleted",
+	totals = add_up(cli, list, files, decisions);
+	cli_note(cli, "%s %s, which %s %s; %s kept", args->dry_run ? "would delete" : "deleted",
 	         human_count(&cli->keep, totals.deleted, "checkpoint", "checkpoints"),
-	         human_bytes(&cli->keep, (double)totals.bytes), human_count(&cli->keep, totals.kept, "", ""));
+	         args->dry_run ? "frees" : "freed", human_bytes(&cli->keep, (double)totals.freed_bytes),
+	         human_count(&cli->keep, totals.kept, "", ""));
 	if (args->max_bytes > 0 && totals.kept_bytes > args->max_bytes)
 		cli_note(cli, "--max-bytes cannot be met: the checkpoints that always stay need %s, more than %s",
 		         human_bytes(&cli->keep, (double)totals.kept_bytes),

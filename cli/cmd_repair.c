@@ -141,7 +141,7 @@ print_text(struct cli *cli, bool dry_run, const struct repairs *repairs)
 		         : dry_run    ? "can be repaired"
 		                      : "repaired");
 		(void)printf("\n  was: %s\n", text_clean(keep, r->problem));
-		if (r->code != 0)
+		if (r->code != 0 && strcmp(r->message, r->problem) != 0)
 			(void)printf("  why: %s\n", text_clean(keep, r->message));
 	}
 	if (repairs->n == 0)

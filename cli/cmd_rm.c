@@ -4,6 +4,7 @@
 
 #include "ask.h"
 #include "cli.h"
+#include "disk.h"
 #include "human.h"
 #include "info.h"
 #include "target.h"
@@ -26,7 +27,7 @@ static const struct option options[] = {
 };
 
 static const struct example examples[] = {
-	{"pawl rm runs/demo@3", "delete checkpoint 3"},
+	{"pawl rm runs/demo@400", "delete the checkpoint of step 400"},
 	{"pawl rm runs/demo@latest --force", "go back to the one before"},
 	EXAMPLE_END,
 };
@@ -47,13 +48,14 @@ check_marks(const struct pawl_info *info, const struct rm_args *args, struct paw
 	return err_set(err, PAWL_EBUSY, "%s is %s; --force deletes it anyway", info->name, why);
 }
 
-/* *ret stays NULL if the person says no. */
+/* *ret stays NULL if the person says no. *ret_bytes: what that frees. */
 static int
 remove_one(struct cli *cli, const char *text, const struct rm_args *args, const struct pawl_info **ret,
-           struct pawl_error *err)
+           uint64_t *ret_bytes, struct pawl_error *err)
 {
 	PAWL_CLEAN(cli_close) struct pawl *run = NULL;
 	const struct pawl_info *info = NULL;
+	struct disk_use use = {0};
 	struct target target;
 	uint64_t id = 0;
 	int rc;
@@ -63,7 +65,7 @@ remove_one(struct cli *cli, const char *text, const struct rm_args *args, const 
 		rc = err_set(err, PAWL_EUSAGE, "%s belongs to no run; it is an ordinary %s, which '%s' deletes", text,
 		             target.file ? "file" : "folder", target.file ? "rm" : "rm -r");
 	if (rc == 0 && target.selector == NULL)
-		rc = err_set(err, PAWL_EUSAGE, "%s is a run; name a checkpoint, such as %s@3", text, text);
+		rc = err_set(err, PAWL_EUSAGE, "%s is a run; name a checkpoint, such as %s@400", text, text);
 	if (rc == 0)
 		rc = target_open(cli, &target, !args->dry_run, &args->score, &run, err);
 	if (rc == 0)
@@ -72,14 +74,17 @@ remove_one(struct cli *cli, const char *text, const struct rm_args *args, const 
 		rc = target_info(cli, run, id, &info, err);
 	if (rc == 0)
 		rc = check_marks(info, args, err);
+	if (rc == 0)
+		disk_of_checkpoint(cli, info, &use);
 	if (rc == 0 && !args->dry_run && ask_is_needed(cli, args->yes) &&
-	    !ask_confirm(cli, "delete %s (step %" PRId64 "), %s", info->name, info->step,
-	                 human_bytes(&cli->keep, (double)info->new_bytes)))
+	    !ask_confirm(cli, "delete %s (step %" PRId64 "), which frees %s", info->name, info->step,
+	                 human_bytes(&cli->keep, (double)use.own)))
 		return 0;
 	if (rc == 0 && !args->dry_run)
 		rc = pawl_remove(run, id, args->force, err);
 	if (rc == 0)
 		*ret = info;
+	*ret_bytes = use.own;
 	return rc;
 }
 
@@ -89,15 +94,17 @@ run_rm(struct cli *cli, const void *ptr)
 	const struct rm_args *args = ptr;
 	const struct pawl_info **infos = keep_alloc(&cli->keep, cli->n_operands, sizeof(struct pawl_info *));
 	struct pawl_error err = {0};
+	uint64_t bytes;
 	struct jsonout j;
 
 	for (size_t i = 0; i < cli->n_operands; i++) {
-		if (remove_one(cli, cli->operands[i], args, &infos[i], &err) < 0)
+		if (remove_one(cli, cli->operands[i], args, &infos[i], &bytes, &err) < 0)
 			return cli_fail(cli, &err);
 		if (infos[i] == NULL)
 			return 1;
-		cli_note(cli, "%s %s (step %" PRId64 "), %s", args->dry_run ? "would delete" : "deleted",
-		         infos[i]->name, infos[i]->step, human_bytes(&cli->keep, (double)infos[i]->new_bytes));
+		cli_note(cli, "%s %s (step %" PRId64 "), which %s %s", args->dry_run ? "would delete" : "deleted",
+		         infos[i]->name, infos[i]->step, args->dry_run ? "frees" : "freed",
+		         human_bytes(&cli->keep, (double)bytes));
 	}
 	if (!cli->common.json)
 		return 0;

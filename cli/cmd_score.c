@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_score: adds metrics to a checkpoint after it was saved; the best is chosen again. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,6 +30,8 @@ parse_metric(struct cli *cli, const char *text, struct pawl_metric *ret, struct 
 	}
 	if (end == NULL || *end != '\0')
 		return err_set(err, PAWL_EUSAGE, "'%s': expected NAME=NUMBER, such as accuracy=0.91", text);
+	if (isinf(ret->value) && strpbrk(equals, "0123456789") != NULL)
+		return err_set(err, PAWL_EUSAGE, "'%s': the number is too large; 'inf' is infinite", text);
 	return 0;
 }
 

@@ -37,7 +37,7 @@ static const struct option options[] = {
 
 static const struct example examples[] = {
 	{"pawl show runs/demo@best", "the best checkpoint"},
-	{"pawl show runs/demo@step:400 --tensors | grep norm", "the norm layers of step 400"},
+	{"pawl show runs/demo@400 --tensors | grep norm", "the norm layers of step 400"},
 	{"pawl show runs/demo/latest --all", "every leaf of the latest one"},
 	{"pawl show model.safetensors", "a file of another program"},
 	{"pawl show checkpoint.pt", "one of torch.save; nothing in it is run"},

@@ -253,6 +253,15 @@ verify_listed(struct cli *cli, struct taken *from, struct verdicts *all, size_t 
 	return all->n == 0 && n > 0;
 }
 
+/* Reports why a place could not be verified. */
+static int
+fail_place(struct cli *cli, struct jsonout *j, const char *place, const struct pawl_error *err)
+{
+	if (j != NULL)
+		jsonout_text(j, "root", place);
+	return cli_fail_in(cli, j, err);
+}
+
 /* Verifies what one argument names; j: the open document, or NULL. Returns the exit status. */
 static int
 verify_place(struct cli *cli, const char *place, const struct verify_args *args, struct jsonout *j)
@@ -272,13 +281,13 @@ verify_place(struct cli *cli, const char *place, const struct verify_args *args,
 		return 0;
 	}
 	if (rc < 0 || target_open(cli, &from.target, false, &args->score, &from.run, &err) < 0)
-		return cli_fail(cli, &err);
+		return fail_place(cli, j, place, &err);
 	/* then newer ones were saved before the old ones were deleted */
 	while ((rc = verify_listed(cli, &from, &all, &n_unfinished, &err)) == 1 &&
 	       (rc = pawl_reload(from.run, &err)) == 0)
 		;
 	if (rc < 0)
-		return cli_fail(cli, &err);
+		return fail_place(cli, j, place, &err);
 	seconds = info_now() - began;
 	if (j != NULL)
 		put_json(j, from.run, &all, seconds);
@@ -321,6 +330,7 @@ run_verify(struct cli *cli, const void *args)
 	if (n == 0 && doc == NULL)
 		return verify_place(cli, place, args, NULL);
 	if (doc != NULL) {
+		cli->wrote_json = true;
 		jsonout_init(doc, stdout);
 		jsonout_begin_object(doc, NULL);
 		jsonout_text(doc, "command", "verify");
@@ -335,6 +345,8 @@ run_verify(struct cli *cli, const void *args)
 		status = worse(status, verify_place(cli, places[i], args, doc));
 		if (doc != NULL && n > 0)
 			jsonout_end(doc);
+		if (work_signal(cli->work) != 0)
+			break;
 	}
 	if (doc != NULL && n > 0)
 		jsonout_end(doc);

@@ -3,6 +3,7 @@
 #include "disk.h"
 
 #include <dirent.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -15,12 +16,18 @@ struct disk {
 	struct table seen; /* files with several names, by device and inode */
 };
 
-/* Is the file met for the first time? Its hash stands for it: 63 bits are enough for a sum that
- * people read. */
+/* Stands for a file: 63 bits are enough for a sum that people read. */
+static uint64_t
+hash_file(const struct stat *st)
+{
+	return table_mix(table_mix(1, (uint64_t)st->st_dev), (uint64_t)st->st_ino);
+}
+
+/* Is the file met for the first time? */
 static bool
 is_new(struct disk *d, const struct stat *st)
 {
-	uint64_t hash = table_mix(table_mix(1, (uint64_t)st->st_dev), (uint64_t)st->st_ino);
+	uint64_t hash = hash_file(st);
 	size_t cursor = 0;
 	uintptr_t value;
 
@@ -104,4 +111,96 @@ disk_of_checkpoint(struct cli *cli, const struct pawl_info *info, struct disk_us
 		ret->own += st.st_nlink < 2 ? (uint64_t)st.st_size : 0;
 	}
 	(void)closedir(dir);
+}
+
+/* ---- what a deletion frees ---- */
+
+struct disk_file {
+	uint64_t hash, bytes, n_names;
+};
+
+struct disk_files {
+	size_t n_checkpoints;
+	size_t *begins; /* of each checkpoint and of the end, in files */
+	struct disk_file *files;
+};
+
+/* Adds the files of a checkpoint, or one entry where their sizes are known from its manifest. */
+static void
+note_files(struct cli *cli, const struct pawl_info *info, struct disk_file **files, size_t *n, size_t *room)
+{
+	DIR *dir = info->path[0] == '/' ? opendir(info->path) : NULL;
+	struct disk_file file = {.bytes = info->bytes, .n_names = 1};
+	struct dirent *entry = NULL;
+	struct stat st;
+
+	while (dir == NULL || (entry = readdir(dir)) != NULL) {
+		if (dir != NULL) {
+			if (lstat(keep_printf(&cli->keep, "%s/%s", info->path, entry->d_name), &st) < 0 ||
+			    !S_ISREG(st.st_mode))
+				continue;
+			file = (struct disk_file){hash_file(&st), (uint64_t)st.st_size, (uint64_t)st.st_nlink};
+		}
+		if (*n == *room) {
+			struct disk_file *more = keep_alloc(&cli->keep, 2 * *room + 64, sizeof(*more));
+
+			if (*n > 0)
+				memcpy(more, *files, *n * sizeof(*more));
+			*files = more;
+			*room = 2 * *room + 64;
+		}
+		(*files)[(*n)++] = file;
+		if (dir == NULL)
+			return;
+	}
+	(void)closedir(dir);
+}
+
+struct disk_files *
+disk_files_of(struct cli *cli, const struct pawl_list *list)
+{
+	struct disk_files *ret = keep_alloc(&cli->keep, 1, sizeof(*ret));
+	size_t n = 0, room = 0;
+
+	ret->n_checkpoints = pawl_list_count(list);
+	ret->begins = keep_alloc(&cli->keep, ret->n_checkpoints + 1, sizeof(*ret->begins));
+	for (size_t i = 0; i < ret->n_checkpoints; i++) {
+		ret->begins[i] = n;
+		note_files(cli, pawl_list_get(list, i), &ret->files, &n, &room);
+	}
+	ret->begins[ret->n_checkpoints] = n;
+	return ret;
+}
+
+static int
+compare_hashes(const void *a, const void *b)
+{
+	const struct disk_file *x = a, *y = b;
+
+	return (x->hash > y->hash) - (x->hash < y->hash);
+}
+
+/* A file is free once all its names are deleted. */
+uint64_t
+disk_freed(struct cli *cli, const struct disk_files *files, const bool *is_deleted)
+{
+	struct disk_file *gone = keep_alloc(&cli->keep, files->begins[files->n_checkpoints] + 1, sizeof(*gone));
+	uint64_t ret = 0;
+	size_t n = 0;
+
+	for (size_t i = 0; i < files->n_checkpoints; i++)
+		for (size_t f = files->begins[i]; is_deleted[i] && f < files->begins[i + 1]; f++)
+			if (files->files[f].n_names < 2)
+				ret += files->files[f].bytes;
+			else
+				gone[n++] = files->files[f];
+	if (n > 0)
+		qsort(gone, n, sizeof(*gone), compare_hashes);
+	for (size_t i = 0, same; i < n; i += same) {
+		for (same = 1; i + same < n && gone[i + same].hash == gone[i].hash;)
+			same++;
+		if (same == gone[i].n_names)
+			ret += gone[i].bytes;
+	}
+	return ret;
 }

@@ -60,38 +60,48 @@ complain(struct cli *cli, enum style style, const char *word, const char *text)
 	work_show(cli->work);
 }
 
+/* Adds the error to the open document, or prints a document of it. */
 static void
-error_document(struct cli *cli, int code, int exit_status, const char *message)
+error_document(struct cli *cli, struct jsonout *open, int code, int exit_status, const char *message)
 {
-	struct jsonout j;
+	struct jsonout own, *j = open != NULL ? open : &own;
 
-	if (!cli->common.json || cli->wrote_json)
+	if (open == NULL && (!cli->common.json || cli->wrote_json))
 		return;
 	cli->wrote_json = true;
-	jsonout_init(&j, stdout);
-	jsonout_begin_object(&j, NULL);
-	jsonout_text(&j, "command", cli->command != NULL ? cli->command->name : NULL);
-	jsonout_begin_object(&j, "error");
-	jsonout_text(&j, "code", pawl_code_name(code));
-	jsonout_int(&j, "exit_status", exit_status);
-	jsonout_text(&j, "message", message);
-	jsonout_end(&j);
-	jsonout_end(&j);
+	if (open == NULL) {
+		jsonout_init(j, stdout);
+		jsonout_begin_object(j, NULL);
+		jsonout_text(j, "command", cli->command != NULL ? cli->command->name : NULL);
+	}
+	jsonout_begin_object(j, "error");
+	jsonout_text(j, "code", pawl_code_name(code));
+	jsonout_int(j, "exit_status", exit_status);
+	jsonout_text(j, "message", message);
+	jsonout_end(j);
+	if (open == NULL)
+		jsonout_end(j);
 }
 
 int
-cli_fail(struct cli *cli, const struct pawl_error *err)
+cli_fail_in(struct cli *cli, struct jsonout *open, const struct pawl_error *err)
 {
 	int number = work_signal(cli->work), status = pawl_code_exit_status(err->code);
 
 	if (err->code == PAWL_ECANCELLED && number != 0) {
 		complain(cli, STYLE_WARN, "", "interrupted");
-		error_document(cli, err->code, 128 + number, "interrupted");
+		error_document(cli, open, err->code, 128 + number, "interrupted");
 		return 128 + number;
 	}
 	complain(cli, STYLE_BAD, "error", err->message);
-	error_document(cli, err->code, status, err->message);
+	error_document(cli, open, err->code, status, err->message);
 	return status;
+}
+
+int
+cli_fail(struct cli *cli, const struct pawl_error *err)
+{
+	return cli_fail_in(cli, NULL, err);
 }
 
 int
@@ -107,7 +117,7 @@ cli_usage(struct cli *cli, const char *format, ...)
 	if (!cli->common.quiet)
 		(void)fprintf(stderr, "try 'pawl help%s%s'\n", cli->command != NULL ? " " : "",
 		              cli->command != NULL ? cli->command->name : "");
-	error_document(cli, err.code, pawl_code_exit_status(err.code), err.message);
+	error_document(cli, NULL, err.code, pawl_code_exit_status(err.code), err.message);
 	return pawl_code_exit_status(err.code);
 }
 
@@ -194,7 +204,9 @@ run_command(struct cli *cli, int argc, char **argv)
 	if (rc < 0)
 		return cli_usage(cli, "%s", message);
 	if (cli->common.help) {
+		ask_page(cli);
 		help_command(cli, &cli->out, command);
+		ask_page_end(cli);
 		return 0;
 	}
 	if (cli->common.version)
@@ -235,7 +247,9 @@ run_cli(struct cli *cli, int argc, char **argv)
 		return run_command(cli, 0, argv);
 	}
 	if (cli->common.help) {
+		ask_page(cli);
 		help_overview(&cli->out);
+		ask_page_end(cli);
 		return 0;
 	}
 	help_overview(&cli->err);

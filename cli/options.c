@@ -303,15 +303,15 @@ check_operands(struct parser *p, const struct command *command, char **operands,
 	return 0;
 }
 
-/* $PAWL_RUN stands for the only operand of a command, if that is a run or a checkpoint. */
+/* $PAWL_RUN stands for the only operand that a command needs, if that is a run or a checkpoint. */
 static size_t
 add_default_run(const struct command *command, char **list, size_t n)
 {
 	const struct operand *o = command->operands;
 	char *run = getenv("PAWL_RUN");
 
-	if (n > 0 || o == NULL || (o->kind != OPERAND_RUN && o->kind != OPERAND_TARGET) || o[1].kind != OPERAND_END ||
-	    run == NULL || *run == '\0')
+	if (n > 0 || o == NULL || (o->kind != OPERAND_RUN && o->kind != OPERAND_TARGET) ||
+	    (o[1].kind != OPERAND_END && o[1].min > 0) || run == NULL || *run == '\0')
 		return 0;
 	list[0] = run;
 	return 1;

@@ -279,11 +279,14 @@ static int
 parse_default(struct cli *cli, const char *text, struct target *t, struct pawl_error *err)
 {
 	const char *run = getenv("PAWL_RUN");
+	struct stat st;
 	int rc;
 
 	if (strchr(text, '/') != NULL)
 		return err_set(err, PAWL_EUSAGE, "%s: '@' comes after the run: RUN@SELECTOR", text);
 	if (run != NULL && *run != '\0') {
+		if (stat(run, &st) < 0 && split_address(cli, run, t)) /* it selects a checkpoint itself */
+			run = t->root;
 		rc = target_parse(cli, keep_printf(&cli->keep, "%s%s", run, text), t, err);
 		return rc < 0 ? err_prefix(err, rc, "PAWL_RUN") : 0;
 	}

@@ -192,6 +192,7 @@ work_open(const struct term *term, bool draws)
 	(void)sigemptyset(&w->signals);
 	take(&w->signals, SIGINT);
 	take(&w->signals, SIGTERM);
+	take(&w->signals, SIGHUP);             /* the terminal was closed */
 	(void)sigaddset(&w->signals, SIGUSR2); /* wakes the waiting thread at the end */
 	(void)pthread_sigmask(SIG_BLOCK, &w->signals, NULL);
 	(void)pthread_mutex_init(&w->lock, NULL);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * work: interrupts and the progress line. During long work with a meter, Ctrl+C or SIGTERM cancels
- * the work through that meter, so that it ends by itself and cleans up. A second signal ends the
- * process at once. Outside of such work the first signal ends the process: a run folder is
+ * work: interrupts and the progress line. During long work with a meter, Ctrl+C, SIGTERM or SIGHUP
+ * cancels the work through that meter, so that it ends by itself and cleans up. A second signal
+ * ends the process at once. Outside of such work the first signal ends the process: a run folder is
  * consistent at every moment (P2, P4, P7).
  *
  *                 work_begin                 signal                 second signal

@@ -94,7 +94,7 @@ enum pawl_code {
 	PAWL_EMISMATCH = -15,    /* state and checkpoint do not fit each other */
 	PAWL_ELIMIT = -16,       /* the input exceeds a documented limit */
 	PAWL_EUNSUPPORTED = -17, /* not possible here, or not possible in a state */
-	PAWL_EREADONLY = -18,    /* the handle was opened read-only */
+	PAWL_EREADONLY = -18,    /* the handle was opened read-only, or the file system is */
 	PAWL_EINTERNAL = -19,    /* a bug in pawl */
 	PAWL_EDEVICE = -20       /* an accelerator or its driver failed */
 };
@@ -594,7 +594,7 @@ struct pawl_place {
 	int is_link;         /* links are not followed */
 	uint64_t bytes;      /* of a file */
 	double unix_seconds; /* of a file: its last change; 0 = unknown */
-	const char *problem; /* why this folder could not be listed; NULL = it was */
+	const char *problem; /* why this folder was not listed; NULL = it was */
 };
 struct pawl_places;
 /* Lists the runs, single checkpoints, searches and other files below a path or URL: of the folder

@@ -18,6 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/denied.h"
 #include "base/err.h"
 #include "base/value.h"
 #include "space.h"
@@ -40,7 +41,7 @@ make_folders(const char *path, struct pawl_error *err)
 		if (c)
 			*c = '\0';
 		if (part[0] && mkdir(part, 0777) < 0 && errno != EEXIST)
-			return err_sys(err, errno, "%s: make folder", part);
+			return err_path(err, errno, part, true, "make folder");
 		if (!c)
 			break;
 		*c = '/';

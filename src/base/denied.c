@@ -14,7 +14,7 @@
 bool
 denied_is(int sys)
 {
-	return sys == EACCES || sys == EPERM;
+	return sys == EACCES || sys == EPERM || sys == EROFS;
 }
 
 int
@@ -28,12 +28,19 @@ err_denied(struct pawl_error *err, int sys, const char *path, bool writes)
 	if (err && getpwuid_r(uid, &entry, memory, sizeof(memory), &user) != 0)
 		user = NULL;
 	const char *name = user ? user->pw_name : number;
-	int rc =
-		writes ? err_set(err, PAWL_EAUTH,
-	                         "%s: user %s may not write here; ask the owner for permission, or choose another place",
-	                         path, name)
-		       : err_set(err, PAWL_EAUTH, "%s: user %s may not read this; ask the owner for permission", path,
-	                         name);
+	int rc;
+
+	if (sys == EROFS)
+		rc = err_set(err, PAWL_EREADONLY,
+		             "%s: the file system is mounted read-only; mount it for writing, or choose another place",
+		             path);
+	else if (writes)
+		rc = err_set(err, PAWL_EAUTH,
+		             "%s: user %s may not write here; ask the owner for permission, or choose another place",
+		             path, name);
+	else
+		rc = err_set(err, PAWL_EAUTH, "%s: user %s may not read this; ask the owner for permission", path,
+		             name);
 	if (err)
 		err->sys = sys;
 	return rc;

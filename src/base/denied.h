@@ -7,10 +7,11 @@
 
 #include "pawl.h"
 
-/* Does the errno value mean that this user may not do it? */
+/* Does the errno value mean that this user may not do it, or no user on this mount? */
 bool denied_is(int sys);
 /* "<path>: user <name> may not read this; .." or, if it was to be written, "may not write here".
- * path: what a user thinks of, never a file that only the program knows. PAWL_EAUTH. */
+ * path: what a user thinks of, never a file that only the program knows. PAWL_EAUTH, or
+ * PAWL_EREADONLY for a file system that is mounted so. */
 int err_denied(struct pawl_error *err, int sys, const char *path, bool writes);
 /* A failed system call about a path: as err_denied, or "<path>: <what>: <strerror>". */
 int err_path(struct pawl_error *err, int sys, const char *path, bool writes, const char *what);

@@ -115,6 +115,18 @@ refuse_bad(const struct catalog_entry *e, struct pawl_error *err)
 	               e->name, e->problem);
 }
 
+/* The problem without the name or path before it, which the caller adds. */
+static const char *
+reason_of(const struct catalog_entry *e)
+{
+	const size_t len = strlen(e->name);
+
+	for (const char *at = strstr(e->problem, e->name); at; at = strstr(at + 1, e->name))
+		if (strncmp(at + len, ": ", 2) == 0)
+			return at + len + 2;
+	return e->problem;
+}
+
 /* Refuses an answer that could be wrong, since a checkpoint cannot be read. than: the answer, where
  * only a newer checkpoint could change it; else NULL. */
 static int
@@ -124,6 +136,8 @@ refuse_denied(struct catalog *c, const struct catalog_entry *than, const char *w
 
 	if (!e)
 		return 0;
+	if (c->single_name)
+		return err_set(err, PAWL_EAUTH, "%s", reason_of(e));
 	return err_set(err, PAWL_EAUTH, "%s cannot be read, so that %s is unknown: %s", e->name, what, e->problem);
 }
 

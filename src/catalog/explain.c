@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/buf.h"
 #include "base/denied.h"
@@ -217,6 +218,22 @@ refuse_found(int kind, const char *address, const char *path, const char *select
 	return refuse_folder(path, err);
 }
 
+/* 0: the path is not a link. sys: of following it. */
+static int
+refuse_link(const char *path, int sys, struct pawl_error *err)
+{
+	char to[PATH_MAX];
+	ssize_t len = readlink(path, to, sizeof(to) - 1);
+
+	if (len < 0)
+		return 0;
+	to[len] = '\0';
+	return err_set(err, PAWL_ENOTFOUND,
+	               sys == ELOOP ? "%s: a link to %s, which leads back to itself"
+	                            : "%s: a link to %s, which does not exist",
+	               path, to);
+}
+
 static int
 refuse_path(const char *address, const char *path, const char *selector, struct pawl_error *err)
 {
@@ -225,7 +242,7 @@ refuse_path(const char *address, const char *path, const char *selector, struct 
 	if (stat(path, &st) < 0) {
 		if (denied_is(errno))
 			return err_denied(err, errno, path, false);
-		return refuse_missing(path, err);
+		return refuse_link(path, errno, err) < 0 ? PAWL_ENOTFOUND : refuse_missing(path, err);
 	}
 	if (!S_ISDIR(st.st_mode) && *selector)
 		return err_set(err, PAWL_EUSAGE, "%s is a file, so '@%s' selects nothing in it", path, selector);
@@ -253,6 +270,8 @@ explain_address(const char *address, struct pawl_error *err)
 {
 	if (!address)
 		return err_set(err, PAWL_EUSAGE, "explain: expected an address, found NULL");
+	if (!*address)
+		return err_set(err, PAWL_EUSAGE, "the address is empty; name a run, a checkpoint or a file");
 	PAWL_FREE char *root = mem_alloc(strlen(address) + 2), *selector = mem_alloc(strlen(address) + 2);
 
 	if (!root || !selector)

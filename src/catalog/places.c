@@ -23,6 +23,7 @@
 #define MAX_DEPTH 32u
 #define MAX_PLACES ((size_t)1 << 20)
 #define LOOK_ENTRIES 1000u
+#define ODD_NAME "its name has control characters; name this folder itself"
 
 static int
 has(struct store *store, const char *folder, const char *name, bool *ret, struct pawl_error *err)
@@ -134,7 +135,7 @@ see_entry(void *arg, const struct store_entry *entry)
 	l->full = ++l->n > l->most;
 	if (l->full)
 		return PAWL_ELIMIT;
-	if (entry->name[0] == '.' || !text_is_component(entry->name))
+	if (entry->name[0] == '.' || (!entry->is_folder && !text_is_key(entry->name)))
 		return 0;
 	struct child *c = vec_add(&l->children);
 	if (!c)
@@ -262,7 +263,10 @@ scan_folder(struct scan *s, const char *folder, unsigned depth, bool inside, str
 
 		if (!path)
 			return err_nomem(err, "places");
-		if (c->is_folder && depth < MAX_DEPTH)
+		if (c->is_folder && !text_is_key(c->name))
+			TRY(add_place(s, &(struct pawl_place){.kind = PAWL_KIND_OTHER, .problem = ODD_NAME}, path,
+			              err));
+		else if (c->is_folder && depth < MAX_DEPTH)
 			TRY(scan_folder(s, path, depth + 1, deeper, err));
 		else if (!c->is_folder)
 			TRY(add_place(s,

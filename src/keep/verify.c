@@ -230,11 +230,25 @@ targets_clear(struct targets *t)
 	bump_clear(&t->memory);
 }
 
-/* The good or the bad checkpoints with this id, or all of them (0). */
+/* Is it in the table, as read before, and not damaged? */
+static bool
+is_known_good(struct pawl *run, uint64_t id)
+{
+	run_lock(run);
+	const struct catalog_entry *e = catalog_get(run->catalog, id);
+	const bool ret = e && e->summary;
+	run_unlock(run);
+	return ret;
+}
+
+/* The good or the bad checkpoints with this id, or all of them (0). A good one needs no new look at
+ * all others, so that verifying one of many stays cheap: what was deleted is found when it is
+ * read. */
 static int
 list_targets(struct pawl *run, uint64_t id, bool bad, struct targets *ret, struct pawl_error *err)
 {
-	TRY(pawl_reload(run, err));
+	if (id == 0 || !is_known_good(run, id))
+		TRY(pawl_reload(run, err));
 	run_lock(run);
 	ret->rows = bump_array(&ret->memory, run->catalog->n, sizeof *ret->rows);
 	bool lacking = !ret->rows;

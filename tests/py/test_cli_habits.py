@@ -74,7 +74,15 @@ def test_gc_asks_only_if_there_is_something_to_remove(many: pathlib.Path) -> Non
 
 def test_long_output_goes_through_the_pager_on_a_terminal_only(many: pathlib.Path) -> None:
     pager = "sed s/^/page:/"
-    for args in (["ls", many], ["show", many], ["diff", f"{many}@id:1", "@id:2"]):
+    for args in (
+        ["ls", many],
+        ["show", many],
+        ["du", many],
+        ["help", "ls"],
+        ["ls", "--help"],
+        ["--help"],
+        ["diff", f"{many}@id:1", "@id:2"],
+    ):
         status = 1 if args[0] == "diff" else 0
         lines = ESCAPES.sub("", on_terminal(*args, status=status, PAGER=pager)).splitlines()
         assert sum(line.startswith("page:") for line in lines) > 3, lines
@@ -112,6 +120,13 @@ def test_the_environment_names_the_run_that_is_meant(many: pathlib.Path, tmp_pat
     run("restore", "@id:3", tmp_path / "three", **env)
     assert "checkpoint_000002" in run("rm", "@id:2", **env).stderr
     assert run("ls", tmp_path / "three" / "..", **env).stdout != run("ls", **env).stdout  # what is given counts
+    assert f"{many} has no mirrors" in run("sync", status=2, **env).stderr
+
+
+def test_an_address_without_a_run_replaces_the_selector_of_the_default_run(many: pathlib.Path) -> None:
+    env = {"PAWL_RUN": f"{many}@id:2"}
+    assert "checkpoint_000002" in run("show", **env).stdout
+    assert "checkpoint_000003" in run("show", "@id:3", **env).stdout
 
 
 def test_a_folder_of_runs_shows_size_sharing_and_which_is_open(tmp_path: pathlib.Path) -> None:
@@ -151,6 +166,7 @@ def test_a_late_score_is_added_and_the_best_chosen_again(tmp_path: pathlib.Path)
     assert metrics["accuracy"] == 99 and metrics["f1"] == 0.5
     for wrong in ["accuracy", "=1", "accuracy=", "accuracy=good"]:
         assert "expected NAME=NUMBER, such as accuracy=0.91" in run("score", scored, wrong, status=2).stderr
+    assert "'a=1e400': the number is too large" in run("score", f"{scored}@latest", "a=1e400", status=2).stderr
 
 
 def test_score_and_pin_want_a_checkpoint_to_be_named(many: pathlib.Path) -> None:

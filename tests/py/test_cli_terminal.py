@@ -334,7 +334,7 @@ def test_interrupting_bench_leaves_nothing(tmp_path: pathlib.Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_signals_end_it_without_a_terminal_too(large: pathlib.Path, number: signal.Signals, status: int) -> None:
     found, err = told_to_end(large, number)
     assert found == status and "interrupted" in err

@@ -41,6 +41,7 @@ def home_folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     torch.save({"w": torch.ones(2)}, "model.pt")
     (home / "data").mkdir()
     (home / "data" / "notes.txt").write_text("notes")
+    (home / "old").symlink_to("runs/gone")
     shutil.copytree("runs/demo", other / "demo", symlinks=True)
     shutil.copytree("runs/demo", other / "private", symlinks=True)
     modes = {other / "private": 0, other / "demo": 0o555, other: 0o555}

@@ -45,7 +45,7 @@ WHAT_TO_DO = {
     "EMISMATCH": "compare what the message lists; `strict=False` restores the rest",
     "ELIMIT": "divide the input, or look for what made it so large",
     "EUNSUPPORTED": "do what the message proposes",
-    "EREADONLY": "open the run without `read_only`",
+    "EREADONLY": "open the run without `read_only`, or choose another place",
     "EINTERNAL": "report it, with the message",
     "EDEVICE": "start the process again; `pawl doctor` tests the device",
 }

@@ -79,8 +79,8 @@ take_options(struct convert_job *c, const char *dst, struct pawl_error *err)
 		return err_set(err, PAWL_EUSAGE, "'%s' is not a format to write: expected " CONVERT_TARGETS, o->to);
 	if (!c->target)
 		return err_set(err, PAWL_EUSAGE,
-		               "%s: the format is not known by this name: expected a file with the suffix of one, or "
-		               "the format (" CONVERT_TARGETS ")",
+		               "%s: no format has this suffix; expected .safetensors, .pt, .pth, .npz or .npy, or the "
+		               "name of a format (" CONVERT_TARGETS ")",
 		               dst);
 	if (o->max_shard_bytes && !c->target->is_folder)
 		return err_set(err, PAWL_EUSAGE, "only a folder of the format hf or dcp is made of several files");

@@ -49,7 +49,10 @@ check_free(const struct convert_job *c, const char *name, struct pawl_error *err
 
 	if (c->opts.overwrite || fstatat(c->dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return 0;
-	return err_set(err, PAWL_EEXISTS, "%s/%s already exists; the option overwrite replaces it", c->folder, name);
+	const bool is_here = strcmp(c->folder, ".") == 0;
+
+	return err_set(err, PAWL_EEXISTS, "%s%s%s already exists; the option overwrite replaces it",
+	               is_here ? "" : c->folder, is_here ? "" : "/", name);
 }
 
 int

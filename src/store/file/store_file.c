@@ -37,6 +37,8 @@ file_error(struct pawl_error *err, int sys, const char *key, const char *verb)
 		return err_set(err, PAWL_EUNSUPPORTED, "%s: is a symbolic link, which is not followed", key);
 	case EISDIR:
 		return err_set(err, PAWL_EEXISTS, "%s: is a folder, expected a file or nothing", key);
+	case ENXIO: /* a socket */
+		return err_set(err, PAWL_EUNSUPPORTED, "%s: is not a regular file", key);
 	default:
 		return err_sys(err, sys, "%s: cannot %s", key, verb);
 	}

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/denied.h"
 #include "base/err.h"
 #include "base/text.h"
 
@@ -223,6 +224,24 @@ test_try_returns_on_failure_only(void **state)
 	assert_int_equal(later, 1);
 }
 
+static void
+test_a_refused_path_is_named_with_what_to_do(void **state)
+{
+	struct pawl_error err = {0};
+
+	(void)state;
+	assert_int_equal(err_path(&err, EROFS, "runs/demo", true, "cannot create"), PAWL_EREADONLY);
+	assert_string_equal(err.message, "runs/demo: the file system is mounted read-only; mount it for writing, or "
+	                                 "choose another place");
+	assert_int_equal(err.sys, EROFS);
+	assert_int_equal(err_path(&err, EACCES, "runs/demo", true, "cannot create"), PAWL_EAUTH);
+	assert_non_null(strstr(err.message, "may not write here; ask the owner for permission"));
+	assert_int_equal(err_path(&err, EACCES, "runs/demo", false, "cannot open"), PAWL_EAUTH);
+	assert_non_null(strstr(err.message, "may not read this"));
+	assert_int_equal(err_path(&err, ENOSPC, "runs/demo", true, "cannot create"), PAWL_ENOSPACE);
+	assert_string_equal(err.message, "runs/demo: cannot create: No space left on device");
+}
+
 int
 main(void)
 {
@@ -240,6 +259,7 @@ main(void)
 		cmocka_unit_test(test_P17_names_in_messages_cannot_steer_a_terminal),
 		cmocka_unit_test(test_prefix_keeps_code_and_errno),
 		cmocka_unit_test(test_try_returns_on_failure_only),
+		cmocka_unit_test(test_a_refused_path_is_named_with_what_to_do),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
