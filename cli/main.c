@@ -64,7 +64,7 @@ complain(struct cli *cli, enum style style, const char *word, const char *text)
 static void
 error_document(struct cli *cli, struct jsonout *open, int code, int exit_status, const char *message)
 {
-	struct jsonout own, *j = open != NULL ? open : &own;
+	struct jsonout own = {0}, *j = open != NULL ? open : &own;
 
 	if (open == NULL && (!cli->common.json || cli->wrote_json))
 		return;
