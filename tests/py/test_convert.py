@@ -177,7 +177,7 @@ def test_names_and_what_is_asked_for(tmp_path: pathlib.Path) -> None:
     ):
         target = tmp_path / "c.safetensors"
         assert says in run("convert", tmp_path / "a.safetensors", target, *arguments, status=status).stderr
-    assert "format is not known" in run("convert", tmp_path / "a.safetensors", tmp_path / "c.bin", status=2).stderr
+    assert "format has this suffix" in run("convert", tmp_path / "a.safetensors", tmp_path / "c.bin", status=2).stderr
     assert sorted(os.listdir(tmp_path)) == ["a.safetensors", "b.safetensors"]
 
 
