@@ -367,7 +367,7 @@ def make(kind: str, value: Any) -> Any:
     """The value that a kind names. The plain value, if the kind is unknown here or does not fit it."""
     try:
         return _make(kind, value)
-    except (ArithmeticError, AttributeError, ImportError, LookupError, RuntimeError, TypeError, ValueError):
+    except (ArithmeticError, AttributeError, ImportError, LookupError, OSError, RuntimeError, TypeError, ValueError):
         return value
 
 

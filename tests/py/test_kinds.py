@@ -366,6 +366,7 @@ def test_an_unknown_kind_is_its_plain_value() -> None:
     """A kind of a later pawl, or one whose value does not fit: the plain value."""
     assert _kinds.make("of-tomorrow", [1]) == [1] and _kinds.make("date", "not a date") == "not a date"
     assert _kinds.make("numpy.generator", {"bit_generator": "seed"}) == {"bit_generator": "seed"}
+    assert [_kinds.make("zoneinfo", key) for key in ("Europe", "of-no/place")] == ["Europe", "of-no/place"]
 
 
 RANK = """
