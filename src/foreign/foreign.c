@@ -34,7 +34,8 @@ sniff(struct store *store, const char *key, const char *given, const struct fore
 
 	int rc = store_open_reader(store, key, &f.reader, &nbytes, err);
 
-	if (rc == PAWL_EUNSUPPORTED)
+	/* not for a compressed file whose format is not built in */
+	if (rc == PAWL_EUNSUPPORTED && err && ends_with(err->message, "is not a regular file"))
 		return err_set(err, rc, "%s is neither a folder nor a regular file", given);
 	TRY(rc);
 	size_t n = nbytes < sizeof(first) ? (size_t)nbytes : sizeof(first);

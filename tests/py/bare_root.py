@@ -34,7 +34,7 @@ class BareRoot:
         mount = f'mount --bind -o ro "{lent}" "{self.folder}/mnt" && ' if lent else ""
         inside = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", f'{mount}exec "$@"', "sh"]
         inside += ["unshare", f"--root={self.folder}", "--wd=/", "--mount-proc"]
-        path = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "HOME": "/root"}
+        path = {"PATH": "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "HOME": "/root"}
         clean = ["/usr/bin/env", "-i", *(f"{key}={value}" for key, value in (path | environment).items())]
         return checked(*inside, *clean, *command, status=status)
 

@@ -295,7 +295,9 @@ def told_to_end(large: pathlib.Path, number: signal.Signals) -> tuple[int, str]:
     """Exit status and errors of a verify that is interrupted in the middle. Again where it was through before it could
     be told, as on a machine that is busy with other things."""
     for _ in range(TRIES):
+        before = signal.signal(number, signal.SIG_DFL)  # nohup has SIGHUP ignored, and so does a child of it
         process = subprocess.Popen([PAWL, "verify", large], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        signal.signal(number, before)
         assert process.stdout
         process.stdout.readline()  # the first checkpoint is done, 59 are left
         process.send_signal(number)

@@ -690,7 +690,7 @@ test_R76_R91_E2_bad_options_are_refused(void **state)
 	b.opts.filename = "../x.pt";
 	assert_int_equal(pawl_saver_open(&b.opts, &s, &err), PAWL_EUSAGE);
 	b.opts = good;
-	b.opts.save_interval = "1week";
+	b.opts.save_interval = "1fortnight";
 	assert_int_equal(pawl_saver_open(&b.opts, &s, &err), PAWL_EUSAGE);
 	b.opts = good;
 	b.opts.num_checkpoints_to_keep = -2;
