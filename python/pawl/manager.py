@@ -518,15 +518,15 @@ class CheckpointManager(Contents, Generic[Saved]):
             PawlError: The first error that no call has raised.
         """
         self._stop_looking()
-        failed = None
         try:
-            failed = self._events.serve_last(self._waits_uploads)
+            failed: Exception | None = self._events.serve_last(self._waits_uploads)
+        except Exception as error:  # of a hook; after an interrupt the run is still open
+            failed = error
+        try:
+            self._run.close()
         finally:
-            try:
-                self._run.close()
-            finally:
-                if self._scalars is not None:
-                    self._scalars.flush()
+            if self._scalars is not None:
+                self._scalars.flush()
         self._left_open.detach()
         if failed is not None:
             raise failed
