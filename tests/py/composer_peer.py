@@ -227,7 +227,7 @@ def refused(folder: pathlib.Path) -> Any:
         {"remote_file_name": "{epcoh}.pt"},
         {"folder": "{epoch}/checkpoints"},
         {"folder": "{team}/checkpoints"},
-        {"save_interval": "1week"},
+        {"save_interval": "1fortnight"},
         {"save_interval": "0ba"},
         {"save_interval": "first"},
         {"save_interval": Time(0, TimeUnit.BATCH)},

@@ -282,8 +282,8 @@ def test_R91_other_intervals_are_refused() -> None:
     for bad in (True, 1.5, None):
         with pytest.raises(pawl.UsageError, match="save_interval must be a Time, a time string"):
             CheckpointSaver(save_interval=bad)
-    with pytest.raises(pawl.UsageError, match=r"1week.*1ep, 5it, 10ba"):
-        CheckpointSaver(save_interval="1week")
+    with pytest.raises(pawl.UsageError, match=r"1fortnight.*1ep, 5it, 10ba"):
+        CheckpointSaver(save_interval="1fortnight")
     with pytest.raises(pawl.UsageError, match=r'no "auto"'):
         CheckpointSaver(save_interval="auto")
 
