@@ -19,8 +19,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/os.h"
 #include "base/denied.h"
+#include "base/os.h"
 #include "cli.h"
 #include "copy.h"
 #include "grid.h"

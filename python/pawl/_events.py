@@ -74,7 +74,7 @@ class Queue:
 
     def serve_last(self, uploads: bool) -> _pawl.PawlError | None:
         """Before the run is closed: waits as closing does. Returns the error of that wait."""
-        if self._run.closed or not (self._hooks or _reports.is_wanted()):
+        if self._run.closed or not self._is_needed():
             return None
         failed: _pawl.PawlError | None = None
         try:

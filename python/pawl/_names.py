@@ -166,7 +166,7 @@ _CALLS = {
     },
     "Checkpoint": {
         **dict.fromkeys(("load", "load_state", "restore", "state", "state_dict"), "to_dict(), or pawl.load(its path)"),
-        **dict.fromkeys(("metadata",), "get_metadata()"),
+        "metadata": "get_metadata()",
         **dict.fromkeys(
             ("id", "metrics", "name", "nbytes", "progress", "score", "step", "time"),
             "CheckpointManager.checkpoints(), whose rows have it",

@@ -454,7 +454,7 @@ static PyObject *
 get_closed(struct py_run *self, void *closure)
 {
 	(void)closure;
-	return PyBool_FromLong(!self->run);
+	return PyBool_FromLong(!self->run || self->pid != getpid());
 }
 
 static PyObject *
@@ -507,7 +507,7 @@ static PyGetSetDef run_getset[] = {
 	{"root", (getter)get_root, NULL, "The run's folder.", NULL},
 	{"run_id", (getter)get_run_id, NULL, "The run's id.", NULL},
 	{"warning", (getter)get_warning, NULL, "What the store cannot promise, or None.", NULL},
-	{"closed", (getter)get_closed, NULL, "True once close() is done.", NULL},
+	{"closed", (getter)get_closed, NULL, "True once close() is done, and in a child of fork().", NULL},
 	{"fault_calls", (getter)get_fault_calls, NULL, "Calls that the fault layer has counted.", NULL},
 	{NULL, NULL, NULL, NULL, NULL},
 };

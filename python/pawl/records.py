@@ -253,7 +253,7 @@ class TensorInfo:
     Attributes:
         dtype: As in safetensors: "F32", "BF16".
         shape: Its extents.
-        kind: What was saved: "torch", "numpy", ….
+        kind: Of the array that was saved, such as "torch" or "numpy".
         index: Its number in the checkpoint.
     """
 
@@ -337,7 +337,7 @@ class Answer:
     """What ``doctor`` has found.
 
     Attributes:
-        about: What was tried: "hard links", "free space", ….
+        about: What was tried, such as "hard links" or "free space".
         found: The result as text: "yes", "no: ...", "252.0 GiB".
         works: True or False of what works or does not; None of other facts.
     """

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* os: the calls that Linux and macOS name differently. What a system lacks is left out where that
- * changes only speed; otherwise os_needs_linux reports it. */
+/* os: the calls that differ between Linux and macOS. A function whose call macOS lacks does nothing
+ * there if only speed suffers. Otherwise its caller asks os_needs_linux, which reports an error. */
 #ifndef PAWL_BASE_OS_H
 #define PAWL_BASE_OS_H
 

@@ -32,12 +32,7 @@ sniff(struct store *store, const char *key, const char *given, const struct fore
 	unsigned char first[SNIFF_BYTES];
 	uint64_t nbytes;
 
-	int rc = store_open_reader(store, key, &f.reader, &nbytes, err);
-
-	/* not for a compressed file whose format is not built in */
-	if (rc == PAWL_EUNSUPPORTED && err && ends_with(err->message, "is not a regular file"))
-		return err_set(err, rc, "%s is neither a folder nor a regular file", given);
-	TRY(rc);
+	TRY(store_open_reader(store, key, &f.reader, &nbytes, err));
 	size_t n = nbytes < sizeof(first) ? (size_t)nbytes : sizeof(first);
 	if (n > 0)
 		TRY(store_read(store, f.reader, 0, first, n, err));

@@ -48,56 +48,62 @@ fence(struct save *s, int64_t deadline_ms)
 	return wait_stage(s->progress.ticket, PAWL_STAGE_STAGED, deadline_ms);
 }
 
-int
-writer_fence(struct writer *w, int64_t deadline_ms)
+static int
+wait_committed(struct save *s, int64_t deadline_ms)
+{
+	return wait_stage(s->progress.ticket, PAWL_STAGE_COMMITTED, deadline_ms);
+}
+
+/* Waits for each save that has not reached a stage. */
+static int
+wait_each(struct writer *w, int stage, int (*wait)(struct save *, int64_t), int64_t deadline_ms)
 {
 	struct save *saves[2];
-	const unsigned n = find_before(w, PAWL_STAGE_STAGED, saves);
+	const unsigned n = find_before(w, stage, saves);
 	int rc = 0;
 
 	for (unsigned i = 0; i < n; i++) {
-		rc = rc == 0 ? fence(saves[i], deadline_ms) : rc;
+		rc = rc == 0 ? wait(saves[i], deadline_ms) : rc;
 		save_unref(saves[i]);
 	}
 	return rc;
 }
 
 int
+writer_fence(struct writer *w, int64_t deadline_ms)
+{
+	return wait_each(w, PAWL_STAGE_STAGED, fence, deadline_ms);
+}
+
+int
 writer_wait_committed(struct writer *w, int64_t deadline_ms)
 {
-	struct save *saves[2];
-	const unsigned n = find_before(w, PAWL_STAGE_COMMITTED, saves);
+	return wait_each(w, PAWL_STAGE_COMMITTED, wait_committed, deadline_ms);
+}
+
+/* Waits until no save is written, and with `settled` until none settles. */
+static int
+wait_idle(struct writer *w, bool settled, int64_t deadline_ms)
+{
 	int rc = 0;
 
-	for (unsigned i = 0; i < n; i++) {
-		rc = rc == 0 ? wait_stage(saves[i]->progress.ticket, PAWL_STAGE_COMMITTED, deadline_ms) : rc;
-		save_unref(saves[i]);
-	}
+	pthread_mutex_lock(&w->lock);
+	while ((w->active || w->queued || w->admitting || (settled && w->settling)) && rc == 0)
+		rc = cond_wait_until(&w->changed, &w->lock, deadline_ms);
+	pthread_mutex_unlock(&w->lock);
 	return rc;
 }
 
 int
 writer_wait(struct writer *w, int64_t deadline_ms)
 {
-	int rc = 0;
-
-	pthread_mutex_lock(&w->lock);
-	while ((w->active || w->queued || w->admitting || w->settling) && rc == 0)
-		rc = cond_wait_until(&w->changed, &w->lock, deadline_ms);
-	pthread_mutex_unlock(&w->lock);
-	return rc;
+	return wait_idle(w, true, deadline_ms);
 }
 
 int
 writer_wait_turn(struct writer *w, int64_t deadline_ms)
 {
-	int rc = 0;
-
-	pthread_mutex_lock(&w->lock);
-	while ((w->active || w->queued || w->admitting) && rc == 0)
-		rc = cond_wait_until(&w->changed, &w->lock, deadline_ms);
-	pthread_mutex_unlock(&w->lock);
-	return rc;
+	return wait_idle(w, false, deadline_ms);
 }
 
 void

@@ -147,13 +147,18 @@ refuse_denied(const struct store *s, const char *key, bool writes, struct pawl_e
 }
 
 static int
-place_error(const struct store *s, const char *key, bool writes, int rc, struct pawl_error *err)
+place_error(struct store *s, const char *key, bool writes, int rc, struct pawl_error *err)
 {
 	size_t len = strlen(key), root_len = strlen(s->root);
 	bool begins = rc < 0 && err && len > 0 && strncmp(err->message, key, len) == 0 &&
 	              (err->message[len] == ':' || err->message[len] == '/');
-	if (begins && denied_is(err->sys) && strcmp(s->name, "file") == 0)
-		return refuse_denied(s, key, writes, err);
+	if (begins && denied_is(err->sys)) {
+		struct store_caps caps;
+
+		store_get_caps(s, &caps);
+		if (caps.local) /* else the user is another machine's */
+			return refuse_denied(s, key, writes, err);
+	}
 	if (!begins || root_len == 0 || (strstr(s->root, "://") && strpbrk(s->root, "@?")))
 		return rc;
 	size_t nbytes = strlen(err->message) + 1;
@@ -168,13 +173,13 @@ place_error(const struct store *s, const char *key, bool writes, int rc, struct 
 }
 
 int
-store_at_root(const struct store *s, const char *key, int rc, struct pawl_error *err)
+store_at_root(struct store *s, const char *key, int rc, struct pawl_error *err)
 {
 	return place_error(s, key, false, rc, err);
 }
 
 static int
-write_error(const struct store *s, const char *key, int rc, struct pawl_error *err)
+write_error(struct store *s, const char *key, int rc, struct pawl_error *err)
 {
 	return place_error(s, key, true, rc, err);
 }

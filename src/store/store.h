@@ -270,7 +270,7 @@ int store_limit(struct store **s, uint64_t write_bytes_per_second, uint64_t read
 
 /* The border adds the place of a store to errors: "KEY: why" becomes "ROOT/KEY: why". Callers need
  * this only for errors of their own about a key. A URL that may hold a password stays out (P18). */
-int store_at_root(const struct store *s, const char *key, int rc, struct pawl_error *err);
+int store_at_root(struct store *s, const char *key, int rc, struct pawl_error *err);
 /* All that the store holds is one object for people: errors of missing permission name it. */
 int store_set_place(struct store *s, const char *place, struct pawl_error *err);
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whoever has a machine without a compiler can install pawl from source: the lines of the pages run as printed in a
-root that has only the packages they name."""
+"""Installing from source. The lines of the pages run as printed, in a Debian system that has only the packages which
+the pages name."""
 
 from __future__ import annotations
 

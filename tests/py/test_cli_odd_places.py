@@ -66,8 +66,8 @@ def test_what_is_no_file_and_no_folder_is_named_as_such(tmp_path: pathlib.Path) 
     (tmp_path / "broken").symlink_to("nowhere")
     (tmp_path / "loop").symlink_to("loop")
     answers = {
-        "fifo": (1, "fifo is neither a folder nor a regular file"),
-        "socket": (1, "socket is neither a folder nor a regular file"),
+        "fifo": (1, "fifo: is not a regular file"),
+        "socket": (1, "socket: is not a regular file"),
         "broken": (3, "broken: a link to nowhere, which does not exist"),
         "loop": (3, "loop: a link to loop, which leads back to itself"),
     }

@@ -158,6 +158,23 @@ def test_a_rule_that_raises_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptu
     ]
 
 
+def test_a_warning_of_the_last_save_is_logged_when_the_run_is_closed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked = threading.Event()
+
+    def broken(candidates: list[pawl.Candidate]) -> list[int]:
+        asked.wait(HANG_SECONDS)
+        raise RuntimeError("no idea")
+
+    manager = pawl.CheckpointManager(tmp_path, retention=pawl.Retention(keep=broken))
+    manager.save(1, STATE)
+    assert caplog.records == []
+    asked.set()
+    manager.close()
+    assert "the rule of retention has raised RuntimeError: no idea" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("rule", "says"),
     [

@@ -109,8 +109,8 @@ def test_every_file_of_the_library_and_the_command_compiles_for_macos(build: Bui
 
 
 def test_every_file_of_the_python_extension_compiles_for_macos(build: Build) -> None:
-    """With the headers of this Python, which are written for every system but for pyconfig.h, and that is the same for
-    all machines with 64-bit pointers as far as the stable interface goes."""
+    """The headers of this Python serve all systems. Only pyconfig.h differs, and not in what the stable interface uses
+    on machines with 64-bit pointers."""
     folder = build.folder / "python"
     folder.mkdir()
     for header in pathlib.Path(sysconfig.get_path("include")).iterdir():

@@ -302,8 +302,8 @@ __wrap_pwrite64(int fd, const void *ptr, size_t n, off_t offset)
 	return -1;
 }
 
-/* With more units than events, so that neighbours share one. The devices stop when a 20th is
- * copied. What is copied by then is written meanwhile: else the test would hang. */
+/* There are more units than events, so neighbours share one. The devices stop after a 20th of all
+ * bytes, until half of these are written. A save that waits for all copies hangs here. */
 static void
 test_writing_begins_when_the_first_units_are_copied(void **state)
 {
