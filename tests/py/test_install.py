@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import pathlib
 import re
@@ -210,3 +211,6 @@ def test_the_python_package_brings_the_manual_and_the_completions() -> None:
         place = pathlib.Path(str(installed[name].locate())).resolve()
         assert place == (root / "share" / folder / name).resolve()
         assert holds in place.read_text()
+    commands = subprocess.run([f"{sys.prefix}/bin/pawl", "help", "--json"], capture_output=True, check=True).stdout
+    pages = {f"pawl-{row['name']}.1" for row in json.loads(commands)["commands"]}
+    assert {name for name in installed if name.startswith("pawl-") and name.endswith(".1")} == pages
