@@ -44,7 +44,7 @@ class Queue:
     def __init__(self, run: _pawl.Run, hooks: Mapping[str, Callable[[Event], object] | None]) -> None:
         self._run = run
         self._hooks = {kind: hook for kind, hook in hooks.items() if hook is not None}
-        self._warned: set[str] = set()
+        self._warned = {run.warning}  # which is told when the run is opened
 
     def serve(self) -> None:
         """Logs the events that have come, and calls their hooks."""

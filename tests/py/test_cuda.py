@@ -257,7 +257,7 @@ class Array:
         return np.array(self.far.array)
 
 jax = types.ModuleType("jax")
-jax.Array = Array
+jax.Array, jax.ShapeDtypeStruct = Array, type("Shape", (), {})
 jax.numpy = types.ModuleType("jax.numpy")
 jax.numpy.array = lambda array: Array(array)
 sys.modules.update({"jax": jax, "jax.numpy": jax.numpy})
