@@ -124,7 +124,7 @@ def seconds(option: str, value: object) -> float:
 
 
 def limit(timeout: object) -> float | None:
-    """Seconds to wait at most; None is no limit. What is below 0 is over at once."""
+    """Seconds to wait at most; None means no limit. What is below 0 is over at once."""
     if timeout is None:
         return None
     return 0.0 if isinstance(timeout, int | float) and timeout < 0 else seconds("timeout", timeout)

@@ -62,7 +62,7 @@ def _is_plain(value: object) -> bool:
 
 
 def translated(value: Any) -> Any:
-    """What Composer has in its state besides plain values and tensors (timedelta, versions, arrays) as a part of
+    """What Composer has in its state in addition to plain values and tensors (timedelta, versions, arrays) as a part of
     a pickle, which the file's own then contains. Only for writing, and only of Composer's own state."""
     if _is_plain(value):
         return value

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a worker of a training and a trial of a search both are told of themselves."""
+"""What a worker of a training and a trial of a search both know of themselves."""
 
 from __future__ import annotations
 

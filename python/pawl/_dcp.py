@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What pawl.torch needs to know of torch.distributed.checkpoint (DCP): how a plan's items lie in a state, and how a
-checkpoint's tree reads as DCP's metadata.
+"""What pawl.torch needs to know of torch.distributed.checkpoint (DCP): which places of a state a plan's items have,
+and how a checkpoint's tree reads as DCP's metadata.
 
 DCP names everything by flat keys ("model.w", "lst.0") and remembers the path of each ("model", "w"). In a state the
 paths are dicts within dicts, so that ranks, which hold different items, can be united; places of a list are keys of
-type int. What is no dict is a leaf: a tensor, or a value that DCP would have pickled. A value that is a dict itself is
-told apart by lying under the key None. A tensor of which one rank has several pieces is a dict of these, each a tensor
-by its offsets ("4,0"), with the global shape under the key None.
+type int. All else is a leaf: a tensor, or a value that DCP would have pickled. A value that is a dict itself stands
+under the key None, which tells it apart. A tensor of which one rank has several pieces is a dict of these, each a
+tensor by its offsets ("4,0"), with the global shape under the key None.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ Keys = tuple[Any, ...]
 
 @dataclass(frozen=True, eq=False)
 class Leaf:
-    """A tensor of a checkpoint that has not been read, and the pieces it lies in."""
+    """A tensor of a checkpoint that has not been read, and its pieces."""
 
     index: int
     kind: str
@@ -86,7 +86,7 @@ class Pieces:
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """Where one of DCP's keys lies: by DCP's path, by the keys of the tree, and what is there."""
+    """The place of one of DCP's keys: by DCP's path, by the keys of the tree, and what is there."""
 
     path: Path
     keys: Keys
@@ -195,7 +195,7 @@ def needs_reading(value: object) -> bool:
 
 
 def _is_value(value: object) -> bool:
-    """DCP's rule for the lists of a state: without tensors and dicts they are values as a whole."""
+    """DCP's rule for the lists of a state: without tensors and dicts each is one value."""
     if isinstance(value, dict):
         return False
     if not isinstance(value, list):
@@ -236,7 +236,7 @@ def named_places(tree: object, through_dcp: bool) -> dict[str, Place]:
 
 
 def at(tree: Any, keys: Keys) -> Any:
-    """What lies at a place of a tree."""
+    """What a place of a tree holds."""
     for key in keys:
         tree = tree[key]
     return tree

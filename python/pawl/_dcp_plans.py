@@ -45,7 +45,7 @@ def shard(item: WriteItem, tensor: torch.Tensor) -> Shard:
     offsets = _dcp.pairs(tensor.dtype, tuple(data.chunk.offsets))
     if tuple(tensor.shape) != tuple(data.chunk.sizes):
         raise MismatchError(f"'{item.index.fqn}': planned as {tuple(data.chunk.sizes)}, it is {tuple(tensor.shape)}")
-    if tensor.numel() == 0:  # an empty piece may lie at the end, and says nothing but that the tensor is there
+    if tensor.numel() == 0:  # an empty piece may begin at the end, and shows only that the tensor exists
         return Shard(torch.empty([0] * tensor.ndim, dtype=tensor.dtype), size, (0,) * tensor.ndim, "elsewhere")
     return Shard(tensor, size, offsets, "here")
 

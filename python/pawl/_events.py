@@ -44,10 +44,10 @@ class Queue:
     def __init__(self, run: _pawl.Run, hooks: Mapping[str, Callable[[Event], object] | None]) -> None:
         self._run = run
         self._hooks = {kind: hook for kind, hook in hooks.items() if hook is not None}
-        self._warned = {run.warning}  # which is told when the run is opened
+        self._warned = {run.warning}  # which opening the run logs
 
     def serve(self) -> None:
-        """Logs the events that have come, and calls their hooks."""
+        """Logs the events since the last call, and calls their hooks."""
         if not self._is_needed():
             return
         while not self._run.closed and (text := self._run.event()) is not None:

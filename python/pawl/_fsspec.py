@@ -32,7 +32,7 @@ def takes(url: str) -> bool:
 
 
 def _stays(name: str) -> bool:
-    """Belongs to this place only: saves that go on, the lease, passing names."""
+    """Belongs to this place only: running saves, the lease, temporary names."""
     return name == ".lease" or (name.startswith(".") and name.endswith((".partial", ".tmp")))
 
 

@@ -69,7 +69,7 @@ def _entry(info: dict[str, Any]) -> tuple[str, int, int, bool]:
 
 
 def _is_text(name: str) -> bool:
-    """Others may have put there what cannot be told to the library, and is none of its names."""
+    """Other programs may have put names there that the library cannot take; none of them is its own."""
     try:
         return b"\0" not in name.encode()
     except UnicodeEncodeError:

@@ -19,7 +19,7 @@ def who(function: Callable[..., Any]) -> str:
 
 
 def _culprit(function: Callable[..., Any], config: Any, config_name: str, dumps: Callable[[Any], bytes]) -> str:
-    """Which of the parts cannot be pickled, as precisely as can be told."""
+    """Which of the parts cannot be pickled, as precisely as possible."""
     if isinstance(config, Mapping):
         for key, value in config.items():
             try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values that a state cannot hold, as pickles inside of it: for who asks with ``allow_pickle``, in both directions."""
+"""Values that a state cannot hold, as pickles inside of it: with ``allow_pickle`` only, in both directions."""
 
 from __future__ import annotations
 

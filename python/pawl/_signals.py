@@ -11,7 +11,7 @@ REQUEUE_EXIT_CODE = 75  # EX_TEMPFAIL: what was asked for may go well another ti
 
 
 class Preempted(SystemExit):
-    """The job was told to end by SIGTERM or SIGUSR1 and did so; its exit status asks a scheduler to
+    """SIGTERM or SIGUSR1 asked the job to end, and it did; its exit status asks a scheduler to
     start it again.
 
     Args:

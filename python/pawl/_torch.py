@@ -56,13 +56,13 @@ def distributed_parameters(optimizer: object, numbers: list[list[int | None]]) -
         return {}
     groups = [group["params"] for group in optimizer.param_groups]
     if [len(group) for group in groups] != [len(group) for group in numbers]:
-        return {}  # load_state_dict says so
+        return {}  # load_state_dict reports it
     pairs = zip(chain.from_iterable(numbers), chain.from_iterable(groups), strict=True)
     return {number: p for number, p in pairs if number is not None and type(p).__name__ == "DTensor"}
 
 
 def laid_out_as(parameter: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor | None:
-    """An empty DTensor on the parameter's mesh with its placements, if it is to have its shape. The piece lies in the
+    """An empty DTensor on the parameter's mesh with its placements, if it is to have its shape. The piece is in the
     processor's memory, where it can be read into; load_state_dict takes it to the device."""
     if tuple(parameter.shape) != shape:
         return None
@@ -70,7 +70,7 @@ def laid_out_as(parameter: torch.Tensor, shape: tuple[int, ...], dtype: torch.dt
 
 
 def _writes(key: object, coordinates: list[tuple[int, int]]) -> bool:
-    """Of several copies, which lie along the given (index, size) of mesh dimensions, one writes; which one depends on
+    """Of several copies along the given (index, size) of mesh dimensions one writes; which one depends on
     the tensor, so that the work is spread."""
     seed = zlib.crc32(repr(key).encode())
     for index, size in coordinates:
@@ -87,8 +87,8 @@ def _nothing(tensor: Any) -> Shard:
 
 
 def _copies_outside(mesh: Any) -> list[tuple[int, int]]:
-    """(index, size) along the dimensions of the whole mesh that the tensor's own leaves out: what is sharded over one
-    dimension of two lies there once for every index of the other."""
+    """(index, size) along the dimensions of the complete mesh that the tensor's own leaves out: what is sharded over
+    one dimension of two exists there once for every index of the other."""
     root = mesh._get_root_mesh()
     if root is None or root.ndim == mesh.ndim or not root.mesh_dim_names:
         return []
@@ -143,7 +143,7 @@ def _box_of_sharded_tensor(tensor: Any) -> object:
 
 
 def box(tensor: object) -> object:
-    """Which part of the whole a distributed tensor holds on this rank: a Shard, or a plain tensor where all have all.
+    """Which part of its values a distributed tensor holds on this rank: a Shard, or a plain tensor where all have all.
     None for a tensor of any other class."""
     match type(tensor).__name__:
         case "DTensor":

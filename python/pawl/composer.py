@@ -215,7 +215,7 @@ class CheckpointSaver:
 
         Args:
             progress: A mapping with ``run_name`` and counters (epoch, batch, ...; ``fraction`` of
-                the whole training, at whose end there is a save, too), or a Timestamp.
+                the complete training, at whose end there is a save, too), or a Timestamp.
             state: A tree, or a function that gives one and is only called when a save is due; the
                 path of a folder is packed as this rank's tar file.
             event: What a function for ``save_interval`` gets. Default: None, from the counters.

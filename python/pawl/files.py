@@ -26,7 +26,7 @@ class FileSaver:
 
     The name's suffix says the format: ``.pt`` and ``.pth`` for ``torch.load``, ``.safetensors``,
     each also with that of a compression after it (``x.pt.zst``). ``save`` copies the tensors and
-    returns; a file appears under its name when it is whole and durable, and what was there before
+    returns; a file appears under its name when it is complete and durable, and what was there before
     stays until then.
 
     Args:

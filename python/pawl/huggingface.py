@@ -41,7 +41,7 @@ class Saver(TrainerCallback):
 
     Args:
         root: The run's folder or URL.
-        save_interval: When to save besides ("500ba" or 500 counts optimizer steps). Default: None.
+        save_interval: When to save in addition ("500ba" or 500 counts optimizer steps). Default: None.
         options: Options of ``CheckpointManager``.
 
     Raises:

@@ -64,7 +64,7 @@ class _Options(TypedDict, total=False):
 
 
 class _Reading(TypedDict, total=False):
-    """The arguments of ``restore`` besides the state."""
+    """The arguments of ``restore`` other than the state."""
 
     step: int | None
     id: int | None

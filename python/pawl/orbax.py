@@ -6,8 +6,8 @@
     pawl.orbax.convert("checkpoints", "first", to="pawl")      # a checkpoint of pawl's, with all values
 
 A path is that of an ``ocp.CheckpointManager``, of one of its steps, or of what a checkpointer has saved by itself. The
-whole state is in memory meanwhile. Orbax keeps no sums that tie its arrays to their names: what is wrong with them is
-seen as far as Orbax and zstd see it.
+complete state is in memory meanwhile. Orbax keeps no sums that tie its arrays to their names: what is wrong with them
+is seen as far as Orbax and zstd see it.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@
 
 Ray copies what ``ray.train.report`` is given into its storage, while training waits. Here the checkpoint is written
 there to begin with, by all workers together, in the run ``pawl`` in the folder of Ray's run (a path, ``s3://`` or ``gs://``),
-and Ray is told of it when it is durable. Ray keeps, deletes and names the latest as ever (``CheckpointConfig``).
+and Ray learns of it when it is durable. Ray keeps, deletes and names the latest as ever (``CheckpointConfig``).
 
 Trials of Ray Tune's own Tuner save and continue by TrialSaver.
 """

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The project speaks of itself alone: no notes to oneself, no ticket numbers, no paths of a machine, no hosts of
-package registries. Comments of the C code use common words. Their lines, and those of documents, have at most 100
-columns. Sentences of documents are short. Text ends with a line feed, has no trailing blanks, and every source states
-its licence."""
+package registries. Comments of the C code and of the package use common words. Comments of the C code
+and documents have at most 100 columns. Sentences of documents are short. Text ends with a line feed, has no trailing
+blanks, and every source states its licence."""
 
 from __future__ import annotations
 
+import io
 import re
+import tokenize
 from collections.abc import Iterator
 
 import common
@@ -22,7 +24,7 @@ WORDS = {
 }
 # In the library nothing names a place in the file system either.
 LIBRARY_WORDS = {r"(?<!\w)/tm[p]\b": "no fixed folders"}
-# Plain English in comments of C: the private phrase, and what to write instead.
+# Plain English in comments: the private phrase, and what to write instead.
 PLAIN = {
     r"\bwhoever\b|\b(some|no|any)body\b": "name the process, the caller, another writer",
     r"\bwho (opens|comes|writes|reads|asks|calls|has|had|wants|knows|is|may|must)\b": "name the process or the caller",
@@ -32,7 +34,7 @@ PLAIN = {
     r"\blies?\b": "is stored in",
     r"\b(has|have|had) come\b": "was written, exists",
     r"\bsummed\b": "checksummed",
-    r"(?<!there )\b(is|are) no (?!(longer|more|such|way|need|less|right)\b)[a-z]+": "is not a",
+    r"(?<![Tt]here )\b(is|are) no (?!(longer|more|such|way|need|less|right)\b)[a-z]+": "is not a",
     r"what is (here|there) and not": "files that exist locally but not remotely",
     r"\bbesides?\b": "compared with, next to",
     r"\bwhole\b(?! (numbers?|bytes)\b)": "complete",
@@ -60,14 +62,30 @@ def check(name: str, text: str) -> list[str]:
     return problems
 
 
+def comments(name: str, text: str) -> Iterator[tuple[int, str]]:
+    """First line and text of each comment of a C file, each comment and docstring of a Python file."""
+    if name.endswith((".c", ".h")):
+        for found in re.finditer(r'/\*.*?\*/|"(?:\\.|[^"\\\n])*"', text, re.DOTALL):
+            if found[0].startswith("/"):
+                yield common.line_of(text, found.start()), found[0]
+        return
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT or (token.type == tokenize.STRING and token.string.startswith('"""')):
+            yield token.start[0], token.string
+
+
 def check_english(name: str, text: str) -> list[str]:
-    """The comments of a C file."""
     problems = []
-    for comment in re.finditer(r'/\*.*?\*/|"(?:\\.|[^"\\\n])*"', text, re.DOTALL):
-        for pattern, instead in () if comment[0].startswith('"') else PLAIN.items():
-            for match in re.finditer(pattern, comment[0]):
-                line = common.line_of(text, comment.start() + match.start())
+    for first, comment in comments(name, text):
+        for pattern, instead in PLAIN.items():
+            for match in re.finditer(pattern, comment):
+                line = first + comment[: match.start()].count("\n")
                 problems.append(f"{name}:{line}: '{match[0]}': write {instead}")
+    return problems
+
+
+def check_comment_columns(name: str, text: str) -> list[str]:
+    problems = []
     for number, line in enumerate(text.split("\n"), 1):
         if re.match(r"\s*(/\*|\*[ /])", line) and len(line.expandtabs(8)) > COLUMNS:
             problems.append(f"{name}:{number}: a comment of more than {COLUMNS} columns")
@@ -126,6 +144,8 @@ def main() -> None:
         if name not in NO_WORDS:
             problems += check(name, text)
         if name.startswith(PLAIN_FOLDERS) and path.suffix in (".c", ".h"):
+            problems += check_english(name, text) + check_comment_columns(name, text)
+        if name.startswith("python/") and path.suffix in (".py", ".pyi"):
             problems += check_english(name, text)
         if name == "README.md" or (name.startswith("docs/") and path.suffix == ".md"):
             problems += check_sentences(name, text) + check_columns(name, text)

@@ -41,7 +41,7 @@ def _begin_group(job: Job, store: Any) -> None:
 
 def work(job: Job, call: Callable[[], Any], store: Any = None) -> BaseException | None:
     """Runs the train function as one of the workers; the environment says which. Returns what it has failed with, of
-    which the others know then, or Preempted where the job was told to end. store: where torch's process group meets,
+    which the others know then, or Preempted where the job has to end. store: where torch's process group meets,
     None = as the environment says."""
     from . import beat, session
 

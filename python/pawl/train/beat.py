@@ -65,7 +65,7 @@ class Beat(threading.Thread):
 
     def _guard(self) -> None:
         """Where the network is cut a call of the store may wait for a quarter of an hour. Rounds are counted, not time,
-        so that a process that was stopped for a while goes on."""
+        so that a process that was stopped for a while is not taken for dead."""
         beats, rounds = self._beats, 0
         while not self._over.wait(0.5):
             beats, rounds = self._beats, rounds + 1 if beats == self._beats else 0

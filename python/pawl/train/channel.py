@@ -3,19 +3,19 @@
 
 Keys, under the number of the attempt:
 
-    at/<rank>            the report that a rank has come to
+    at/<rank>            the report that a rank has reached
     done/<rank>          how many it has made in all, when its train function has ended
-    meet/<n>, go/<n>     who has come to report n, and with what; all have
-    all                  the last report that all have come to
+    meet/<n>, go/<n>     which ranks have reached report n, and with what; all have
+    all                  the last report that all have reached
     row/<n>              the first rank's metrics; log/<n> scalars for the logger, and their step
-    folder/<n>           somebody reports a folder; files/<n>/<rank> what is in it
+    folder/<n>           a rank reports a folder; files/<n>/<rank> what is in it
     error/<rank>         what a rank has failed with; cause: which was the first, the others may have failed of that
     pid/<rank>           its process; beat/<rank> a count that goes up while it lives
     on/<rank>            a count that goes up when it says that it gets on
     ask, where/<rank>    the driver wants to know where the train functions are, and what they answered
-    end, heard/<rank>    the group is to end, why, and how soon; who knows of it (engine "launcher")
-    preempt              the job was told to end; left/<rank> a rank has ended because of that
-    know, knew/<rank>    how many ranks know of it, and the report that they had come to; last: the one to end with
+    end, heard/<rank>    the group is to end, why, and how soon; which ranks know of it (engine "launcher")
+    preempt              the job has to end; left/<rank> a rank has ended because of that
+    know, knew/<rank>    how many ranks know of it, and the report that they had reached; last: the one to end with
 """
 
 from __future__ import annotations
@@ -76,22 +76,22 @@ class Channel:
         self._store.delete_key(key)
 
     def arrive(self, n: int, world_size: int, has: bool, first: bool, folder: bool) -> None:
-        """This rank has come to report n, with a checkpoint or without. The last one tells the others."""
+        """This rank has reached report n, with a checkpoint or without. The last one tells the others."""
         bits = 1 | int(has) << 16 | int(folder) << 32 | int(has and first) << 48
         total = int(self._store.add(f"meet/{n}", bits))
         if total & 0xFFFF == world_size:
             self._store.set("all", str(n))
             self._store.set(f"go/{n}", str(total))
-            if n > 2:  # nobody is so far behind
+            if n > 2:  # no rank is so far behind
                 self._store.delete_key(f"meet/{n - 2}")
                 self._store.delete_key(f"go/{n - 2}")
 
     def meeting(self, n: int, timeout: float) -> Meeting | None:
-        """Waits until all ranks have come to report n; None if they do not in time."""
+        """Waits until all ranks have reached report n; None if they do not in time."""
         return None if (total := self._wait(f"go/{n}", timeout)) is None else Meeting(total)
 
     def know_end(self, rank: int, n: int, world_size: int) -> None:
-        """This rank knows that the job is to end, and had come to n reports."""
+        """This rank knows that the job has to end, and has reached n reports."""
         self.put(f"knew/{rank}", n)
         if self.count("know") == world_size:
             self.put("last", 1 + max(self.get_all("knew", world_size)))

@@ -77,7 +77,7 @@ class FailureConfig:
 
     Attributes:
         max_failures: How many times the workers are started again, from the newest valid
-            checkpoint; -1 is no limit. Default: 0.
+            checkpoint; -1 means no limit. Default: 0.
         heartbeat_timeout: A worker without a sign of life for this time is killed, which is a
             failure. Default: 60.
         report_timeout: All workers must come to a report within this time of the first. Default:

@@ -55,10 +55,10 @@ class Job:
     backend: str | None  # of torch's process group: "gloo", "nccl"; None = no group
     resume: (
         tuple[str, int] | None
-    )  # where the first checkpoint lies: a run's folder and an id, or a checkpoint's folder and 0
+    )  # where the first checkpoint is: a run's folder and an id, or a checkpoint's folder and 0
     names: dict[str, str] = field(default_factory=dict)  # of experiment and trial, for get_context
     path: tuple[str, ...] = ()  # sys.path of the driver
-    launched: bool = False  # this process was started by mpirun, srun or the like; nobody here starts it again
+    launched: bool = False  # this process was started by mpirun, srun or the like; pawl does not start it again
     heartbeat_timeout: float = 60.0  # launched: after so long without a sign of rank 0 the others end
     log: Log | bool = False  # what the first worker does with scalars: nothing, tells the driver, or this function
     channel: str = ""  # prefix of the keys in the store; "" = the attempt

@@ -150,7 +150,7 @@ class Look:
         return int(self._channel.get(f"pid/{rank}") or 0)
 
     def take_rows(self) -> None:
-        """The metrics of reports that all have come to; before them what is for the logger."""
+        """The metrics of reports that all have reached; before them what is for the logger."""
         self._take_logs()
         while (row := self._channel.get(f"row/{self._n_rows + 1}")) is not None:
             if self._world_size > 1 and int(self._channel.get("all") or 0) <= self._n_rows:
@@ -217,7 +217,7 @@ class Look:
         return f" ({'; '.join(words)})" if words else ""
 
     def _clash(self) -> Trouble | None:
-        """A file that several ranks give with different contents. All of it is in the checkpoint, but who reads it
+        """A file that several ranks give with different contents. All of it is in the checkpoint, but a reader
         would have to choose."""
         while self._checked <= self._n_rows:
             n = self._checked

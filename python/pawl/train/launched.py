@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """``fit`` in processes that mpirun, srun, torchrun or the like have started: each of them is a worker.
 
-Rank 0 holds the store that they talk through, and watches them beside its own training; torchrun has a store already.
-Nobody here can start a process again: when one fails, all end, and whoever has started them (or a scheduler) starts the
-program once more, which goes on from the newest checkpoint. Hence failures are raised, so that the exit status tells.
+Rank 0 holds the store that they talk through, and watches them during its own training; torchrun has a store already.
+None of these processes can start another again: when one fails, all end. The user or a scheduler starts the program
+once more, which resumes from the newest checkpoint. Hence failures are raised, so that the exit status tells.
 
 How they find each other: MASTER_ADDR and MASTER_PORT if they are set, else a small file that rank 0 writes, on one node
 among the temporary files, on several in the storage path.
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _MEET_SECONDS = 300.0  # for all processes to come to fit
 _END_SECONDS = 60.0  # for the others to say good-bye
 _SETTLE_SECONDS = 3.0  # for what is being saved when the group ends
-_SILENT_SECONDS = 10.0  # after an error: who has not been heard of by then may be its cause
+_SILENT_SECONDS = 10.0  # after an error: a rank that is silent for so long may be its cause
 
 
 class _Place:
@@ -94,7 +94,7 @@ class _Place:
         return [rank for rank in range(1, self.who.world_size) if not self.store.check([f"pawl/joined/{rank}"])]
 
     def _find(self, path: str) -> None:
-        """The file may be one that an earlier start has left: then nobody is there, or somebody else."""
+        """The file may be one that an earlier start has left: then no process answers, or another one."""
         until = time.monotonic() + _MEET_SECONDS
         while time.monotonic() < until:
             with contextlib.suppress(OSError, ValueError, RuntimeError):
@@ -111,7 +111,7 @@ class _Place:
         raise TimeoutError(f"fit: rank 0 has not called it within {_MEET_SECONDS:g} s ({path} does not exist)")
 
 
-_places: list[_Place] = []  # none or one: whoever holds the store holds it until the process ends
+_places: list[_Place] = []  # none or one: a store is held until the process ends
 
 
 def _address() -> str:
@@ -149,7 +149,7 @@ def _failed(why: dict[str, Any], trace: str = "") -> TrainingFailedError:
 
 
 def _wait(channel: Channel, key: str, seconds: float, rank: int = 0) -> Any:
-    """What somebody puts; an error where the group ends instead."""
+    """What another rank puts; an error where the group ends instead."""
     until = time.monotonic() + seconds
     while (found := channel.get(key)) is None:
         if (why := channel.get("end")) is not None:
@@ -202,7 +202,7 @@ class _Driver(threading.Thread):
         self.join()
 
     def finish(self) -> None:
-        """All have ended well, or an error says who has not."""
+        """All have ended well, or an error names the ranks that have not."""
         for rank in range(self._world_size):
             _wait(self._channel, f"done/{rank}", float("inf"))
         self.stop()

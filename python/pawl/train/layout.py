@@ -32,7 +32,7 @@ def create_log_dir(base: str | os.PathLike[str] = "~/ray_results") -> pathlib.Pa
 
 
 def next_run_dir(log_dir: pathlib.Path) -> str:
-    """``<log_dir>/run_<number>``, the first that is free; made, so that it is nobody else's."""
+    """``<log_dir>/run_<number>``, the first that is free; made, so that no other process takes it."""
     log_dir.mkdir(parents=True, exist_ok=True)
     for number in range(1, 1000):
         run_dir = log_dir / f"run_{number:03d}"

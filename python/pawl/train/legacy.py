@@ -2,7 +2,7 @@
 """The older classes of Ray Train, by their names and rules.
 
 A manager's run folder is a run of pawl: what is kept, which is the best, what the newest is called is decided by the
-library and read from what lies there, so it is known again after a restart.
+library and read from what is stored there, so it is known again after a restart.
 """
 
 from __future__ import annotations
@@ -346,7 +346,7 @@ class TuneCheckpointManager(CheckpointManager):
         """Does nothing: the trial has a folder."""
 
     def _load_checkpoint(self, checkpoint_to_load: dict[str, Any] | str | pathlib.Path | None) -> dict[str, Any] | None:
-        """The same; the numbers go on from the loaded one's, so that a trial that is started again counts on."""
+        """The same; the numbers continue from the loaded one's, also in a trial that is started again."""
         loaded = super()._load_checkpoint(checkpoint_to_load)
         if loaded is not None:
             self._latest_checkpoint_id = loaded[TUNE_CHECKPOINT_ID]

@@ -108,7 +108,7 @@ class TrainContext(Context):
         _session().alive()
 
     def should_checkpoint(self) -> bool:
-        """Whether the job was told to end. The next report with a checkpoint is the last then.
+        """Whether the job has to end. The next report with a checkpoint is the last then.
 
         Returns:
             The same answer on all workers, as of their last report.
@@ -133,7 +133,7 @@ class Session:
         self._told = 0.0  # when it last said that it gets on
         self._ticket: _pawl.Ticket | None = None  # of the last save
         self._notes = {"first": 0}
-        self._n_before = 0  # reports of earlier starts, up to the checkpoint that this one goes on from
+        self._n_before = 0  # reports of earlier starts, up to the checkpoint that this one resumes from
         self._row: dict[str, Any] | None = None  # of the last report, while it is not known whether all come to it
         self._n_logged = 0
         self._scalars = Scalars(self._log) if job.log and self.rank == 0 else None
@@ -231,7 +231,7 @@ class Session:
         self._close()
 
     def settle(self, seconds: float) -> None:
-        """What is being saved goes on for so long, since the other workers may be waiting for this one's part."""
+        """What is being saved may take so long, since the other workers may be waiting for this one's part."""
         if self._closes:
             self._closed.wait(seconds)
             return
@@ -258,7 +258,7 @@ class Session:
 
     def _hear_end(self, channel: Channel) -> None:
         """The job is to end, or this worker has ended. Once all of them know, and how many reports each of them had
-        come to by then, all know which one is the last: the first that none of them had come to."""
+        reached by then, all know which one is the last: the first that none of them had reached."""
         with self._lock:
             if self._knows_end or self.world_size == 1:
                 return
@@ -285,7 +285,7 @@ class Session:
         return self._n >= last
 
     def _agree(self) -> tuple[bool, bool]:
-        """Waits until all have come to the report that this one has come to. Has anybody given a checkpoint, and is it
+        """Waits until all have reached this one's report. Has any of them given a checkpoint, and is it
         a folder? An error if they do not fit together; then nothing of it is kept."""
         if not self._is_open:
             return False, False
@@ -311,7 +311,7 @@ class Session:
     # ---- inside ----
 
     def _log_reported(self) -> None:
-        """All have come to the last report."""
+        """All have reached the last report."""
         row, self._row = self._row, None
         if self._scalars is not None:
             self._scalars.metrics(row, self._n_before + self._n)
@@ -416,8 +416,8 @@ def report(metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None, *, 
     often.
 
     The caller waits while the checkpoint is copied. It does not wait for the others unless one is a
-    whole report behind; a worker without a checkpoint, or with a folder, waits until all have come
-    to the report.
+    complete report behind; a worker without a checkpoint, or with a folder, waits until all have
+    reached the report.
 
     Args:
         metrics: Values by name; those of the first worker count.
@@ -425,7 +425,7 @@ def report(metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None, *, 
         wait: Wait until the checkpoint is durable. Default: False.
 
     Raises:
-        Preempted: The job was told to end (SIGTERM, SIGUSR1), and the checkpoint is durable.
+        Preempted: SIGTERM or SIGUSR1 asked the job to end, and the checkpoint is durable.
         MismatchError: The checkpoints of the workers do not fit together.
         TimeoutError: Not all workers came to the last report within ``report_timeout``.
         UsageError: It is not called by a worker, or the checkpoint is of another class.

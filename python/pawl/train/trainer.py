@@ -143,7 +143,7 @@ class DataParallelTrainer:
         return root if "://" in root else os.path.abspath(root), False
 
     def _resumed(self, after: contextlib.ExitStack) -> tuple[tuple[str, int] | None, int]:
-        """Where the workers find the checkpoint to begin with, and the number that it goes on from."""
+        """Where the workers find the checkpoint to begin with, and the number that it resumes from."""
         given = self._resume
         if given is None:
             return None, 0

@@ -18,7 +18,7 @@ _NAMED = 8  # ranks that one line names
 class Worker(NamedTuple):
     """One rank."""
 
-    n_reports: int  # that it has come to
+    n_reports: int  # that it has reached
     has_ended: bool = False  # its function has returned, after so many
     silent_ms: int = 0  # since its last sign of life; 0 before the first
     still_ms: int = 0  # since its last progress
@@ -29,7 +29,7 @@ class Trouble(enum.Enum):
 
     WELL = 0
     SILENT = 1  # a worker is gone and is to be killed
-    UNEQUAL = 2  # one has ended with fewer reports than another has come to: the program is wrong
+    UNEQUAL = 2  # one has ended with fewer reports than another has reached: the program is wrong
     STUCK = 3  # no worker makes progress: all are to be ended
 
 
@@ -53,7 +53,7 @@ def late(workers: Sequence[Worker], report: int) -> str:
 
 
 def _unequal(workers: Sequence[Worker]) -> str | None:
-    """One has ended with fewer reports than another has come to, which will wait in vain."""
+    """One has ended with fewer reports than another has reached, which will wait in vain."""
     ended = [rank for rank, worker in enumerate(workers) if worker.has_ended]
     if not ended:
         return None

@@ -103,7 +103,7 @@ class _Forker:
                 self._say(f"over {pid} {status}")
 
     def _is_alone(self) -> bool:
-        """Has the other end been closed? What it has asked for before, nobody waits for, or somebody else does."""
+        """Has the other end been closed? Then no process waits for what it asked for, or a new runner does it."""
         look = select.poll()
         look.register(self._control, 0)
         return any(events & select.POLLHUP for _, events in look.poll(0))
@@ -129,7 +129,7 @@ class _Forker:
         return True
 
     def _fork(self, env: list[str], fds: list[int]) -> None:
-        """The trial begins when the runner has been told of it: else the runner might begin it elsewhere, too."""
+        """The trial begins when the runner knows of it: else the runner might begin it elsewhere, too."""
         ours, theirs = socket.socketpair()
         with ours, theirs:
             try:

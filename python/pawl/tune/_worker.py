@@ -85,7 +85,7 @@ def run(job: Job, channel: session.Channel) -> None:
 
 
 def work(job: Callable[[], Job], channel: session.Channel) -> tuple[int, str]:
-    """The whole of a trial, in its folder: exit status, and why it has failed."""
+    """Runs a complete trial, in its folder: exit status, and why it has failed."""
     try:
         os.environ["TUNE_ORIG_WORKING_DIR"] = os.getcwd()
         os.chdir(os.environ["PAWL_TUNE_FOLDER"])

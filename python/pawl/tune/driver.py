@@ -125,7 +125,7 @@ def run(
         verbose: 0 prints nothing, 1 what ends and fails, 2 also what starts, 3 also each result.
             Default: 1.
         sync_config: Where the experiment is copied to. Default: None, nowhere.
-        max_failures: How often a trial starts again after a failure; -1 is no limit. Default: 0.
+        max_failures: How often a trial starts again after a failure; -1 means no limit. Default: 0.
         fail_fast: The first trial that fails ends all. Default: False.
         restore: A SyncConfig or a folder with an experiment to begin with, or a checkpoint that
             every trial begins with. Default: None.

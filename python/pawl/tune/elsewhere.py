@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints of trials that lie at another place (``upload_dir``) and not here: here a folder with one note in it
-stands for each, which the experiment keeps, clones and removes as it does with others. A clone's note is that of its
+"""Checkpoints of trials that are stored at another place (``upload_dir``) and not here: here a folder with one note in
+it stands for each, which the experiment keeps, clones and removes as it does with others. A clone's note is that of its
 donor, until the clone has files of its own there (``copy``)."""
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def copies(sync: SyncConfig) -> bool:
 
 
 def copy(folder: str, place: str, sync: SyncConfig) -> None:
-    """Gives a clone its own files at a place: links, or copies that the server makes. What stands for it says so then.
-    Where that cannot be had it stays what it is, a note of where its donor's files are."""
+    """Gives a clone its own files at a place: links, or copies that the server makes. What stands for it names them
+    then. Where that cannot be had it stays what it is, a note of where its donor's files are."""
     note = note_of(folder)
     if note is None or note["place"] == place:
         return
@@ -72,7 +72,7 @@ def copy(folder: str, place: str, sync: SyncConfig) -> None:
 
 
 def _write(folder: str, place: str, sync: SyncConfig) -> None:
-    """The note, replaced as a whole. Nothing else is ever in the folder: it would be taken for the checkpoint."""
+    """The note, replaced at once. Nothing else is ever in the folder: it would be taken for the checkpoint."""
     command = sync.syncer if isinstance(sync.syncer, str) else None
     above, name = os.path.split(folder)
     part = os.path.join(above, f".{name}.note.tmp")

@@ -4,7 +4,7 @@
     tune.run(train, config={"lr": tune.loguniform(1e-4, 1e-1)}, search_alg=OptunaSearch(seed=0), num_samples=50,
              metric="loss", mode="min")
 
-It needs Optuna. Going on with an experiment, it is told the trials that were there before.
+It needs Optuna. Resumed, it gets the experiment's earlier trials.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from ..syncer import SyncConfig, Syncer, SyncReport
 from . import elsewhere
 
 _log = logging.getLogger("pawl")
-_FETCHED = ".restore"  # ends the name of a folder beside the experiment's
+_FETCHED = ".restore"  # ends the name of a folder next to the experiment's
 _KIND_OTHER = 3  # of enum pawl_kind
 _RESUME = {"AUTO": 1, "LOCAL": 2, "ERRORED_ONLY": 3}  # of enum tune_resume
 
@@ -59,7 +59,7 @@ def _fetch(folder: str, sync: SyncConfig, must: bool) -> None:
 
 
 def _partial(folder: str) -> str:
-    """Where an experiment is fetched to: one that was cut off is no experiment yet."""
+    """Where an experiment is fetched to: one that was cut off is not an experiment yet."""
     above, name = os.path.split(folder)
     return os.path.join(above, f".{name}.fetched")
 
@@ -143,7 +143,7 @@ def _is_of_rsync(place: str) -> bool:
 
 
 def _is_taken(folder: str, sync: SyncConfig) -> bool:
-    """Does something lie where the experiment would be synced to? Places of rsync and of commands are not looked at."""
+    """Is the place that the experiment would be synced to taken? Places of rsync and of commands are not looked at."""
     if is_experiment(folder) or not _syncs(sync) or sync.syncer != "auto":
         return False
     place = _place_of(folder, sync)
@@ -198,7 +198,7 @@ class Given:
 
 
 def given(restore: str | os.PathLike[str] | SyncConfig | None, folder: str) -> Given:
-    """``restore`` of tune.run. What lies elsewhere is fetched beside the experiment's folder."""
+    """``restore`` of tune.run. What is stored elsewhere is fetched next to the experiment's folder."""
     if restore is None or is_experiment(folder):  # it has begun already
         return Given()
     if isinstance(restore, SyncConfig):
@@ -280,7 +280,7 @@ class Synced:
         return self._syncer is not None and self._syncer.config.sync_on_checkpoint
 
     def request(self) -> None:
-        """A checkpoint has come, or a trial has ended."""
+        """There is a new checkpoint, or a trial has ended."""
         if self._syncer is not None and self.is_on:
             self._syncer.request()
 

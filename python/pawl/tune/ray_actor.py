@@ -43,7 +43,7 @@ class Start:
     id: str
     config: str
     checkpoint: str | None  # a name in its folder
-    place: str | None  # where that lies, if not in the experiment's folder
+    place: str | None  # where that is stored, if not in the experiment's folder
     given: str | None  # a folder that all trials begin with
     iteration: int
     env: Mapping[str, str]

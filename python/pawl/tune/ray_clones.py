@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clones of checkpoints that lie in ``upload_dir`` and not here: each gets files of its own there, which the place
+"""Clones of checkpoints that are in ``upload_dir`` and not here: each gets files of its own there, which the place
 makes by itself (R158). Called by ray_engine; copies by elsewhere.copy, on threads.
 
 A clone begins as a note of its donor's files. Until it has its own, its donor is pinned: neither of the two starts
@@ -30,7 +30,7 @@ class Clones:
         self._busy: dict[str, tuple[Future[None], set[str]]] = {}  # by the clone's place: the copy, whose trials wait
 
     def look(self) -> None:
-        """Begins the copies of those that have come since."""
+        """Begins the copies of the new ones."""
         for number in range(self._experiment.counts()["trials"] if self._is_on else 0):
             row = self._experiment.trial(number)
             name, checkpoint = row["name"], row["checkpoint"]

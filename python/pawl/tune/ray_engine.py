@@ -41,7 +41,7 @@ _GONE_SECONDS = 60.0  # until an actor of an earlier driver has gone
 _LOOK_SECONDS = 2.0  # between two looks at the nodes
 _SHARED_SECONDS = 60.0  # until a shared folder shows here what was written there
 _SLICE_SECONDS = 0.02
-_AWAY_SECONDS = 1.0  # between two looks at the times; what is beyond that the driver was busy, and listened to nobody
+_AWAY_SECONDS = 1.0  # between two looks at the times; for the rest the driver was busy, and heard no trial
 _FINISHED, _FAILED, _LOST = 0, 1, 2  # of enum tune_end
 _HOW = ("finished", "failed", "lost")
 _VERDICTS = ("continue", "pause", "stop", "exploit")
@@ -63,7 +63,7 @@ class _Trial:
     number: int
     folder: str
     checkpoint: str | None
-    place: str | None = None  # where that lies, if it is not here
+    place: str | None = None  # where that is stored, if it is not here
     actor: Any = None  # none yet: what it begins with is being copied
     about: About | None = None
     call: Any = None  # of Ray, that brings what comes next
@@ -74,7 +74,7 @@ class _Trial:
     told: bool = False  # it has its verdict
     verdict: int = 0
     heard: float = math.inf  # when it last said something; inf: it is not to say anything now
-    lost: bool = False  # what becomes of it is no failure
+    lost: bool = False  # its end is not a failure
     failure: str | None = None
     unheard: deque[dict[str, Any]] = field(default_factory=deque)
 
@@ -337,7 +337,7 @@ class RayRunner:
         elif "checkpoint" in message:
             try:
                 self._experiment.checkpoint(one.number, message["checkpoint"])
-            except UsageError as error:  # a message that cannot be taken; the trial may go on
+            except UsageError as error:  # a message that cannot be taken; the trial continues
                 self._notice(one.number, str(error))
                 return
             self._events.append(("checkpoint", one.number, message["checkpoint"], "", 0, "finished", False))

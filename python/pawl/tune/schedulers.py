@@ -99,7 +99,7 @@ class AsyncHyperBandScheduler(TrialScheduler):
         grace_period: No trial is stopped before this time. Default: 1.
         reduction_factor: Of so many trials one goes beyond a rung. Default: 4.
         brackets: Number of brackets. Default: 1.
-        synch: Trials wait at a rung until all have come, so that the outcome does not depend on
+        synch: Trials wait at a rung until all have reached it, so that the outcome does not depend on
             their speed. Default: False.
     """
 

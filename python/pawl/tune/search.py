@@ -207,8 +207,8 @@ class Asked(Search):
         return space.fill(config, left)
 
     def _close(self, experiment: _pawl.Experiment) -> None:
-        """No more for now. The experiment is told only where its scheduler has trials wait for others: it could not be
-        given more trials later."""
+        """No more for now. The experiment learns it only where its scheduler has trials wait for others: it could not
+        be given more trials later."""
         self._closed = True
         if self._plan.document.get("scheduler", {}).get("type") in ("hyperband", "pbt"):
             experiment.close_search()

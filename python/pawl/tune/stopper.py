@@ -97,7 +97,7 @@ class TrialPlateauStopper(Stopper):
 
     Args:
         metric: Name of the metric.
-        std: Largest standard deviation that is no change. Default: 0.01.
+        std: Largest standard deviation that counts as no change. Default: 0.01.
         num_results: Number of results that it is computed of. Default: 4.
         grace_period: No trial ends before so many results. Default: 4.
         metric_threshold: Only end a trial that has reached this value. Default: None.
@@ -240,7 +240,7 @@ def _read(folder: str) -> dict[str, Any]:
 
 
 def again(folder: str, stop: object) -> Stopper | None:
-    """The stopper of an experiment to go on with: ``stop``, or else the one that it began with."""
+    """The stopper of an experiment that is resumed: ``stop``, or else the one that it began with."""
     limits, given = split(stop)
     if limits:
         raise UsageError(f"stop: the limits of {folder} are those that it began with; give a function or a Stopper")

@@ -40,7 +40,7 @@ class TuneConfig:
         time_budget_s: Everything ends after this duration: seconds, ``"5min"`` or a timedelta.
         seed: Seed of the draws.
         engine: "local" or "ray".
-        heartbeat_s: Duration without a sign of life that is a failure; 0 is no limit.
+        heartbeat_s: Duration without a sign of life that is a failure; 0 means no limit.
     """
 
     metric: str | None = None
@@ -60,7 +60,7 @@ class FailureConfig:
     """What to do about failures.
 
     Attributes:
-        max_failures: How often a trial starts again; -1 is no limit. Default: 0.
+        max_failures: How often a trial starts again; -1 means no limit. Default: 0.
         fail_fast: The first trial that fails ends all. Default: False.
     """
 
