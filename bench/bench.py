@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures pawl beside torch.save, safetensors, DCP, Orbax and torchsnapshot, and beside what disk and memory can do.
+"""Measures pawl against torch.save, safetensors, DCP, Orbax and torchsnapshot, and against what disk and memory can do.
 
 Writes bench/results.json and the table of docs/explanation/benchmarks.md. Needs about 16 GB of memory and 25 GB of disk
 at scale 1; on a smaller machine the large state is made smaller (--scale), which the report says.

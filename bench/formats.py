@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The phase of files of other programs: .pt files written and read beside torch, converted beside a script that does
-the same with torch and safetensors, and compressed beside the zstd command."""
+"""The phase of files of other programs: .pt files written and read as torch does it, converted as a script does
+it with torch and safetensors, and compressed as the zstd command does it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import workloads
 
 import pawl
 
-# Both in one process, as somebody's script would have it; its peak of memory is told by the kernel.
+# Both in one process, as a user's script would have it; the kernel reports its peak of memory.
 SCRIPT = """
 import json, os, resource, sys, time
 begin = time.perf_counter()

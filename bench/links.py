@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From memory into a bucket over a link that is as fast as the disk: pawl straight into the bucket, beside those that
+"""From memory into a bucket over a link that is as fast as the disk: pawl straight into the bucket, against those that
 save first and upload then. Disk and link are both held to one rate, so that neither hides behind the other. And the
 memory that an upload takes."""
 

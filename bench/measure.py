@@ -48,7 +48,7 @@ def sync_path(path: pathlib.Path) -> None:
 
 
 def drop_cache(path: pathlib.Path) -> None:
-    """Forgets the cached pages of what lies below path."""
+    """Forgets the cached pages of the files below path."""
     sync_path(path)
     for each in files_of(path):
         descriptor = os.open(each, os.O_RDONLY)
@@ -64,7 +64,7 @@ def fill_cache(path: pathlib.Path) -> None:
 
 
 def cached_share(path: pathlib.Path) -> float:
-    """How much of what lies below path is in the page cache, 0 to 1."""
+    """How much of the files below path is in the page cache, 0 to 1."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ways to save and restore that are compared. Each peer saves a state into a path, and restores it into live
-tensors. Times: "blocked" until the training may go on, "durable" until power may fail."""
+tensors. Times: "blocked" until the training may continue, "durable" until power may fail."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Safetensors(Peer):
 
 
 class Buffered(Peer):
-    """Plain writes of the tensors' bytes through the page cache, and fsync: the least that anybody must do."""
+    """Plain writes of the tensors' bytes through the page cache, and fsync: the least that every peer must do."""
 
     name = "buffered write+fsync"
 

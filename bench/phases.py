@@ -80,7 +80,7 @@ def save_turn(peer: peers.Peer, setting: Setting, state: workloads.State) -> Cal
 
 
 def phase_saves(setting: Setting, result: Result) -> None:
-    """W1: blocked and durable time of every peer, beside the limits of disk and memory."""
+    """W1: blocked and durable time of every peer, next to the limits of disk and memory."""
     state = workloads.adamw_state(setting.scale)
     size = workloads.nbytes(state)
     kinds = [peers.TorchSave, peers.Safetensors, peers.Buffered, peers.Dcp, peers.DcpAsync, peers.DcpCached]
@@ -277,7 +277,7 @@ def phase_ls(setting: Setting, result: Result) -> None:
 
 
 def phase_ranks(setting: Setting, result: Result) -> None:
-    """W1 split over 2 and 4 processes, beside DCP; restored from the page cache, as it was cut and cut otherwise."""
+    """W1 split over 2 and 4 processes, against DCP; restored from the page cache, as it was cut and cut otherwise."""
     for world in (2, 4):
         output = setting.folder / f"ranks-{world}.json"
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world}"]
@@ -292,22 +292,22 @@ def phase_ranks(setting: Setting, result: Result) -> None:
 
 
 def phase_stores(setting: Setting, result: Result) -> None:
-    """W1 and W3 into a bucket and out of it, beside boto3, rclone, s5cmd and the server's own rate."""
+    """W1 and W3 into a bucket and out of it, against boto3, rclone, s5cmd and the server's own rate."""
     import stores
 
     stores.phase(setting, result, rounds)
 
 
 def phase_train(setting: Setting, result: Result) -> None:
-    """Reports of a model of 500 MB by two workers, and a killed worker, beside Ray Train."""
+    """Reports of a model of 500 MB by two workers, and a killed worker, against Ray Train."""
     import trains
 
     trains.phase(setting, result, say)
 
 
 def phase_formats(setting: Setting, result: Result) -> None:
-    """W1 as a .pt file saved, restored and converted, bf16 weights compressed, beside torch and the zstd command; saves
-    of the real Composer by its own saver and by pawl's."""
+    """W1 as a .pt file saved, restored and converted, bf16 weights compressed, against torch and the zstd command;
+    saves of the real Composer by its own saver and by pawl's."""
     import composers
     import formats
 
@@ -316,7 +316,7 @@ def phase_formats(setting: Setting, result: Result) -> None:
 
 
 def phase_tune(setting: Setting, result: Result) -> None:
-    """Starts and reports of trials beside Ray Tune, a clone of a checkpoint beside a copy, many trials in memory."""
+    """Starts and reports of trials against Ray Tune, a clone of a checkpoint against a copy, many trials in memory."""
     import tunes
 
     tunes.phase(setting, result, say)

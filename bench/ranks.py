@@ -124,7 +124,7 @@ class Bench:
         path = self.place("dcp-async")
         blocked, future = timed(lambda: dcp.async_save(self.state, checkpoint_id=path, process_group=self.group))
         waited, _ = timed(future.result)
-        self.place("dcp-async")  # nobody reads it, and its pages would push out those of the others
+        self.place("dcp-async")  # it is not read, and its pages would push out those of the others
         return {"blocked": blocked, "durable": blocked + waited}
 
     def restore(self, which: str, live: dict[str, Any]) -> dict[str, float]:

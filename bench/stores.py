@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Object stores: what pawl saves into a bucket and restores from it, beside boto3's transfer manager, rclone, s5cmd,
+"""Object stores: what pawl saves into a bucket and restores from it, against boto3's transfer manager, rclone, s5cmd,
 and the server's own rate, which curl finds out with signed addresses and nothing else to do. All against one server on
 loopback, Ceph's gateway over an object store in memory, in the same run, by turns."""
 

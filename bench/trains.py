@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The phase of trainings: pawl.train beside the real Ray Train, which is installed into an environment of its own, that
-of the tests."""
+"""The phase of trainings: pawl.train against the real Ray Train, which is installed into an environment of its own,
+that of the tests."""
 
 from __future__ import annotations
 

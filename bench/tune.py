@@ -81,7 +81,7 @@ def interpreter() -> float:
 
 
 def exploit(folder: pathlib.Path, nbytes: int) -> dict[str, float]:
-    """Seconds of a report whose trial goes on from another one's checkpoint, and of a copy of that."""
+    """Seconds of a report whose trial continues from another one's checkpoint, and of a copy of that."""
     from pawl import _pawl
 
     scheduler = {"type": "pbt", "time_attr": "training_iteration", "perturbation_interval": 1, "quantile_fraction": 0.5}

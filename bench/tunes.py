@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The phase of searches: pawl.tune beside the real Ray Tune, which is installed into an environment of its own, that of
-the tests; a clone of a checkpoint beside a copy; memory."""
+"""The phase of searches: pawl.tune against the real Ray Tune, which is installed into an environment of its own,
+that of the tests; a clone of a checkpoint against a copy; memory."""
 
 from __future__ import annotations
 

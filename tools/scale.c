@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scale: what a commit of very many ranks costs, on one machine: every rank's part is made and put through the store as
- * in a real save, and rank 0 gathers, merges and commits them. No tensor bytes are written.
+ * scale: what a commit of very many ranks costs, on one machine: every rank's part is made and put
+ * through the store as in a real save, and rank 0 gathers, merges and commits them. No tensor bytes
+ * are written.
  *
  *     scale [--pieces N] [--latency MS] [--rate MB] [--own] [--folder FOLDER] [WORLD...]
  *
- * Each rank holds a piece of each of N tensors. Two stores: a folder (a tmpfs, by default /dev/shm), and memory with so
- * many milliseconds for each request and so many megabytes a second for its bytes (0 = no limit), as an object store
- * takes; a listing takes a request for every 1,000 names. --own: every
- * rank has a value of its own besides, so that no two parts have the same tree. Each world is a process of its own, for
- * the peak of its memory (less the store's). Prints a table; what is too large says so.
+ * Each rank holds a piece of each of N tensors. Two stores: a folder (by default in /dev/shm),
+ * and memory with so many milliseconds for each request and so many megabytes a second for its
+ * bytes (0 = no limit), as an object store takes; a listing takes a request for every 1,000
+ * names. --own: every rank also has a value of its own, so that no two parts have the same tree.
+ * Each world is a process of its own, for the peak of its memory (less the store's). Prints a
+ * table; a commit that fails has its error there.
  */
 #include <stdatomic.h>
 #include <stdio.h>
@@ -165,7 +167,7 @@ pass_on(void *arg, void *bytes, size_t nbytes, struct pawl_error *err)
 	return 0;
 }
 
-/* The state of a rank: `pieces` tensors cut by rows over all ranks, as sharded training has them. */
+/* The state of a rank: `pieces` tensors cut by rows over all ranks, as in sharded training. */
 static int
 build(const struct options *o, uint32_t rank, uint32_t world, int64_t step, struct pawl_state **ret,
       struct pawl_error *err)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains a small transformer on the bytes of real English text, with pawl. Run it again to go on where it was."""
+"""Trains a small transformer on the bytes of real English text, with pawl. Run it again to resume where it was."""
 
 from __future__ import annotations
 

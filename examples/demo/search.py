@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The demo of searches: 16 trials on real data, once with ASHA and once with population based training. Each search is
-killed (SIGKILL) on its way, trials and all, and goes on. Everything stays in runs/demo-tune for a look afterwards."""
+killed (SIGKILL) on its way, trials and all, and resumes. Everything stays in runs/demo-tune for a look afterwards."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SCHEDULERS: dict[str, dict[str, Any]] = {
         "type": "pbt",
         "time_attr": "training_iteration",
         "perturbation_interval": 5,
-        "synch": True,  # whoever is quick, the outcome is the same
+        "synch": True,  # the outcome does not depend on which trial is quick
         "hyperparam_mutations": SPACE,
     },
 }

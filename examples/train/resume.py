@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Train, then go on from the checkpoint: a program for Ray Train with pawl in the place of ray."""
+"""Train, then resume from the checkpoint: a program for Ray Train with pawl in the place of ray."""
 # The names at the top are pawl's; the rest is as it was written for Ray, without types.
 # mypy: disable-error-code="arg-type, assignment, no-untyped-def, union-attr"
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Searches over hyperparameters that are killed at random points and go on: what they come to is what a search comes to
-that nobody has killed, and no trial loses what it was told is safe.
+"""Searches over hyperparameters that are killed at random points and resume: they end as one that was not killed, and no
+trial loses what pawl called safe.
 
     python tests/proof/searches.py [--build DIR] [--kills N] [--seed N]
 
 Prints a row for each kind of kill and scheduler. Each round is a search of its own that is begun, killed, and begun again by
-the same call until it has ended. The searches are those whose outcome does not hang on who is quick: every trial to its end
-(fifo), rungs in step (asha with synch). A machine that is lost takes its disk with it: the
-search goes on from where it was synced to. Two controls: a journal that was changed and whose
+the same call until it has ended. The outcome of the searches does not depend on which trial is quick: every trial runs
+to its end (fifo), or rungs are in step (asha with synch). A machine that is lost takes its disk with it: the search
+resumes from where it was synced to. Two controls: a journal that was changed and whose
 sums are right again, and one that has lost its last lines, as it might without a sync; both must be found out.
 """
 
@@ -37,7 +37,7 @@ SECONDS = 1800  # that only a hang reaches
 KILLS_OF_A_SEARCH = 6  # then it may end
 DISK_BYTES = 4 << 20
 
-# A trial: its state is a number and a sum, its score comes of both. What it was told is noted where no disk is full: the start,
+# A trial: its state is a number and a sum, its score comes of both. What it learnt is noted where no disk is full: the start,
 # and each report that was taken. From the fourth step on it waits until all kills are over, so that no
 # search ends before.
 TRIAL = r"""#!/bin/sh
@@ -130,7 +130,7 @@ class Search:
 
     def losses(self) -> str:
         """A trial that started before something that was taken with its checkpoint (and brought away, where the machine was
-        lost since), a hole in its results, what lies about."""
+        lost since), a hole in its results, forgotten files."""
         for log in sorted((self.place / "logs").iterdir()):
             taken = 0
             for line in log.read_text().splitlines():
@@ -176,7 +176,7 @@ def kill_trial(search: Search, process: subprocess.Popen[str], draw: random.Rand
 
 def interrupt(search: Search, process: subprocess.Popen[str], draw: random.Random) -> int:
     if not (search.folder / ".runner").exists():
-        return 0  # it would be a kill by SIGINT: nobody listens yet
+        return 0  # it would be a kill by SIGINT: there is no handler yet
     process.send_signal(signal.SIGINT)
     (search.place / "shut").unlink()  # it waits for what each trial is at
     process.wait(SECONDS)
@@ -329,7 +329,7 @@ class Proof:
         return tally
 
     def control(self, damage: Callable[[list[str]], list[str]], whole: bool) -> str:
-        """What the check says of a search whose journal was damaged between two runs; whole: after its end."""
+        """What the check says of a search whose journal was damaged between two runs; complete: after its end."""
         expected = self.in_peace("fifo", 0)
         search = self.make("fifo", 0)
         if whole:
@@ -364,7 +364,7 @@ def change_score(lines: list[str], sums: bool) -> list[str]:
 
 
 def lose_results(lines: list[str]) -> list[str]:
-    """All from the first result on, though some were told to be safe: what a disk may do that nobody has told to sync."""
+    """All from the first result on, though pawl called some safe: what a disk may do without a sync."""
     return lines[: min(i for i, line in enumerate(lines) if '"result"' in line)]
 
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Saves, restores and uploads against a server that fails as it is told: rows 24 to 28 of the fault model.
+"""Saves, restores and uploads against a server that fails on request: rows 24 to 28 of the fault model.
 
 Every session is first run in peace and its requests are counted. Then each request in turn meets each fault: the
 connection is cut before, within or after the answer, the server says 408, 429, 500 or 503 with or without having done
 what it was asked, answers are too short or too long, or the client is killed before or after the request was carried
-out. After each the session must have come to what it comes to in peace, or (killed) do so when it is begun again; every
+out. After each the session must have ended as it does in peace, or (killed) do so when it is begun again; every
 checkpoint that shows must verify, and no upload may be left over. Controls: a server that drops or damages what it says
 it has stored must be found out.
 
@@ -46,7 +46,7 @@ SECONDS = 1800  # that only a hang reaches
 
 
 class Server(Fake):
-    """The fake server, which can also kill its client and lie about what it has stored."""
+    """The fake server, which can also kill its client and report what it has not stored."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -143,7 +143,7 @@ class Session:
     command: Callable[[Bench], list[str]]
     checkpoints: int
     objects: dict[str, Object] = dataclasses.field(default_factory=dict)  # at the server before it
-    local: bool = False  # what comes of it lies on the disk
+    local: bool = False  # its outcome is on the disk
 
 
 def target(bench: Bench) -> pathlib.Path:
@@ -181,7 +181,7 @@ def violation(bench: Bench, session: Session, index: int, fault: str) -> str:
         if status not in (0, -signal.SIGKILL):
             return f"exit status {status}: {messages[-400:]}"
         bench.server.faults = {}
-        # whatever shows is whole; then the session is begun again
+        # whatever shows is complete; then the session is begun again
         if status != 0 and not (session.name == "restore" and target(bench).exists()):
             bench.server.uploads.clear()  # gc drops those a day later
             status, _, messages = bench.run(*session.command(bench))
@@ -193,7 +193,7 @@ def violation(bench: Bench, session: Session, index: int, fault: str) -> str:
         bench.server.uploads.clear()  # one whose name the client never learnt
     expected = dataclasses.replace(session)
     if fault in KILLS and session.name.startswith("save"):
-        # a training that is begun again goes on: it has what it saved before and all that it saves now
+        # a training that is begun again resumes: it has what it saved before and all that it saves now
         bench.server.faults = {}
         status, out, _ = bench.run(bench.pawl, "ls", URL, "--json")
         expected.checkpoints = len(json.loads(out)["checkpoints"]) if status == 0 else -1
@@ -209,7 +209,7 @@ def flip(body: bytes) -> bytes:
 
 
 def control(bench: Bench, session: Session, spoil: Callable[[bytes], bytes | None]) -> bool:
-    """A server that lies about the first pack: found by the session itself (which fails, or sends it again), or by the
+    """A server that has not stored the first pack: found by the session itself (which fails, or sends it again), or by the
     check after it."""
     reset(bench, session)
     bench.run(*session.command(bench))

@@ -119,7 +119,7 @@ BAD_VALUES: dict[str, bytes] = {
     "nothing": b"",
 }
 
-# What may be wrong with a document as a whole; %s stands for members that are right.
+# What may be wrong with a complete document; %s stands for members that are right.
 BAD_DOCUMENTS: dict[str, bytes] = {
     "empty": b"",
     "white-space": b"  \n\t ",
@@ -879,7 +879,7 @@ class Corpus:
                 shape.passes = ("ls", "verify", "restore")  # as if it were lost
 
     def harmless_runs(self) -> None:
-        """What lies about in a run, and cannot keep its checkpoint from being read."""
+        """Forgotten files in a run, which cannot keep its checkpoint from being read."""
 
         def said(path: str, data: bytes) -> Callable[[pathlib.Path], None]:
             def write(run: pathlib.Path) -> None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hostile archives for test_attack_archives.py: files of torch.save, numpy and compressed ones, each wrong in one way
-that somebody has published or that a limit is there for. Nothing here is random; no shape needs the library it attacks."""
+that was published or that a limit is there for. Nothing here is random; no shape needs the library it attacks."""
 
 from __future__ import annotations
 

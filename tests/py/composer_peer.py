@@ -177,7 +177,7 @@ def trainers_own(folder: pathlib.Path, name: str) -> dict[str, Any]:
     }
     training.save_checkpoint_to_save_folder()  # after fit
     told["after"] = names(pathlib.Path(at))
-    # a second Trainer goes on in the same folder, and fails; a third goes on by itself, and the first is asked again
+    # a second Trainer continues in the same folder, and fails; a third continues by itself, and the first is asked again
     path = training.saved_checkpoints.pop()
     second = trainer(SAVERS[name](at, save_interval="3ba"), Fails(), load_path=path)
     told["second"] = int(second.state.timestamp.batch)

@@ -65,7 +65,7 @@ def main() -> None:
     states = [one.state.name for one in search._study.trials]
     assert states == ["COMPLETE"] * 6, states
     again = OptunaSearch(seed=1)
-    more = run(folder, 8, again, resume="AUTO")  # is told of the six, asked for two
+    more = run(folder, 8, again, resume="AUTO")  # gets the six, is asked for two
     assert len(more.trials) == 8 and [one.config for one in more.trials[:6]] == [one.config for one in analysis.trials]
     told = [(one.params, one.value) for one in again._study.trials[:6]]
     assert told == [(one.params, one.value) for one in search._study.trials]

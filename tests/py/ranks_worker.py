@@ -479,7 +479,7 @@ def share_save(root: str, steps: str) -> dict[str, Any]:
 
 @case
 def share_restore(root: str, kind: str) -> dict[str, Any]:
-    """All share what they read ("no": nobody does), one wants half of a tensor, or something is wrong."""
+    """All share what they read ("no": none does), one wants half of a tensor, or something is wrong."""
     broadcast = gloo(20, fail_at=4) if kind == "raises" else gloo(HANG_SECONDS)
     half, answer = kind == "half", dict[str, Any]()
     with manager(root, ranks=pawl.Ranks(broadcast=broadcast)) as m:

@@ -122,7 +122,7 @@ class Fake:
         self.refused = 0  # bodies, for their sums
         self.page = 1000
         self.delay = 0.0
-        self.skew = 0.0  # of the Date that is told
+        self.skew = 0.0  # of the Date in its answers
         self.flying = self.most_flying = 0  # requests that are being answered, and the most that ever were at a time
         self.lock = threading.Lock()
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self.handler())
@@ -216,7 +216,7 @@ class Fake:
         if fault == "lost_500":
             answer = error(500, "InternalError")
         body = answer.body
-        # Where the client cannot know the length, nobody but a digest of its own can tell.
+        # Where the client cannot know the length, only a digest of its own can tell.
         known = answer.status < 300 and (h.command != "GET" or "If-Match" in h.headers)
         if fault == "lies_short" and known:
             body = body[: len(body) // 2]

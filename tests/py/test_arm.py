@@ -58,7 +58,7 @@ def test_the_unit_tests_pass_on_aarch64(build: pathlib.Path, name: str) -> None:
 
 
 class Arm:
-    """A Debian system of aarch64, and the wheel with NumPy in a folder beside it."""
+    """A Debian system of aarch64, and the wheel with NumPy in a folder next to it."""
 
     def __init__(self, folder: pathlib.Path, wheel: pathlib.Path) -> None:
         self.root, self.site = folder / "root", folder / "site"

@@ -268,7 +268,7 @@ print(name(lambda: pawl.load(one)))
 print(name(lambda: pawl.Checkpoint(one).get_metadata()))
 print(name(lambda: pawl.Checkpoint(one).to_directory()))
 print(name(lambda: pawl.convert(one, root + "/x.npz")))
-print(name(lambda: pawl.CheckpointManager(root).restore()))  # a training that would go on
+print(name(lambda: pawl.CheckpointManager(root).restore()))  # a training that would resume
 with pawl.CheckpointManager(root, read_only=True) as manager:
     print(name(manager.restore), name(lambda: manager.restore(step=1).step))
     print([(info.id, info.bad, info.denied) for info in manager.checkpoints(with_bad=True)])

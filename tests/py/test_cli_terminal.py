@@ -293,7 +293,7 @@ def test_progress_only_where_a_terminal_is(large: pathlib.Path) -> None:
 
 def told_to_end(large: pathlib.Path, number: signal.Signals) -> tuple[int, str]:
     """Exit status and errors of a verify that is interrupted in the middle. Again where it was through before it could
-    be told, as on a machine that is busy with other things."""
+    be seen, as on a machine that is busy with other things."""
     for _ in range(TRIES):
         before = signal.signal(number, signal.SIG_DFL)  # nohup has SIGHUP ignored, and so does a child of it
         process = subprocess.Popen([PAWL, "verify", large], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

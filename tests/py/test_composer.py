@@ -460,7 +460,7 @@ print("end", flush=True)
 
 
 def check_files(folder: pathlib.Path) -> list[int]:
-    """Every file that has the name of a checkpoint is one, whole."""
+    """Every file that has the name of a checkpoint is a complete one."""
     found = []
     for path in (path for path in folder.glob("*.pt") if not path.is_symlink()):
         tree = read(path)

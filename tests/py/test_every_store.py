@@ -119,8 +119,8 @@ def test_R94_R144_sync_by_hand_works_the_queue_of_the_mirrors(store: Store, tmp_
 def test_R108_R111_R112_R115_R129_R135_a_syncer_goes_up_and_a_driver_fetches(
     store: Store, tmp_path: pathlib.Path
 ) -> None:
-    """Workers with nothing but the store in common: each sends its trial below the experiment's place, and who wants one
-    fetches it first; before that it is not there (R115)."""
+    """Workers with nothing but the store in common: each sends its trial below the experiment's place, and whatever needs
+    one fetches it first; before that it is not there (R115)."""
     config = pawl.SyncConfig(upload_dir=f"{store.url}/experiment")
     for trial in ("trial_1", "trial_2"):
         save(tmp_path / "worker" / trial, range(1, 3))

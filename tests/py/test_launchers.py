@@ -36,7 +36,7 @@ FAMILIES = (
 )
 PLAIN = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "JOB_COMPLETION_INDEX"}
 
-# Every process writes what it is into a file of its own. Those that are told to fail do so the first time, when all three
+# Every process writes what it is into a file of its own. Those that must fail do so the first time, when all three
 # have written: the first one to end takes the others with it.
 PROGRAM = """
 import dataclasses, json, os, pathlib, sys, time

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much memory is taken besides the state: the peak of a process of its own during one call, from a mark that is set
+"""How much memory is taken in addition to the state: the peak of a process of its own during one call, from a mark that is set
 just before it. The highest memory that getrusage tells is of no use here: it is inherited from the parent and never falls."""
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 def test_R145_restoring_takes_little_memory_besides_the_state(runs: pathlib.Path) -> None:
     """At most 80 MiB, half of it pages of the files, into tensors that are there; as much above the state into new ones. 200
-    MiB taken besides by the same call are noticed."""
+    more MiB taken by the same call are noticed."""
     in_place, besides, into_new = measured(f"""
 root = {str(runs)!r}
 with pawl.CheckpointManager(root, read_only=True) as manager:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """P20: servers that do not honour conditional puts. OpenStack Swift refuses them, the fake ignores them; both are found out,
-and the user is told: docs/how-to/stores/s3.md has the rule."""
+and the user learns of it: docs/how-to/stores/s3.md has the rule."""
 
 from __future__ import annotations
 

@@ -319,7 +319,7 @@ class Call:
 
 
 def test_R148_arrays_of_numpy_times_and_versions_are_read(tmp_path: pathlib.Path) -> None:
-    """What trainers save besides tensors: the state of numpy's generator, lengths of time, the version of torch."""
+    """What trainers save in addition to tensors: the state of numpy's generator, lengths of time, the version of torch."""
     base = np.arange(12, dtype=np.int32).reshape(3, 4)
     arrays: dict[str, Any] = {
         "rows": base,

@@ -211,7 +211,7 @@ def test_fsdp1_sharded_state_dicts(tmp_path: pathlib.Path) -> None:
 
 
 def test_P11_several_shards_of_a_tensor_on_one_rank_are_refused_on_all(tmp_path: pathlib.Path) -> None:
-    """Through DCP they are saved (test_dcp): the error says so."""
+    """Through DCP they are saved (test_dcp): the error points there."""
     for answer in job(tmp_path, 2, "several_shards", str(tmp_path / "run")):
         assert answer["steps"] == []
         assert "it has 2 shards on one rank" in answer["error"], answer
@@ -267,7 +267,7 @@ def replaced(code: str, old: str, new: str) -> str:
 
 def test_the_example_of_the_tour_runs_and_goes_on_with_another_number_of_ranks(tmp_path: pathlib.Path) -> None:
     code = replaced(first_program("docs/tutorials/tour.md", "## Many ranks"), "1024", "64")
-    for world, end in ((2, 30), (2, 70), (3, 100)):  # each goes on where the one before has saved, and has steps to do
+    for world, end in ((2, 30), (2, 70), (3, 100)):  # each resumes where the one before has saved, and has steps to do
         run_program(tmp_path, replaced(code, " 100):", f" {end}):"), world)
     with pawl.CheckpointManager(tmp_path / "runs" / "ranks", read_only=True) as manager:
         assert manager.all_steps() == [19, 39, 59, 79, 99]

@@ -513,7 +513,7 @@ def test_R116_R121_R122_R133_rsync_over_ssh_between_hosts(host: Host, tmp_path: 
 
 @pytest.mark.server
 def test_R106_R107_a_run_goes_on_on_another_host(host: Host, tmp_path: pathlib.Path) -> None:
-    """Its checkpoints lie where it ran; on another node they are fetched, and the training goes on from the latest."""
+    """Its checkpoints are where it ran; on another node they are fetched, and the training resumes from the latest."""
     first = make_run(tmp_path / "node1" / "trial", steps=2)
     pawl.Syncer(first, remote=host.place("/nodes/trial")).up()
     second = tmp_path / "node2" / "trial"
@@ -620,7 +620,7 @@ def test_R117_wrong_keys_and_hosts_are_told_early(
 
 
 def pull_in_mid_transfer(host: Host, folder: pathlib.Path, over: threading.Event, pulled: threading.Event) -> None:
-    """Takes the cable away once bytes of a pack have come over there, unless the sync ends before."""
+    """Takes the cable away once bytes of a pack have arrived there, unless the sync ends before."""
     while not over.wait(0.01):
         with contextlib.suppress(FileNotFoundError):  # rsync's names come and go
             if any(path.stat().st_size > 0 for path in folder.rglob("*rank0*")):

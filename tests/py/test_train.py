@@ -524,7 +524,7 @@ def test_R7_R27_the_older_interface_scores_by_the_checkpoint_itself(alone: Alone
 
 
 def test_P3_a_report_is_held_for_the_copy_only_unless_it_is_to_wait(alone: Alone, bucket: Fake) -> None:
-    """P3: the bucket takes nothing until the report has returned and its tensor has changed; what has come there in the
+    """P3: the bucket takes nothing until the report has returned and its tensor has changed; what has arrived there in the
     end is the copy, and with wait it is there when the report returns."""
     taken, passes = threading.Event(), threading.Event()
 

@@ -308,7 +308,7 @@ def start(folder: pathlib.Path, grace: float, text: str = PROGRAM) -> subprocess
 def test_R41_R153_a_job_that_is_told_to_end_saves_once_more_and_goes_on_later(
     tmp_path: pathlib.Path, number: signal.Signals, all_of_it: bool
 ) -> None:
-    """The driver alone is told, or every process; the exit status asks for a new start, which continues."""
+    """The driver alone gets the signal, or every process; the exit status asks for a new start, which continues."""
     job = start(tmp_path, HANG_SECONDS)
     assert job.stdout is not None
     for line in job.stdout:
@@ -319,7 +319,7 @@ def test_R41_R153_a_job_that_is_told_to_end_saves_once_more_and_goes_on_later(
     assert job.returncode == train.REQUEUE_EXIT_CODE == 75, err
     seen = [int(line.split()[1]) for line in out.splitlines() if line.startswith("epoch")]
     with pawl.CheckpointManager(tmp_path / "run", read_only=True) as manager:
-        assert (manager.latest_step() or 0) - 1 > max(seen, default=5)  # one more than was told of
+        assert (manager.latest_step() or 0) - 1 > max(seen, default=5)  # one more than was reported
         newest = (manager.latest_step() or 0) - 1
     if all_of_it:
         return

@@ -175,7 +175,7 @@ def check_told(folder: pathlib.Path, job: subprocess.Popen[str], seen: int, out:
         folder / "runs" / "run", read_only=True, ranks=pawl.Ranks(rank=0, world_size=1)
     ) as manager:
         assert manager.checkpoints()[-1].world_size == 2
-        assert (manager.latest_step() or 0) - 1 > seen  # one more than was told of
+        assert (manager.latest_step() or 0) - 1 > seen  # one more than was reported
 
 
 # Of processes that leave at once with one code, whatever they are, MPICH's launcher makes 0 now and then: there they

@@ -634,7 +634,7 @@ def test_what_cannot_be_pickled_is_named(tmp_path: pathlib.Path) -> None:
 
 
 class Halving(tune.Searcher):
-    """Goes towards the better half; remembers what it was told."""
+    """Goes towards the better half; remembers what it learnt."""
 
     def __init__(self) -> None:
         super().__init__()

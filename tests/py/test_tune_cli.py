@@ -338,7 +338,7 @@ def test_a_trial_that_uses_too_much_memory_has_failed_without_control_groups(tmp
 
 @pytest.mark.parametrize("scheduler", ["hyperband", "bohb"])
 def test_paused_trials_go_on_from_their_checkpoints(tmp_path: pathlib.Path, scheduler: str) -> None:
-    """R105: HyperBand pauses between its rungs, and so do the brackets of BOHB; a trial that goes on does so from what it
+    """R105: HyperBand pauses between its rungs, and so do the brackets of BOHB; a trial that continues does so from what it
     had saved."""
     sweep = Sweep(
         tmp_path,

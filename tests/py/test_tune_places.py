@@ -308,8 +308,8 @@ def test_R127_what_is_kept_here_is_kept_in_upload_dir(tmp_path: pathlib.Path, fa
 def test_R127_one_that_goes_here_while_it_is_sent_replaces_none_in_upload_dir(
     tmp_path: pathlib.Path, fake: Fake
 ) -> None:
-    """Its first file is being sent when retention removes it here: what was there before stays there until the next
-    one has come."""
+    """Its first file is being sent when retention removes it here: what was there before stays there until the
+    next one is."""
     sync = tune.SyncConfig(upload_dir="s3://my-checkpoints-bucket/searches", sync_period=10_000)
     stopped: list[bool] = []
 
@@ -483,7 +483,7 @@ def test_R128_a_new_experiment_does_not_write_over_one_that_was_synced(
     run(descend, tmp_path / "second", name="other", config={"x": 2, "steps": 2}, sync_config=sync, resume=word)
     monkeypatch.setattr("pawl.tune.places._ask", lambda folder: True)
     found = run(descend, tmp_path / "third", config={"x": 1, "steps": 2}, sync_config=sync, resume="PROMPT")
-    assert [one.attempts for one in found.trials] == [1]  # it was fetched, and had come to its end
+    assert [one.attempts for one in found.trials] == [1]  # it was fetched, and had ended
 
 
 def test_a_place_of_rsync_is_not_looked_at(tmp_path: pathlib.Path) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`pawl tune` with an upload_dir: the search is brought there while it runs, found there when its machine is lost, and goes on:
+"""`pawl tune` with an upload_dir: the search is brought there while it runs, found there when its machine is lost, and resumes:
 in a bucket, on another host, by a command."""
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def records(data: bytes) -> Iterator[bytes]:
         length, kind = struct.unpack_from("<HB", data, at + 4)
         record += data[at + 7 : at + 7 + length]
         at += 7 + length
-        if kind in (1, 4):  # whole, or the last part
+        if kind in (1, 4):  # complete, or the last part
             yield record
             record = b""
 

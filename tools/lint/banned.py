@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Functions that must not be called: unbounded copies, hidden state, the shell, ending or printing from the library,
-and heap or threads beside the one module for them."""
+and heap or threads outside the one module for them."""
 
 from __future__ import annotations
 

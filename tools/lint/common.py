@@ -28,7 +28,7 @@ def name(path: pathlib.Path) -> str:
 
 
 def room_of(below_src: str) -> str | None:
-    """None for a file that lies directly in src, and for what is not there at all."""
+    """None for a file directly in src, and for what is not there at all."""
     folder = below_src.partition("/")[0]
     return folder if folder in ROOMS else None
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The project speaks of itself alone: no notes to oneself, no ticket numbers, no paths of a machine, no hosts of
-package registries. Comments of the C code and of the package use common words. Comments of the C code
-and documents have at most 100 columns. Sentences of documents are short. Text ends with a line feed, has no trailing
-blanks, and every source states its licence."""
+package registries. Comments use common words. Comments of the C code and documents have at most 100 columns.
+Sentences of documents are short. Text ends with a line feed, has no trailing blanks, and every source states its
+licence."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PLAIN = {
     r"\bwhole\b(?! (numbers?|bytes)\b)": "complete",
     r"\bmend(s|ed|ing)?\b": "repair, fix",
 }
-PLAIN_FOLDERS = ("include/", "src/", "tune/", "cli/", "python/", "tests/", "examples/", "bench/")
+PLAIN_FOLDERS = ("include/", "src/", "tune/", "cli/", "python/", "tests/", "examples/", "bench/", "tools/")
 COLUMNS = 100
 MAX_WORDS = 25  # in a sentence of the documents
 TEXT = ("*", "*/*", "*/**/*")
@@ -69,9 +69,12 @@ def comments(name: str, text: str) -> Iterator[tuple[int, str]]:
             if found[0].startswith("/"):
                 yield common.line_of(text, found.start()), found[0]
         return
+    begins = True  # a statement, where a string is a docstring
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type == tokenize.COMMENT or (token.type == tokenize.STRING and token.string.startswith('"""')):
+        if token.type == tokenize.COMMENT or (token.type == tokenize.STRING and begins):
             yield token.start[0], token.string
+        if token.type not in (tokenize.COMMENT, tokenize.NL):
+            begins = token.type in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
 
 
 def check_english(name: str, text: str) -> list[str]:
@@ -143,10 +146,10 @@ def main() -> None:
         checked += 1
         if name not in NO_WORDS:
             problems += check(name, text)
-        if name.startswith(PLAIN_FOLDERS) and path.suffix in (".c", ".h"):
-            problems += check_english(name, text) + check_comment_columns(name, text)
-        if name.startswith("python/") and path.suffix in (".py", ".pyi"):
+        if name.startswith(PLAIN_FOLDERS) and path.suffix in (".c", ".h", ".py", ".pyi"):
             problems += check_english(name, text)
+        if path.suffix in (".c", ".h"):
+            problems += check_comment_columns(name, text)
         if name == "README.md" or (name.startswith("docs/") and path.suffix == ".md"):
             problems += check_sentences(name, text) + check_columns(name, text)
         if text and not text.endswith("\n"):
