@@ -106,7 +106,7 @@ def merge(args: argparse.Namespace, results: dict[str, Any], phase: str) -> bool
     if part:
         results["samples"] |= part["samples"]
         results["runs"] |= dict.fromkeys(part["samples"], results["run"])
-        results["missing"] |= part["missing"]
+        results["missing"][phase] = part["missing"]
         results["facts"] |= {f"{phase} {key}": value for key, value in part["facts"].items()}
     return status == 0
 

@@ -8,6 +8,7 @@ import math
 import pathlib
 import re
 import statistics
+import textwrap
 from typing import Any
 
 import charts
@@ -497,13 +498,18 @@ def all_rows(results: dict[str, Any]) -> list[tuple[str, str, str, str, str]]:
     for row in ROWS:
         found = evaluate(row, results)
         if found is None:
-            why = results["missing"].get(row.theirs[0], "not measured") if row.theirs else "not measured"
+            why = missing(results).get(row.theirs[0], "not measured") if row.theirs else "not measured"
             rows.append((row.label, "", why, wanted(row), "not measured"))
             continue
         figure, how = found
         shown = number(figure, row.unit) + ("x" if row.kind == "times" else "")
         rows.append((row.label, shown, how, wanted(row), verdict(row, figure)))
     return rows + ls_rows(results)
+
+
+def missing(results: dict[str, Any]) -> dict[str, str]:
+    """Each peer that was not measured, and why."""
+    return {name: why for part in results["missing"].values() for name, why in part.items()}
 
 
 def text_table(results: dict[str, Any]) -> str:
@@ -516,9 +522,10 @@ def markdown(results: dict[str, Any]) -> str:
     versions = ", ".join(f"{key} {value}" for key, value in results["versions"].items())
     size = results["facts"].get("saves bytes", math.nan) / 1e9
     lines = [
-        f"Measured on: {results['run']}.",
-        f"Versions: {versions}.",
-        f"W1 is {size:.2f} GB here (scale {results['scale']:g}); {results['rounds']} rounds.",
+        wrapped(
+            f"Measured on: {results['run']}. Versions: {versions}. W1 is {size:.2f} GB here "
+            f"(scale {results['scale']:g}); {results['rounds']} rounds."
+        ),
         "",
         "| figure | reached | from: median [least–most] | target (floor) | |",
         "|---|---|---|---|---|",
@@ -529,16 +536,20 @@ def markdown(results: dict[str, Any]) -> str:
             continue
         lines += ["", f"**{group}**", ""]
         if results["runs"].get(group, results["run"]) != results["run"]:
-            lines += [f"Measured on: {results['runs'][group]}.", ""]
+            lines += [wrapped(f"Measured on: {results['runs'][group]}."), ""]
         keys = list(dict.fromkeys(key for series in results["samples"][group].values() for key in series))
         shown = [key for key in keys if key not in ("bytes",) or group == "W1 memory"]
         lines += ["| | " + " | ".join(key.replace("_", " ") for key in shown) + " |", "|---" * (len(shown) + 1) + "|"]
         for name in results["samples"][group]:
             cells = [cell(results, group, name, key) for key in shown]
             lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    if results["missing"]:
-        lines += ["", "Not measured: " + "; ".join(f"{name} ({why})" for name, why in results["missing"].items()) + "."]
+    if gaps := missing(results):
+        lines += ["", wrapped("Not measured: " + "; ".join(f"{name} ({why})" for name, why in gaps.items()) + ".")]
     return "\n".join(lines)
+
+
+def wrapped(text: str) -> str:
+    return textwrap.fill(text, 100, break_long_words=False, break_on_hyphens=False)
 
 
 def cell(results: dict[str, Any], group: str, name: str, key: str) -> str:

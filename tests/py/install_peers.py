@@ -6,7 +6,6 @@ from __future__ import annotations
 import concurrent.futures
 import sys
 
-import needs
 from azurite import azurite_program
 from composer_venv import composer_python
 from frameworks import PACKAGES, python_of
@@ -14,7 +13,6 @@ from s3_servers import moto_python
 
 
 def main() -> int:
-    needs.begin({"framework", "server"})
     calls = [azurite_program, composer_python, moto_python, *(lambda name=name: python_of(name) for name in PACKAGES)]
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
         for future in [pool.submit(call) for call in calls]:

@@ -50,6 +50,17 @@ def test_a_chart_has_a_bar_for_each_median_and_none_for_what_was_not_measured(pa
 
 def test_a_table_of_an_earlier_run_has_its_own_date_and_machine(page: pathlib.Path) -> None:
     text = page.read_text()
-    assert f"Measured on: {NEW}.\nVersions: torch 2." in text
+    assert f"Measured on: {NEW}. Versions: torch 2. W1 is" in text
     assert f"**W1 save**\n\nMeasured on: {OLD}.\n\n| |" in text
     assert "**frozen**\n\n| |" in text
+
+
+def test_what_was_not_measured_is_named_with_the_reason_until_it_was(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "bench"))
+    table = importlib.import_module("table")
+    found = results() | {"missing": {"train": {"Ray Train": "not installed"}, "saves": {}}}
+    assert table.markdown(found).endswith("\nNot measured: Ray Train (not installed).")
+    found["missing"]["train"] = {}
+    assert "Ray Train (" not in table.markdown(found)

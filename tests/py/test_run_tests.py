@@ -77,6 +77,8 @@ def test_a_helper_refuses_a_test_that_is_not_marked(request: pytest.FixtureReque
     request.node.add_marker(pytest.mark.server)
     needs.begin({mark.name for mark in request.node.iter_markers()})
     needs.need("server")
+    other = [sys.executable, "-c", "import needs; needs.need('server')"]  # not a test: a benchmark, for example
+    subprocess.run(other, cwd=pathlib.Path(__file__).parent, check=True)
 
 
 def test_every_test_with_a_mark_is_left_out_of_make_test(runner: ModuleType) -> None:
