@@ -44,7 +44,7 @@ struct mirror_try {
 	uint64_t id;
 	unsigned n;            /* failures in a row */
 	int64_t not_before_ms; /* by clock_mono_ms */
-	int64_t begin_ms;      /* when the last one began */
+	int64_t begin_ns;      /* when the last one began, by clock_mono_ns */
 	struct pawl_error why;
 	bool seen; /* a caller has got the error */
 };
@@ -65,7 +65,8 @@ struct mirror {
 	uint64_t n_changes; /* of done: a listing that began before the last one is old */
 	struct mirror_try *tries;
 	size_t n_tries, cap_tries;
-	int64_t marks_not_before_ms, marks_failed_ms; /* after marks could not be put */
+	int64_t marks_not_before_ms; /* after marks could not be put */
+	int64_t marks_failed_ns;     /* when the last try to put marks began that failed */
 	int64_t not_before_ms; /* for all: after a failure that could not be recorded without memory */
 	uint64_t n_failed;
 	uint32_t n_row;         /* failures since the last success */
@@ -82,7 +83,7 @@ struct mirrors {
 	struct pool *pool; /* NULL: nothing is uploaded in the background */
 	atomic_bool stop;
 	bool is_denied; /* a mirror has an unreadable checkpoint, perhaps newer than the local ones; the run's lock */
-	int64_t wait_from_ms, wait_end_ms; /* of the last wait; guarded by the run's lock */
+	int64_t wait_from_ns, wait_end_ms; /* of the last wait; guarded by the run's lock */
 	size_t n;
 	struct mirror list[];
 };
@@ -121,7 +122,7 @@ int mirror_note_done(struct mirror *m, uint64_t id, const char *token, bool reti
 void mirror_forget_done(struct mirror *m);
 /* The number of outstanding tasks: running uploads, checkpoints whose upload has not begun since
  * then, changed marks. *ret_failed: one that has failed, or NULL. */
-size_t mirrors_outstanding(const struct mirrors *ms, int64_t since_ms, struct mirror_try **ret_failed);
+size_t mirrors_outstanding(const struct mirrors *ms, int64_t since_ns, struct mirror_try **ret_failed);
 /* More uploads have failed in a row than the options allow without an error. */
 bool mirror_is_over_budget(const struct mirror *m);
 /* A failure that must be reported and has not been, or NULL. */
@@ -135,7 +136,7 @@ struct sum128 mirror_marks_sum(bool pinned, const struct pawl_metric *late, size
 /* Ends all pauses. */
 void mirrors_hurry(struct mirrors *ms);
 /* Remembers a failure, for the pause before the next try. */
-void mirror_note_failure(struct mirror *m, uint64_t id, int64_t begin_ms, const struct pawl_error *why);
+void mirror_note_failure(struct mirror *m, uint64_t id, int64_t begin_ns, const struct pawl_error *why);
 void mirror_forget_failure(struct mirror *m, uint64_t id);
 /* true if some mirror of the run (ms may be NULL) lacks it. */
 bool mirrors_lack(const struct mirrors *ms, const struct catalog_entry *e);

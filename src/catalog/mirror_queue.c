@@ -181,7 +181,7 @@ find_try(const struct mirror *m, uint64_t id)
 }
 
 void
-mirror_note_failure(struct mirror *m, uint64_t id, int64_t begin_ms, const struct pawl_error *why)
+mirror_note_failure(struct mirror *m, uint64_t id, int64_t begin_ns, const struct pawl_error *why)
 {
 	struct mirror_try *t = find_try(m, id);
 	m->n_failed++;
@@ -198,7 +198,7 @@ mirror_note_failure(struct mirror *m, uint64_t id, int64_t begin_ms, const struc
 	t->n++;
 	t->why = *why;
 	t->seen = false;
-	t->begin_ms = begin_ms;
+	t->begin_ns = begin_ns;
 	t->not_before_ms = clock_mono_ms() + mirror_pause_ms(t->n);
 }
 
@@ -281,19 +281,19 @@ mirror_skip_undue(struct mirror *m, const struct catalog *c)
 }
 
 size_t
-mirrors_outstanding(const struct mirrors *ms, int64_t since_ms, struct mirror_try **ret_failed)
+mirrors_outstanding(const struct mirrors *ms, int64_t since_ns, struct mirror_try **ret_failed)
 {
 	const struct catalog *c = ms->run->catalog;
 	size_t n = 0;
 	*ret_failed = NULL;
 	for (size_t i = 0; i < ms->n; i++) {
 		n += ms->list[i].uploading; /* an upload includes the steps that follow it */
-		n += ms->list[i].marks_failed_ms < since_ms && mirror_stale_marks(&ms->list[i], c) != NULL;
+		n += ms->list[i].marks_failed_ns < since_ns && mirror_stale_marks(&ms->list[i], c) != NULL;
 		for (size_t k = 0; k < c->n; k++) {
 			struct mirror_try *t = find_try(&ms->list[i], c->entries[k].id);
 			if (!is_wanted(&ms->list[i], &c->entries[k]))
 				continue;
-			if (t && t->begin_ms >= since_ms)
+			if (t && t->begin_ns >= since_ns)
 				*ret_failed = t;
 			else
 				n++;

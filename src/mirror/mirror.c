@@ -183,6 +183,7 @@ static bool
 serve_marks(struct mirror *m)
 {
 	struct pawl_error why = {0};
+	const int64_t begin_ns = clock_mono_ns();
 	const struct mirror_done *stale =
 		clock_mono_ms() < m->marks_not_before_ms ? NULL : mirror_stale_marks(m, m->run->catalog);
 	if (!stale)
@@ -196,8 +197,10 @@ serve_marks(struct mirror *m)
 		m->n_row++;
 		m->last = why;
 		m->unseen = true;
-		m->marks_failed_ms = clock_mono_ms();
-		m->marks_not_before_ms = m->marks_failed_ms + mirror_pause_ms(2);
+		m->marks_failed_ns = begin_ns;
+		m->marks_not_before_ms = clock_mono_ms() + mirror_pause_ms(2);
+		if (begin_ns < m->run->mirrors->wait_from_ns)
+			mirrors_hurry(m->run->mirrors);
 	}
 	pthread_cond_broadcast(&m->run->mirrors->changed);
 	return true;
@@ -281,11 +284,11 @@ mirrors_wait(struct pawl *run, int64_t deadline_ms, struct pawl_error *err)
 	run_lock(run);
 	if (clock_mono_ms() - ms->wait_end_ms >
 	    SAME_WAIT_MS) { /* callers that wait in slices, without an answer, wait once */
-		ms->wait_from_ms = clock_mono_ms();
+		ms->wait_from_ns = clock_mono_ns();
 		mirrors_hurry(ms);
 		pthread_cond_broadcast(&ms->changed);
 	}
-	while (mirrors_outstanding(ms, ms->wait_from_ms, &failed) > 0 && rc == 0)
+	while (mirrors_outstanding(ms, ms->wait_from_ns, &failed) > 0 && rc == 0)
 		rc = cond_wait_until(&ms->changed, &run->guard.lock, deadline_ms);
 	ms->wait_end_ms = rc == ETIMEDOUT ? clock_mono_ms() : INT64_MIN / 2;
 	if (rc == ETIMEDOUT) {

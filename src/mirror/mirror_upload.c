@@ -435,9 +435,8 @@ mirror_upload(struct mirror *m, uint64_t id, struct pawl_meter *meter, struct pa
 		compress_measure(&m->run->saves.compress_rule.mirror, result.sent_bytes,
 		                 (double)(clock_mono_ns() - begin_ns) / 1e9);
 	} else if (!cancelled && !gone) {
-		mirror_note_failure(m, id, begin_ns / 1000000, &why);
-		if (begin_ns / 1000000 <
-		    m->run->mirrors->wait_from_ms) /* a caller waits for an upload that began after its call */
+		mirror_note_failure(m, id, begin_ns, &why);
+		if (begin_ns < m->run->mirrors->wait_from_ns) /* a caller waits for an upload after its call */
 			mirrors_hurry(m->run->mirrors);
 	}
 	run_unlock(m->run);

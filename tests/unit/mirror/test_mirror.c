@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <cmocka.h>
 
 #include "mirror/mirror.h"
@@ -132,6 +133,34 @@ test_failures_are_counted_and_forgotten(void **state)
 	mem_free(m.tries);
 }
 
+/* A caller waits for an upload that begins after its call. One that failed, but began just before
+ * the call, does not count, even in the same millisecond. */
+static void
+test_P16_a_try_that_began_before_a_wait_does_not_end_it(void **state)
+{
+	(void)state;
+	const int64_t since_ns = 1000000;
+	struct manifest summary = {.id = 1, .token = TOKEN_A};
+	struct catalog_entry entry = {.id = 1, .summary = &summary};
+	struct catalog catalog = {.entries = &entry, .n = 1};
+	struct pawl run = {.catalog = &catalog};
+	struct mirrors *ms = calloc(1, sizeof(*ms) + sizeof(struct mirror));
+	struct pawl_error why = {.code = PAWL_ETRANSIENT, .message = "gone"};
+	struct mirror_try *failed = NULL;
+
+	assert_non_null(ms);
+	ms->run = &run;
+	ms->n = 1;
+	mirror_note_failure(&ms->list[0], 1, since_ns - 1, &why);
+	assert_int_equal(mirrors_outstanding(ms, since_ns, &failed), 1);
+	assert_null(failed);
+	mirror_note_failure(&ms->list[0], 1, since_ns, &why);
+	assert_int_equal(mirrors_outstanding(ms, since_ns, &failed), 0);
+	assert_ptr_equal(failed, &ms->list[0].tries[0]);
+	mem_free(ms->list[0].tries);
+	free(ms);
+}
+
 int
 main(void)
 {
@@ -142,6 +171,7 @@ main(void)
 		cmocka_unit_test(test_P14_what_a_listing_shows_is_verified_only_if_it_was_before),
 		cmocka_unit_test(test_P16_a_mirror_may_have_a_pause_as_a_whole),
 		cmocka_unit_test(test_failures_are_counted_and_forgotten),
+		cmocka_unit_test(test_P16_a_try_that_began_before_a_wait_does_not_end_it),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
