@@ -124,7 +124,7 @@ def seconds(option: str, value: object) -> float:
 
 
 def limit(timeout: object) -> float | None:
-    """Seconds to wait at most; None means no limit. What is below 0 is over at once."""
+    """The longest wait in seconds; None means no limit. A value below 0 does not wait."""
     if timeout is None:
         return None
     return 0.0 if isinstance(timeout, int | float) and timeout < 0 else seconds("timeout", timeout)

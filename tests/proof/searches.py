@@ -37,9 +37,9 @@ SECONDS = 1800  # that only a hang reaches
 KILLS_OF_A_SEARCH = 6  # then it may end
 DISK_BYTES = 4 << 20
 
-# A trial: its state is a number and a sum, its score comes of both. What it learnt is noted where no disk is full: the start,
-# and each report that was taken. From the fourth step on it waits until all kills are over, so that no
-# search ends before.
+# A trial: its state is a number and a sum, and its score is made of both. It notes its start and each report that was
+# taken in a place whose disk is never full. From the fourth step on it waits until all kills are over, so that no search
+# ends before.
 TRIAL = r"""#!/bin/sh
 set -e
 rate=$1 last=$2 n=0 sum=0 log=$LOGS/$PAWL_TUNE_TRIAL
@@ -328,11 +328,11 @@ class Proof:
         tally.seconds = time.monotonic() - began
         return tally
 
-    def control(self, damage: Callable[[list[str]], list[str]], whole: bool) -> str:
-        """What the check says of a search whose journal was damaged between two runs; complete: after its end."""
+    def control(self, damage: Callable[[list[str]], list[str]], ended: bool) -> str:
+        """What the check says of a search whose journal was damaged between two runs, or, if it has ended, after its end."""
         expected = self.in_peace("fifo", 0)
         search = self.make("fifo", 0)
-        if whole:
+        if ended:
             search.end()
         else:
             process = search.start()
@@ -387,9 +387,9 @@ def main() -> int:
                 continue
             total = Tally(total.kills + tally.kills, total.bad + tally.bad, total.seconds + tally.seconds)
             print(f"{name + ', ' + what:44} {tally.kills:6} {tally.bad:4} {tally.seconds:8.1f}", flush=True)
-        noticed = proof.control(lambda lines: change_score(lines, sums=False), whole=True) == ""
-        unseen = proof.control(lambda lines: change_score(lines, sums=True), whole=True) != ""
-        unsynced = proof.control(lose_results, whole=False) != ""
+        noticed = proof.control(lambda lines: change_score(lines, sums=False), ended=True) == ""
+        unseen = proof.control(lambda lines: change_score(lines, sums=True), ended=True) != ""
+        unsynced = proof.control(lose_results, ended=False) != ""
     print(f"  a changed line of a journal: {'mended' if noticed else 'NOT NOTICED'}")
     print(f"  control: a journal whose sums say nothing: {'found out' if unseen else 'NOT FOUND'}")
     print(f"  control: a journal that lost what was said to be safe: {'found out' if unsynced else 'NOT FOUND'}")

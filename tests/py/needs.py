@@ -5,17 +5,14 @@ are not tests, such as the benchmarks, may start everything."""
 
 from __future__ import annotations
 
-_marks: set[str] = set()
-_in_tests = False
+_marks: set[str] | None = None  # None: no test has begun
 
 
 def begin(marks: set[str]) -> None:
     """A test begins that has these."""
-    global _in_tests
-    _in_tests = True
-    _marks.clear()
-    _marks.update(marks)
+    global _marks
+    _marks = marks
 
 
 def need(mark: str) -> None:
-    assert not _in_tests or mark in _marks, f"this test needs pytest.mark.{mark}: make test has no such thing"
+    assert _marks is None or mark in _marks, f"this test needs pytest.mark.{mark}: make test has no such thing"

@@ -70,7 +70,7 @@ def goes_on(ticker: Ticker, call: Callable[[int], Any], prepare: Callable[[int],
     for n in range(200):
         prepare(n)
         ticks, longest, whole = ticker.during(partial(call, n))
-        if ticks >= 5 and longest < whole / 2:  # of a copy that may take a few milliseconds only
+        if ticks >= 20 and longest < whole / 2:
             return True
     return False
 

@@ -59,8 +59,8 @@ def copies(sync: SyncConfig) -> bool:
 
 
 def copy(folder: str, place: str, sync: SyncConfig) -> None:
-    """Gives a clone its own files at a place: links, or copies that the server makes. What stands for it names them
-    then. Where that cannot be had it stays what it is, a note of where its donor's files are."""
+    """Gives a clone its own files at a place: links, or copies that the server makes. Its note then names these.
+    Where the place can do neither, the note still names the donor's files."""
     note = note_of(folder)
     if note is None or note["place"] == place:
         return

@@ -198,7 +198,7 @@ class Given:
 
 
 def given(restore: str | os.PathLike[str] | SyncConfig | None, folder: str) -> Given:
-    """``restore`` of tune.run. What is stored elsewhere is fetched next to the experiment's folder."""
+    """``restore`` of tune.run. An experiment in ``upload_dir`` is copied next to ``folder`` first."""
     if restore is None or is_experiment(folder):  # it has begun already
         return Given()
     if isinstance(restore, SyncConfig):
