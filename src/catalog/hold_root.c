@@ -114,8 +114,7 @@ folder_len(const char *path, size_t len)
 	return len;
 }
 
-/* P6: retention of the run sees the hold. If none can be made (read-only media), files are read and
- * not mapped. */
+/* P6: retention of the run sees the hold. On read-only media none can be made. */
 int
 hold_root_take(struct pawl *run, struct pawl_error *err)
 {
@@ -132,18 +131,11 @@ hold_root_take(struct pawl *run, struct pawl_error *err)
 		TRY(check_root_open_run(run->opts.io.stores, run->home.root, folder, &run->home.hold_store, err));
 		if (run->home.hold_store && holds_make(run->home.hold_store, name, &run->home.hold_key, NULL) < 0) {
 			store_close(steal(&run->home.hold_store));
-			run->home.lacks_hold = true;
 			return 0;
 		}
 		len = folder;
 	}
 	return 0;
-}
-
-bool
-hold_root_is_safe(const struct pawl *run)
-{
-	return run->home.single_name && !run->home.foreign && !run->home.lacks_hold;
 }
 
 void

@@ -12,9 +12,6 @@ int hold_for_reading(struct pawl *run, uint64_t id, struct pawl_hold **ret, stru
 
 /* Does nothing for a run, and outside of one. */
 int hold_root_take(struct pawl *run, struct pawl_error *err);
-/* True if no well-behaved program changes the files of this single checkpoint while it is open.
- * Either it is held, or pawl wrote it outside of any run. */
-bool hold_root_is_safe(const struct pawl *run);
 void hold_root_drop(struct pawl *run);
 
 #endif

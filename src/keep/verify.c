@@ -154,7 +154,6 @@ read_copy(struct pawl_restore *r, struct store *store, struct fetch *fetch, unsi
 	                        .meter = meter,
 	                        .bad = see_damage,
 	                        .arg = &c,
-	                        .held = restore_is_held(r),
 	                        .only_copy = only_copy};
 	TRY(reshard_plan_all(r->manifest, fetch_unit_bytes(fetch, r->manifest->bytes), &plan, err));
 	job.plan = plan;

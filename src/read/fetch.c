@@ -2,10 +2,9 @@
 /*
  * fetch: see fetch.h.
  *
- * Threads take units in turn (device_turns.h). A unit of a held file that is in the page cache is
- * checksummed and copied from there in one pass. Any other unit is read into the thread's buffer in
- * one large read, and checksummed and copied from that. The buffer is aligned, so that the engine
- * can bypass the page cache.
+ * Threads take units in turn (device_turns.h). A unit is read into the thread's buffer in one large
+ * read, and checksummed and copied from that. The buffer is aligned, so that the engine can bypass
+ * the page cache. A unit that is in the page cache already is read block by block.
  */
 #include "read/fetch.h"
 
@@ -286,7 +285,7 @@ finish_load(struct worker *w, uint64_t begin, uint64_t end)
 }
 
 /* Looks for a good copy of a block that differs from what was written. bytes: the bad ones, in the
- * buffer or in a view. */
+ * buffer or in memory. */
 static int
 heal(struct worker *w, uint64_t begin, uint64_t end, const char *bytes, struct sum128 found)
 {
@@ -390,46 +389,6 @@ take_range(struct worker *w, uint64_t begin, uint64_t end)
 	return finish_load(w, begin, end);
 }
 
-/* True if take_block reads each byte of a block once. Another process may change the bytes of a map
- * at any time. */
-static bool
-is_read_once(struct worker *w, uint64_t begin, uint64_t end)
-{
-	const struct reshard_part *part;
-	uint64_t summed = begin, from, to;
-	enter_block(w, begin);
-	for (size_t i = w->first_part; (part = next_part(w, begin, end, &i)); summed = to) {
-		if (!manifest_plain_sums(w->file) || !is_fused(w, part, begin, end, summed, &from, &to))
-			return false;
-	}
-	return true;
-}
-
-/* Takes the unit's blocks from a map of the file. 1 = taken, 0 = it is not in memory, or a code
- * that ends the fetch. */
-static int
-take_view(struct worker *w)
-{
-	const struct reshard_unit *unit = w->unit;
-	struct store_view view;
-	if (!w->f->job->held || w->f->job->only_copy || w->packed)
-		return 0; /* a view is of any copy, and of the stored bytes */
-	if (to_device_has_unit(w->f->to_device, w->f->job->plan, unit))
-		return 0; /* a view is not memory that a driver knows */
-	int rc = store_view(w->f->store, w->reader, unit->begin, (size_t)(unit->end - unit->begin), &view, NULL);
-	if (rc <= 0)
-		return 0; /* an error too: the plain read meets it again and reports it */
-	rc = 0;
-	for (uint64_t at = unit->begin; at < unit->end && rc == 0; at = block_end(w, at)) {
-		const char *bytes = view.ptr + (at - unit->begin);
-		if (!is_read_once(w, at, block_end(w, at)))
-			bytes = memcpy(w->buffer, bytes, (size_t)(block_end(w, at) - at));
-		rc = take_block(w, at, block_end(w, at), bytes);
-	}
-	store_drop_view(w->f->store, &view);
-	return rc < 0 ? rc : 1;
-}
-
 /* Takes the unit's blocks from an entry that is in memory and not in a file. */
 static int
 take_memory(struct worker *w)
@@ -440,11 +399,25 @@ take_memory(struct worker *w)
 	return rc < 0 ? rc : finish_load(w, w->unit->begin, w->unit->end);
 }
 
+/* True if the unit is best read block by block. The buffer of a block stays in the processor's cache
+ * between the read and the copy. A device copies from the whole buffer by itself. */
+static bool
+is_unit_cached(const struct worker *w)
+{
+	const struct reshard_unit *unit = w->unit;
+	return !w->packed && !w->f->job->only_copy && !to_device_has_unit(w->f->to_device, w->f->job->plan, unit) &&
+	       store_is_cached(w->f->store, w->reader, unit->begin, (size_t)(unit->end - unit->begin));
+}
+
 static int
 take_unit(struct worker *w)
 {
-	int rc = take_view(w);
-	return rc == 0 ? take_range(w, w->unit->begin, w->unit->end) : rc < 0 ? rc : 0;
+	const struct reshard_unit *unit = w->unit;
+	if (!is_unit_cached(w))
+		return take_range(w, unit->begin, unit->end);
+	for (uint64_t at = unit->begin; at < unit->end; at = block_end(w, at))
+		TRY(take_range(w, at, block_end(w, at)));
+	return 0;
 }
 
 /* Sets the worker's reader; 0 with a NULL reader if the file has been reported as bad. */

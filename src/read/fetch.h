@@ -34,7 +34,6 @@ struct fetch_job {
 	struct pawl_meter *meter; /* NULL = none; done_bytes grows, total_bytes is the caller's */
 	fetch_bad_fn *bad;  /* NULL = the first damage ends the fetch */
 	void *arg;
-	bool held; /* no process truncates the files: bytes in the page cache may be read from a map */
 	unsigned only_copy; /* 0 = a damaged block is taken from any copy; k = only copy k - 1, as far as it exists */
 	uint64_t *ret_healed_bytes; /* NULL, or grows by the bytes that were damaged in one copy and read from
 	                               another */

@@ -103,9 +103,6 @@ uint64_t restore_wanted_bytes(const struct reshard_binding *bindings, size_t n);
 void restore_read_event(const struct pawl_restore *r, uint64_t nbytes);
 /* After a restore: replaces files that were damaged or missing here by copies from a mirror. */
 void mirror_repair(struct pawl_restore *r);
-/* True if its files stay unchanged while they are read: it is held, or it does not belong to a
- * run. */
-bool restore_is_held(const struct pawl_restore *r);
 /* Appends a line, and owns the text, also on failure. text NULL = out of memory. */
 int restore_add_row(struct restore_rows *rows, char *text, struct pawl_error *err);
 /* Frees the lines from n on. */

@@ -12,7 +12,6 @@
 #include "base/err.h"
 #include "base/text.h"
 #include "base/vec.h"
-#include "catalog/hold_root.h"
 #include "restore/restore.h"
 #include "restore/restore_gone.h"
 #include "restore/broadcast_reads.h"
@@ -147,12 +146,6 @@ ring_bytes(const struct pawl_restore *r)
 	return ring > 2 * chunk ? ring - chunk : ring;
 }
 
-bool
-restore_is_held(const struct pawl_restore *r)
-{
-	return r->hold || hold_root_is_safe(r->run);
-}
-
 int
 restore_fetch(struct pawl_restore *r, const struct reshard_binding *bindings, size_t n, uint64_t *ret_nbytes,
               struct pawl_error *err)
@@ -167,7 +160,6 @@ restore_fetch(struct pawl_restore *r, const struct reshard_binding *bindings, si
 	                        .manifest = r->manifest,
 	                        .plan = plan,
 	                        .bindings = bindings,
-	                        .held = restore_is_held(r),
 	                        .ret_healed_bytes = &r->healed_bytes};
 	TRY(fetch_run(r->fetch, &job, err));
 	*ret_nbytes = plan->nbytes;

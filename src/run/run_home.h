@@ -25,7 +25,6 @@ struct run_home {
 	/* A single checkpoint that is read from inside a run is held there: catalog/hold_root.h. */
 	struct store *hold_store; /* of that run; NULL = nothing is held */
 	struct buf hold_key;
-	bool lacks_hold; /* it is in a run, but no hold could be made */
 };
 
 #endif

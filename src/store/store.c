@@ -394,28 +394,12 @@ store_pass_over(struct store *s, struct store_reader *r, uint64_t *ret_nbytes, s
 	return s->ops->pass_over(s, r, ret_nbytes, err);
 }
 
-int
-store_view(struct store *s, struct store_reader *r, uint64_t offset, size_t n, struct store_view *ret,
-           struct pawl_error *err)
+bool
+store_is_cached(struct store *s, struct store_reader *r, uint64_t offset, size_t n)
 {
-	TRY(check_read(r, offset, "", n, err));
-	while (!s->ops->view && !s->ops->read)
+	while (!s->ops->is_cached && !s->ops->read)
 		s = s->inner;
-	if (n == 0 || !s->ops->view)
-		return 0;
-	ret->owner = NULL;
-	int rc = s->ops->view(s, r, offset, n, ret);
-	if (rc == 1 && !ret->owner) /* else a layer has asked another store */
-		ret->owner = s;
-	return rc;
-}
-
-void
-store_drop_view(struct store *s, struct store_view *view)
-{
-	s = view->owner;
-	if (s->ops->drop_view)
-		s->ops->drop_view(s, view);
+	return n > 0 && s->ops->is_cached && check_read(r, offset, "", n, NULL) == 0 && s->ops->is_cached(s, r, offset, n);
 }
 
 void

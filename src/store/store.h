@@ -74,14 +74,6 @@ struct store_file;   /* an object being written */
 struct store_reader; /* an object being read */
 struct layer_call;   /* store/layers/layer.h */
 
-/* Bytes of an object that are already in memory. */
-struct store_view {
-	const char *ptr;
-	void *map; /* for the engine */
-	size_t map_bytes;
-	struct store *owner; /* the store that shows them; set by the border */
-};
-
 struct store_create {
 	uint64_t nbytes; /* exact final size */
 	/* NULL, or an old object that is no longer needed. The file engine overwrites its file if
@@ -189,11 +181,9 @@ struct store_ops {
 	 * before any read. NULL: PAWL_ENOTFOUND, because only one store exists. */
 	int (*pass_over)(struct store *s, struct store_reader *r, uint64_t *ret_nbytes,
 	                 struct pawl_error *err);
-	/* 1 = *ret shows all n bytes, which are in memory already, until drop_view; 0 = they are
-	 * not. Starts no input. NULL: always 0. */
-	int (*view)(struct store *s, struct store_reader *r, uint64_t offset, size_t n,
-	            struct store_view *ret);
-	void (*drop_view)(struct store *s, struct store_view *view); /* NULL: nothing */
+	/* True if a read of these bytes is now a copy from memory, so that small reads cost no more
+	 * than large ones. Starts no input. NULL: always false. */
+	bool (*is_cached)(struct store *s, struct store_reader *r, uint64_t offset, size_t n);
 	/* Everything below a folder at any depth, by its path from there ("a/b"). A missing folder
 	 * is empty. NULL: PAWL_EUNSUPPORTED. */
 	int (*list_all)(struct store *s, const char *folder, store_list_fn *fn, void *arg,
@@ -296,9 +286,7 @@ int store_read_copy(struct store *s, struct store_reader *r, unsigned copy, uint
                     void *dst, size_t n, struct pawl_error *err);
 int store_pass_over(struct store *s, struct store_reader *r, uint64_t *ret_nbytes,
                     struct pawl_error *err);
-int store_view(struct store *s, struct store_reader *r, uint64_t offset, size_t n,
-               struct store_view *ret, struct pawl_error *err);
-void store_drop_view(struct store *s, struct store_view *view);
+bool store_is_cached(struct store *s, struct store_reader *r, uint64_t offset, size_t n);
 void store_close_reader(struct store *s, struct store_reader *r);
 /* An open object that is closed at the end of a scope: PAWL_CLEAN(store_opened_close). */
 struct store_opened {

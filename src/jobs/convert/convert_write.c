@@ -308,8 +308,7 @@ fetch_round(struct writer *w, struct pawl_error *err)
 	                        .folder = c->r->folder,
 	                        .manifest = m,
 	                        .plan = plan,
-	                        .bindings = r->bindings,
-	                        .held = restore_is_held(c->r)};
+	                        .bindings = r->bindings};
 	TRY(fetch_run(c->fetch, &job, err));
 	for (size_t i = 0; i < r->n_parts; i++) {
 		const struct part *p = &r->parts[i];

@@ -197,8 +197,7 @@ fill_slab(struct reshard_job *x, const struct plan_pack *pack, const struct stat
 	                        .folder = x->folder,
 	                        .manifest = m,
 	                        .plan = plan,
-	                        .bindings = x->bindings,
-	                        .held = x->hold || hold_root_is_safe(x->run)};
+	                        .bindings = x->bindings};
 
 	TRY(fetch_run(x->fetch, &job, err));
 	TRY(reshard_rules_run(&casts, err));

@@ -352,8 +352,7 @@ fill_slab(struct differ *d, struct side *side, struct pawl_error *err)
 	                        .folder = r->folder,
 	                        .manifest = r->manifest,
 	                        .plan = plan,
-	                        .bindings = side->bindings,
-	                        .held = restore_is_held(r)};
+	                        .bindings = side->bindings};
 	return fetch_run(side->fetch, &job, err);
 }
 

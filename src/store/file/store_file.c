@@ -530,6 +530,5 @@ const struct store_ops file_store_ops = {
 	.move = file_move,
 	.publish = file_publish,
 	.exchange = file_exchange,
-	.view = file_view,
-	.drop_view = file_drop_view,
+	.is_cached = file_is_cached,
 };

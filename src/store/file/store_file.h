@@ -64,8 +64,7 @@ void file_abort(struct store *base, struct store_file *f);
 int file_open(struct store *base, const char *key, struct store_reader **ret, uint64_t *ret_nbytes,
               struct pawl_error *err);
 int file_read(struct store *base, struct store_reader *r, uint64_t offset, void *dst, size_t n, struct pawl_error *err);
-int file_view(struct store *base, struct store_reader *r, uint64_t offset, size_t n, struct store_view *ret);
-void file_drop_view(struct store *base, struct store_view *view);
+bool file_is_cached(struct store *base, struct store_reader *r, uint64_t offset, size_t n);
 void file_close_reader(struct store *base, struct store_reader *r);
 
 /* store_file_sys.c: each returns 0 or an errno value, unless its comment says otherwise. */
@@ -78,16 +77,13 @@ int file_sys_open_direct(int dir_fd, const char *name, int flags, const struct s
 /* Reserves blocks for nbytes and extends the file to at least that size. Returns 0 if the
  * filesystem cannot reserve. */
 int file_sys_reserve(int fd, uint64_t nbytes);
-/* True if the pages of the file belong to this machine alone, so that they may be mapped. */
+/* True if the pages of the file belong to this machine alone: no other one changes what is cached here. */
 bool file_sys_is_local(int fd);
 /* True if fd is the only descriptor of its file on this machine and no process has the file mapped.
  * False if the system or the filesystem does not report that. */
 bool file_sys_is_unshared(int fd);
-/* True if all n bytes are in memory, so that a buffered read starts no input. */
+/* True if all n bytes (at least one) are in memory, so that a buffered read starts no input. */
 bool file_sys_is_cached(int fd, uint64_t offset, size_t n);
-/* Maps n bytes if all of them are in memory; otherwise returns false. Starts no input. */
-bool file_sys_view(int fd, uint64_t offset, size_t n, struct store_view *ret);
-void file_sys_drop_view(struct store_view *view);
 /* Drops the cached pages of the file, which are no longer needed. */
 void file_sys_drop_cache(int fd);
 /* Turns readahead off: reads fetch only the bytes that they ask for. */

@@ -345,19 +345,12 @@ file_read(struct store *base, struct store_reader *br, uint64_t offset, void *ds
 	return done < n ? fd_pread_all(r->fd, to + done, n - done, offset + done, br->key, err) : 0;
 }
 
-int
-file_view(struct store *base, struct store_reader *br, uint64_t offset, size_t n, struct store_view *ret)
+bool
+file_is_cached(struct store *base, struct store_reader *br, uint64_t offset, size_t n)
 {
 	(void)base;
-	struct file_reader *r = (struct file_reader *)br;
-	return r->is_local && file_sys_view(r->fd, offset, n, ret) ? 1 : 0;
-}
-
-void
-file_drop_view(struct store *base, struct store_view *view)
-{
-	(void)base;
-	file_sys_drop_view(view);
+	const struct file_reader *r = (const struct file_reader *)br;
+	return r->is_local && file_sys_is_cached(r->fd, offset, n);
 }
 
 void

@@ -144,71 +144,33 @@ cached_bytes(int fd, uint64_t begin, uint64_t len, size_t page)
 
 /* For older kernels: mincore(2), which reports the truth only to the owner of the file. */
 static bool
-is_resident(int fd, void *map, size_t len, size_t page)
+is_resident(int fd, uint64_t begin, size_t len, size_t page)
 {
 	unsigned char pages[256];
 	struct stat st;
 
 	if (fstat(fd, &st) < 0 || (st.st_uid != geteuid() && geteuid() != 0))
 		return false;
-	for (size_t done = 0; done < len; done += sizeof pages * page) {
+	char *map = mmap(NULL, len, PROT_READ, MAP_SHARED, fd, (off_t)begin);
+	bool all = map != MAP_FAILED;
+	for (size_t done = 0; all && done < len; done += sizeof pages * page) {
 		size_t step = len - done < sizeof pages * page ? len - done : sizeof pages * page;
-		if (mincore((char *)map + done, step, pages) < 0)
-			return false;
-		for (size_t i = 0; i < (step + page - 1) / page; i++) {
-			if (!(pages[i] & 1))
-				return false;
-		}
+		all = mincore(map + done, step, pages) == 0;
+		for (size_t i = 0; all && i < step / page; i++)
+			all = pages[i] & 1;
 	}
-	return true;
-}
-
-/* Maps the pages around n bytes if all of them are in memory. Touches no page. */
-static bool
-map_cached(int fd, uint64_t offset, size_t n, struct store_view *ret)
-{
-	const size_t page = (size_t)sysconf(_SC_PAGESIZE), head = (size_t)(offset & (page - 1));
-	const size_t len = (head + n + page - 1) & ~(page - 1);
-	const int64_t cached = cached_bytes(fd, offset - head, len, page);
-	if (cached >= 0 && (size_t)cached < len)
-		return false;
-	char *map = mmap(NULL, len, PROT_READ, MAP_SHARED, fd, (off_t)(offset - head));
-	if (map == MAP_FAILED)
-		return false;
-	*ret = (struct store_view){.ptr = map + head, .map = map, .map_bytes = len};
-	if (cached >= 0 || is_resident(fd, map, len, page))
-		return true;
-	file_sys_drop_view(ret);
-	return false;
+	if (map != MAP_FAILED)
+		munmap(map, len);
+	return all;
 }
 
 bool
 file_sys_is_cached(int fd, uint64_t offset, size_t n)
 {
-	struct store_view view;
-	if (!map_cached(fd, offset, n, &view))
-		return false;
-	file_sys_drop_view(&view);
-	return true;
-}
-
-bool
-file_sys_view(int fd, uint64_t offset, size_t n, struct store_view *ret)
-{
-	if (!map_cached(fd, offset, n, ret))
-		return false;
-	/* Fills the page table at once. Fails where a touch would raise a signal: a file that was
-	 * cut, or a page that cannot be read. */
-	if (madvise(ret->map, ret->map_bytes, MADV_POPULATE_READ) == 0)
-		return true;
-	file_sys_drop_view(ret);
-	return false;
-}
-
-void
-file_sys_drop_view(struct store_view *view)
-{
-	munmap(view->map, view->map_bytes);
+	const size_t page = (size_t)sysconf(_SC_PAGESIZE), head = (size_t)(offset & (page - 1));
+	const size_t len = (head + n + page - 1) & ~(page - 1);
+	const int64_t cached = cached_bytes(fd, offset - head, len, page);
+	return cached >= 0 ? (size_t)cached >= len : is_resident(fd, offset - head, len, page);
 }
 
 void
@@ -271,19 +233,6 @@ file_sys_is_cached(int fd, uint64_t offset, size_t n)
 {
 	(void)fd, (void)offset, (void)n;
 	return false;
-}
-
-bool
-file_sys_view(int fd, uint64_t offset, size_t n, struct store_view *ret)
-{
-	(void)fd, (void)offset, (void)n, (void)ret;
-	return false;
-}
-
-void
-file_sys_drop_view(struct store_view *view)
-{
-	(void)view;
 }
 
 void

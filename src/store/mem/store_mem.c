@@ -168,12 +168,11 @@ memory_read(struct store *base, struct store_reader *br, uint64_t offset, void *
 	return 0;
 }
 
-static int
-memory_view(struct store *base, struct store_reader *br, uint64_t offset, size_t n, struct store_view *ret)
+static bool
+memory_is_cached(struct store *base, struct store_reader *br, uint64_t offset, size_t n)
 {
-	(void)base, (void)n;
-	*ret = (struct store_view){.ptr = ((struct mem_reader *)br)->blob->ptr + offset};
-	return 1;
+	(void)base, (void)br, (void)offset, (void)n;
+	return true;
 }
 
 static void
@@ -383,7 +382,7 @@ static const struct store_ops memory_ops = {
 	.link = memory_link,
 	.move = memory_move,
 	.publish = memory_publish,
-	.view = memory_view,
+	.is_cached = memory_is_cached,
 };
 
 int

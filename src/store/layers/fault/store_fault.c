@@ -87,14 +87,14 @@ fault_enter(struct store *base, const struct layer_call *c, struct pawl_error *e
 }
 
 /* While reads fail, nothing counts as cached. Which call fails must not depend on the cache. */
-static int
-fault_view(struct store *base, struct store_reader *r, uint64_t offset, size_t n, struct store_view *ret)
+static bool
+fault_is_cached(struct store *base, struct store_reader *r, uint64_t offset, size_t n)
 {
-	struct pawl_fault *fault = ((struct fault_store *)base)->fault;
-	return fault->ops & LAYER_READ ? 0 : store_view(base->inner, r, offset, n, ret, NULL);
+	const struct pawl_fault *fault = ((struct fault_store *)base)->fault;
+	return (fault->ops & LAYER_READ) == 0 && store_is_cached(base->inner, r, offset, n);
 }
 
-static const struct store_ops fault_ops = {.enter = fault_enter, .view = fault_view};
+static const struct store_ops fault_ops = {.enter = fault_enter, .is_cached = fault_is_cached};
 
 int
 store_fault_wrap(struct store *s, struct pawl_fault *fault, struct store **ret, struct pawl_error *err)

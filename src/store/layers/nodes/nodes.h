@@ -67,7 +67,7 @@ int nodes_read(struct store *base, struct store_reader *r, uint64_t offset, void
 	       struct pawl_error *err);
 int nodes_read_copy(struct store *base, struct store_reader *r, unsigned copy, uint64_t offset, void *dst, size_t n,
 		    struct pawl_error *err);
-int nodes_view(struct store *base, struct store_reader *r, uint64_t offset, size_t n, struct store_view *ret);
+bool nodes_is_cached(struct store *base, struct store_reader *r, uint64_t offset, size_t n);
 void nodes_close_reader(struct store *base, struct store_reader *r);
 
 #endif

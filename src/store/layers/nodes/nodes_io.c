@@ -326,13 +326,13 @@ nodes_read(struct store *base, struct store_reader *reader, uint64_t offset, voi
 	return rc < 0 ? err_set(err, rc, "%s", why.message) : 0;
 }
 
-int
-nodes_view(struct store *base, struct store_reader *reader, uint64_t offset, size_t n, struct store_view *ret)
+bool
+nodes_is_cached(struct store *base, struct store_reader *reader, uint64_t offset, size_t n)
 {
 	struct nodes_reader *r = (struct nodes_reader *)reader;
 
 	(void)base;
-	return store_view(r->at[r->first], r->copies[r->first], offset, n, ret, NULL);
+	return store_is_cached(r->at[r->first], r->copies[r->first], offset, n);
 }
 
 void

@@ -346,7 +346,7 @@ static const struct store_ops nodes_ops = {
 	.publish = nodes_publish,
 	.exchange = nodes_exchange,
 	.read_copy = nodes_read_copy,
-	.view = nodes_view,
+	.is_cached = nodes_is_cached,
 };
 
 void

@@ -85,14 +85,6 @@ rate_read_copy(struct store *base, struct store_reader *r, unsigned copy, uint64
 	return store_read_copy(base->inner, r, copy, offset, dst, n, err);
 }
 
-/* Always 0: bytes that are seen without a read would not be counted. */
-static int
-rate_view(struct store *base, struct store_reader *r, uint64_t offset, size_t n, struct store_view *ret)
-{
-	struct rate_store *s = (struct rate_store *)base;
-	return s->out.bytes_per_second > 0 ? 0 : store_view(base->inner, r, offset, n, ret, NULL);
-}
-
 static int
 rate_put(struct store *base, const char *key, const struct pawl_slice *parts, size_t n_parts, int flags,
          struct pawl_error *err)
@@ -161,7 +153,6 @@ static const struct store_ops rate_ops = {
 	.append = rate_append,
 	.read = rate_read,
 	.read_copy = rate_read_copy,
-	.view = rate_view,
 	.get = rate_get,
 	.get_tagged = rate_get_tagged,
 };

@@ -205,11 +205,11 @@ tiers_read_copy(struct store *base, struct store_reader *reader, unsigned copy, 
 	return err_set(err, PAWL_ENOTFOUND, "%s: there are no more copies", r->base.key);
 }
 
-static int
-tiers_view(struct store *base, struct store_reader *reader, uint64_t offset, size_t n, struct store_view *ret)
+static bool
+tiers_is_cached(struct store *base, struct store_reader *reader, uint64_t offset, size_t n)
 {
 	struct tiers_reader *r = (struct tiers_reader *)reader;
-	return r->at == 0 ? store_view(r->stores[0], readers_of(r, self_of(base)->n)[0], offset, n, ret, NULL) : 0;
+	return r->at == 0 && store_is_cached(r->stores[0], readers_of(r, self_of(base)->n)[0], offset, n);
 }
 
 static void
@@ -285,7 +285,7 @@ static const struct store_ops tiers_ops = {
 	.get = tiers_get,
 	.read_copy = tiers_read_copy,
 	.pass_over = tiers_pass_over,
-	.view = tiers_view,
+	.is_cached = tiers_is_cached,
 };
 
 int
