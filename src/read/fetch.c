@@ -399,8 +399,8 @@ take_memory(struct worker *w)
 	return rc < 0 ? rc : finish_load(w, w->unit->begin, w->unit->end);
 }
 
-/* True if the unit is best read block by block. The buffer of a block stays in the processor's cache
- * between the read and the copy. A device copies from the whole buffer by itself. */
+/* True if the unit is best read block by block. The buffer of a block stays in the processor's
+ * cache between the read and the copy. A device copies from the complete buffer by itself. */
 static bool
 is_unit_cached(const struct worker *w)
 {

@@ -52,7 +52,7 @@ mask_read(struct store *s, struct store_reader *r, uint64_t offset, void *dst, s
 	return 0;
 }
 
-/* append, get and view follow put and read by themselves. A pointer must become an object that is
+/* append and get follow put and read by themselves. A pointer must become an object that is
  * put here. */
 static const struct store_ops mask_ops = {
 	.put = mask_put,

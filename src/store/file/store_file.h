@@ -77,7 +77,7 @@ int file_sys_open_direct(int dir_fd, const char *name, int flags, const struct s
 /* Reserves blocks for nbytes and extends the file to at least that size. Returns 0 if the
  * filesystem cannot reserve. */
 int file_sys_reserve(int fd, uint64_t nbytes);
-/* True if the pages of the file belong to this machine alone: no other one changes what is cached here. */
+/* True if the pages of the file belong to this machine alone: no other one changes the file. */
 bool file_sys_is_local(int fd);
 /* True if fd is the only descriptor of its file on this machine and no process has the file mapped.
  * False if the system or the filesystem does not report that. */

@@ -274,8 +274,7 @@ check_second_tensor(const int64_t *strides)
 	}
 	assert_int_equal(fetch_new(store, 1, 0, &fetch, NULL), 0);
 	assert_int_equal(reshard_plan(&m, bindings, 2, PACK_BYTES, &plan, NULL), 0);
-	struct fetch_job job = {
-		.name = "ck", .folder = "c", .manifest = &m, .plan = plan, .bindings = bindings};
+	struct fetch_job job = {.name = "ck", .folder = "c", .manifest = &m, .plan = plan, .bindings = bindings};
 	if (fetch_run(fetch, &job, &err) < 0)
 		fail_msg("%s", err.message);
 
