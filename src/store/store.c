@@ -399,7 +399,8 @@ store_is_cached(struct store *s, struct store_reader *r, uint64_t offset, size_t
 {
 	while (!s->ops->is_cached && !s->ops->read)
 		s = s->inner;
-	return n > 0 && s->ops->is_cached && check_read(r, offset, "", n, NULL) == 0 && s->ops->is_cached(s, r, offset, n);
+	return n > 0 && s->ops->is_cached && check_read(r, offset, "", n, NULL) == 0 &&
+	       s->ops->is_cached(s, r, offset, n);
 }
 
 void
