@@ -165,10 +165,10 @@ find_latest(const struct pawl_saver_opts *opts, char **ret, struct pawl_error *e
 		TRY(check_counters(opts->latest_remote_file_name, err));
 		rc = find_there(opts, v, ret, err);
 	}
-	if (rc != 0)
-		return rc < 0 ? rc : 0;
-	return err_set(err, PAWL_ENOTFOUND, "%s: there is no latest checkpoint of run \"%s\"", opts->folder,
-	               opts->run_name ? opts->run_name : "");
+	TRY(rc);
+	return *ret ? 0
+	            : err_set(err, PAWL_ENOTFOUND, "%s: there is no latest checkpoint of run \"%s\"", opts->folder,
+	                      opts->run_name ? opts->run_name : "");
 }
 
 int

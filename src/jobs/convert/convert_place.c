@@ -104,7 +104,7 @@ convert_place_reveal(struct convert_job *c, struct pawl_error *err)
 		return err_sys(err, errno, "%s/%s", c->folder, index);
 	for (size_t i = 0; i < c->n_files; i++)
 		TRY(reveal_file(c, c->files[i].temp, c->files[i].name, err));
-	if (c->index_temp[0]) {
+	if (index && c->index_temp[0]) {
 		TRY(fd_sync(c->dir_fd, c->folder, err));
 		TRY(reveal_file(c, c->index_temp, index, err));
 	}
