@@ -38,7 +38,7 @@ channel_clear(struct channel *c)
 {
 	if (c->fd >= 0)
 		(void)close(c->fd);
-	free(c->ptr);
+	mem_free(c->ptr);
 	*c = (struct channel)CHANNEL_INIT;
 }
 

@@ -40,8 +40,8 @@ void
 strings_clear(struct strings *s)
 {
 	for (size_t i = 0; i < s->n; i++)
-		free(s->items[i]);
-	free(s->items);
+		mem_free(s->items[i]);
+	mem_free(s->items);
 	*s = (struct strings){0};
 }
 
@@ -50,7 +50,7 @@ static bool
 add_owned(struct strings *s, char *text)
 {
 	if (text == NULL || !array_reserve(s->items, s->cap, s->n + 2)) {
-		free(text);
+		mem_free(text);
 		return false;
 	}
 	s->items[s->n++] = text;
@@ -61,7 +61,7 @@ add_owned(struct strings *s, char *text)
 bool
 strings_add(struct strings *s, const char *text)
 {
-	return add_owned(s, strdup(text));
+	return add_owned(s, mem_strdup(text));
 }
 
 static bool
@@ -74,7 +74,7 @@ put_value(struct out *o, const struct value *value)
 		return append_text(o, value_text(value), value_text_bytes(value));
 	text = value_print(value);
 	ok = text != NULL && append_text(o, text, strlen(text));
-	free(text);
+	mem_free(text);
 	return ok;
 }
 
@@ -158,7 +158,7 @@ command_fill(const struct value *template, const struct value *config, struct st
 		rc = text != NULL ? fill_one(text, config, &o, err)
 		                  : err_set(err, PAWL_EUSAGE, "run: argument %zu: expected a text", i);
 		if (rc < 0)
-			free(o.ptr);
+			mem_free(o.ptr);
 		else if (!add_owned(&argv, o.ptr))
 			rc = err_nomem(err, NULL);
 	}
@@ -188,7 +188,7 @@ environment_unset(struct strings *env, const char *name)
 
 	if (i == env->n)
 		return;
-	free(env->items[i]);
+	mem_free(env->items[i]);
 	memmove(&env->items[i], &env->items[i + 1], (env->n - i) * sizeof(env->items[0]));
 	env->n--;
 }
@@ -201,7 +201,7 @@ environment_set(struct strings *env, const char *name, const char *value)
 	environment_unset(env, name);
 	if (!append_text(&o, name, strlen(name)) || !append_text(&o, "=", 1) ||
 	    !append_text(&o, value, strlen(value))) {
-		free(o.ptr);
+		mem_free(o.ptr);
 		return false;
 	}
 	return add_owned(env, o.ptr);
@@ -221,7 +221,7 @@ environment_make(const struct value *changes, struct strings *ret, struct pawl_e
 		struct out o = {0};
 
 		ok = ok && put_value(&o, value) && environment_set(&env, key, o.ptr);
-		free(o.ptr);
+		mem_free(o.ptr);
 	}
 	if (!ok) {
 		strings_clear(&env);

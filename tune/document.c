@@ -33,7 +33,7 @@ tune_command_text(const char *spec_json, const char *config_json, char **ret, st
 	TRY(command_fill(value_get(spec, "run"), config, &argv, err));
 	for (size_t i = 0; i < argv.n; i++)
 		len += strlen(argv.items[i]) + 1;
-	*ret = malloc(len);
+	*ret = mem_alloc(len);
 	for (size_t i = 0; i < argv.n && *ret != NULL; i++) {
 		size_t n = strlen(argv.items[i]);
 

@@ -32,7 +32,7 @@
 static int
 make_folders(const char *path, struct pawl_error *err)
 {
-	PAWL_FREE char *part = strdup(path);
+	PAWL_FREE char *part = mem_strdup(path);
 
 	if (!part)
 		return err_nomem(err, NULL);
@@ -197,7 +197,7 @@ notice(struct tune_experiment *e, const char *text)
 
 	if (asprintf(&joined, "%s%s%s", e->notice ? e->notice : "", e->notice ? "; " : "", text) < 0)
 		return;
-	free(e->notice);
+	mem_free(e->notice);
 	e->notice = joined;
 }
 
@@ -375,7 +375,7 @@ int
 tune_experiment_open(const char *spec_json, const struct tune_open_opts *opts, struct tune_experiment **ret,
                      struct pawl_error *err)
 {
-	struct tune_experiment *e = calloc(1, sizeof(*e));
+	struct tune_experiment *e = mem_zalloc(1, sizeof(*e));
 	int r;
 
 	if (!e)
@@ -403,15 +403,15 @@ tune_experiment_close(struct tune_experiment *e)
 	experiment_free_trials(e);
 	sched_free(e->sched);
 	spec_clear(&e->spec);
-	free(e->folder);
-	free(e->spec_text);
-	free(e->notice);
-	free(e->path);
+	mem_free(e->folder);
+	mem_free(e->spec_text);
+	mem_free(e->notice);
+	mem_free(e->path);
 	if (e->dirfd >= 0)
 		close(e->dirfd);
 	if (e->lock >= 0)
 		close(e->lock);
-	free(e);
+	mem_free(e);
 }
 
 const char *

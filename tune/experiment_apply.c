@@ -30,11 +30,11 @@
 int
 experiment_set(char **text, const char *value, struct pawl_error *err)
 {
-	char *copy = value ? strdup(value) : NULL;
+	char *copy = value ? mem_strdup(value) : NULL;
 
 	if (value && !copy)
 		return err_nomem(err, NULL);
-	free(*text);
+	mem_free(*text);
 	*text = copy;
 	return 0;
 }
@@ -42,7 +42,7 @@ experiment_set(char **text, const char *value, struct pawl_error *err)
 static void
 free_checkpoint(struct checkpoint *c)
 {
-	free(c->name);
+	mem_free(c->name);
 }
 
 static void
@@ -50,17 +50,17 @@ free_trial(struct trial *t)
 {
 	for (size_t i = 0; i < t->n_checkpoints; i++)
 		free_checkpoint(&t->checkpoints[i]);
-	free(t->checkpoints);
+	mem_free(t->checkpoints);
 	for (size_t i = 0; i < t->n_dropped; i++)
-		free(t->dropped[i]);
-	free(t->dropped);
-	free(t->name);
-	free(t->id);
-	free(t->config_text);
-	free(t->result_text);
-	free(t->columns);
-	free(t->error);
-	free(t->host);
+		mem_free(t->dropped[i]);
+	mem_free(t->dropped);
+	mem_free(t->name);
+	mem_free(t->id);
+	mem_free(t->config_text);
+	mem_free(t->result_text);
+	mem_free(t->columns);
+	mem_free(t->error);
+	mem_free(t->host);
 	value_free(t->config);
 	value_free(t->new_config);
 	value_free(t->result);
@@ -79,9 +79,9 @@ experiment_free_trials(struct tune_experiment *e)
 {
 	for (size_t i = 0; i < e->n_trials; i++)
 		free_trial(&e->trials[i]);
-	free(e->trials);
+	mem_free(e->trials);
 	for (size_t i = 0; i < e->n_doomed; i++)
-		free(e->doomed[i].name);
+		mem_free(e->doomed[i].name);
 	e->trials = NULL;
 	e->n_trials = e->cap_trials = e->n_doomed = e->n_running = 0;
 	e->n_reports = 0;
@@ -102,14 +102,14 @@ static int
 add_to_scheduler(struct tune_experiment *e, const struct trial *t, struct pawl_error *err)
 {
 	const size_t n = spec_n_mutations(&e->spec);
-	double *values = calloc(n + 1, sizeof(*values));
+	double *values = mem_zalloc(n + 1, sizeof(*values));
 	int r;
 
 	if (!values)
 		return err_nomem(err, NULL);
 	spec_values(&e->spec, t->config, values);
 	r = sched_add(e->sched, t->number, n ? values : NULL, err);
-	free(values);
+	mem_free(values);
 	return r;
 }
 
@@ -120,7 +120,7 @@ set_config(struct trial *t, struct value *config, struct pawl_error *err)
 
 	if (!text)
 		return err_nomem(err, NULL);
-	free(t->config_text);
+	mem_free(t->config_text);
 	t->config_text = text;
 	value_ref(config);
 	value_free(t->config);
@@ -177,7 +177,7 @@ doom(struct tune_experiment *e, uint32_t trial, char *name)
 	const size_t n = sizeof(e->doomed) / sizeof(e->doomed[0]);
 
 	if (e->n_doomed == n) {
-		free(e->doomed[0].name);
+		mem_free(e->doomed[0].name);
 		memmove(&e->doomed[0], &e->doomed[1], (n - 1) * sizeof(e->doomed[0]));
 		e->n_doomed--;
 	}
@@ -240,20 +240,20 @@ static int
 add_checkpoint(struct tune_experiment *e, struct trial *t, const char *name, const struct checkpoint *like,
                struct pawl_error *err)
 {
-	char *copy = strdup(name);
+	char *copy = mem_strdup(name);
 
 	if (!copy)
 		return err_nomem(err, NULL);
 	forget(t, name);
 	for (size_t i = 0; i < e->n_doomed; i++) /* the name is in use again */
 		if (e->doomed[i].trial == t->number && strcmp(e->doomed[i].name, name) == 0) {
-			free(e->doomed[i].name);
+			mem_free(e->doomed[i].name);
 			memmove(&e->doomed[i], &e->doomed[i + 1], (e->n_doomed - i - 1) * sizeof(e->doomed[0]));
 			e->n_doomed--;
 			break;
 		}
 	if (!array_reserve(t->checkpoints, t->cap_checkpoints, t->n_checkpoints + 1)) {
-		free(copy);
+		mem_free(copy);
 		return err_nomem(err, NULL);
 	}
 	t->checkpoints[t->n_checkpoints] = *like;
@@ -381,7 +381,7 @@ apply_result(struct tune_experiment *e, struct trial *t, const struct value *ent
 		return err_nomem(err, NULL);
 	value_free(t->result);
 	t->result = value_ref(line);
-	free(t->result_text);
+	mem_free(t->result_text);
 	t->result_text = NULL;
 	t->n_results++;
 	e->n_reports++;

@@ -211,7 +211,7 @@ tune_best_checkpoint(const struct tune_experiment *e, uint32_t trial, const char
 		r = set_goal(e, metric, mode, &goal, err);
 	if (r < 0)
 		return r;
-	values = calloc(t->n_checkpoints + 1, sizeof(*values));
+	values = mem_zalloc(t->n_checkpoints + 1, sizeof(*values));
 	if (!values)
 		return err_nomem(err, NULL);
 	for (size_t i = 0; i < t->n_checkpoints; i++)
@@ -224,7 +224,7 @@ tune_best_checkpoint(const struct tune_experiment *e, uint32_t trial, const char
 			best = values[i];
 			name = t->checkpoints[i].name;
 		}
-	free(values);
+	mem_free(values);
 	if (r == 0 && !name)
 		r = err_set(err, PAWL_ENOTFOUND, "%s: no checkpoint has a finite '%.100s'", t->name, goal.metric);
 	if (r == 0)

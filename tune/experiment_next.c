@@ -169,7 +169,7 @@ exploit(struct tune_experiment *e, struct trial *t, uint32_t number, struct valu
 	if (!from)
 		return decline(e, t, err);
 	iteration = from->iteration;
-	from_name = strdup(from->name);
+	from_name = mem_strdup(from->name);
 	if (!from_name)
 		return err_nomem(err, NULL);
 	snprintf(as, sizeof(as), "%.180s_of_%05u_%llu", from_name, number, (unsigned long long)t->iteration);
@@ -321,7 +321,7 @@ start(struct tune_experiment *e, struct trial *t, struct tune_start *ret, struct
 		r = err_nomem(err, NULL);
 	if (r < 0)
 		return r;
-	free(e->path);
+	mem_free(e->path);
 	e->path = path;
 	t->stamp = experiment_now(e);
 	t->pid = 0;
@@ -367,7 +367,7 @@ list_candidates(const struct tune_experiment *e, struct choice *ret, struct pawl
 	const bool gathers = is_gathering(e);
 
 	*ret = (struct choice){.furthest = -1};
-	ret->candidates = calloc(e->n_trials + 1, sizeof(*ret->candidates));
+	ret->candidates = mem_zalloc(e->n_trials + 1, sizeof(*ret->candidates));
 	if (!ret->candidates)
 		return err_nomem(err, NULL);
 	for (size_t i = 0; i < e->n_trials; i++) {
@@ -403,7 +403,7 @@ choose(struct tune_experiment *e, int64_t *ret, struct pawl_error *err)
 	} else if (r == 0 && c.n_paused && e->n_running == 0 && e->closed) {
 		*ret = c.furthest; /* no trial runs that it could wait for */
 	}
-	free(c.candidates);
+	mem_free(c.candidates);
 	return r;
 }
 

@@ -65,7 +65,7 @@ experiment_mend(struct tune_experiment *e, struct trial *t, struct pawl_error *e
 	if (trial_files_count(e->dirfd, t->name, "result.json") == t->n_results &&
 	    trial_files_count(e->dirfd, t->name, "progress.csv") == t->n_results + (t->n_results > 0))
 		return 0;
-	free(t->columns);
+	mem_free(t->columns);
 	t->columns = NULL;
 	r = trial_files_clear(e->dirfd, t->name, err);
 	if (r == 0)
@@ -102,7 +102,7 @@ add_known(struct all *all, const char *folder, struct value *state, struct pawl_
 
 	if (!added)
 		return err_nomem(err, "journal");
-	*added = (struct known){strdup(folder), value_ref(state), (uint32_t)value_int(value_get(state, "number"))};
+	*added = (struct known){mem_strdup(folder), value_ref(state), (uint32_t)value_int(value_get(state, "number"))};
 	return added->folder ? 0 : err_nomem(err, "journal");
 }
 
@@ -311,7 +311,7 @@ experiment_rebuild(struct tune_experiment *e, uint64_t *ret_n, struct pawl_error
 	journal_close(&j);
 	*ret_n = all.trials.n;
 	for (size_t i = 0; i < all.trials.n; i++) {
-		free(all.trials.items[i].folder);
+		mem_free(all.trials.items[i].folder);
 		value_free(all.trials.items[i].state);
 	}
 	for (size_t i = 0; i < all.lines.n; i++)

@@ -199,7 +199,7 @@ is_to_stop(struct tune_experiment *e, const struct trial *t, struct value *resul
 		text = value_print(result);
 		if (text)
 			wish = e->opts.judge(e->opts.judge_arg, t->number, text);
-		free(text);
+		mem_free(text);
 		value_remove(result, "config");
 	}
 	*stop_all = wish == TUNE_STOP_ALL;
@@ -217,12 +217,12 @@ check_donor(struct tune_experiment *e, struct trial *t, struct sched_decision *w
 
 	if (what->verdict != SCHED_EXPLOIT || e->trials[what->donor].n_checkpoints)
 		return 0;
-	values = calloc(n + 1, sizeof(*values));
+	values = mem_zalloc(n + 1, sizeof(*values));
 	if (!values)
 		return err_nomem(err, NULL);
 	spec_values(&e->spec, t->config, values);
 	sched_decline(e->sched, t->number, values);
-	free(values);
+	mem_free(values);
 	*what = (struct sched_decision){.verdict = SCHED_CONTINUE, .save = what->save};
 	return 0;
 }

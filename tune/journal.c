@@ -76,7 +76,7 @@ read_lines(FILE *file, int (*each)(void *, const struct value *, struct pawl_err
 	}
 	if (r == 0 && !ret->damaged && !feof(file))
 		r = err_sys(err, errno, "journal: read");
-	free(line);
+	mem_free(line);
 	return r;
 }
 

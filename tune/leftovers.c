@@ -32,7 +32,7 @@ void
 experiment_note_dropped(struct trial *t, char *name)
 {
 	if (!array_reserve(t->dropped, t->cap_dropped, t->n_dropped + 1)) { /* then the copy of this checkpoint stays */
-		free(name);
+		mem_free(name);
 		return;
 	}
 	t->dropped[t->n_dropped++] = name;
@@ -49,7 +49,7 @@ read_journal(const char *folder, struct tune_experiment **ret, struct pawl_error
 int
 tune_leftovers_open(const char *folder, struct tune_leftovers **ret, struct pawl_error *err)
 {
-	struct tune_leftovers *l = calloc(1, sizeof(*l));
+	struct tune_leftovers *l = mem_zalloc(1, sizeof(*l));
 	const int r = l ? read_journal(folder, &l->before, err) : err_nomem(err, NULL);
 
 	if (r < 0)
@@ -65,10 +65,10 @@ tune_leftovers_close(struct tune_leftovers *l)
 	if (!l)
 		return;
 	for (size_t i = 0; i < l->n; i++)
-		free(l->names[i]);
-	free(l->names);
+		mem_free(l->names[i]);
+	mem_free(l->names);
 	tune_experiment_close(l->before);
-	free(l);
+	mem_free(l);
 }
 
 /* Has retention given up the i-th name for good? The list only grows. */

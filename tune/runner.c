@@ -44,8 +44,8 @@ runner_now(void)
 static void
 event_clear(struct tune_event *event)
 {
-	free((char *)(uintptr_t)event->text);
-	free((char *)(uintptr_t)event->reason);
+	mem_free((char *)(uintptr_t)event->text);
+	mem_free((char *)(uintptr_t)event->reason);
 	*event = (struct tune_event){0};
 }
 
@@ -54,8 +54,8 @@ runner_queue(struct tune_runner *r, const struct tune_event *event, struct pawl_
 {
 	struct tune_event copy = *event;
 
-	copy.text = event->text != NULL ? strdup(event->text) : NULL;
-	copy.reason = strdup(event->reason != NULL ? event->reason : "");
+	copy.text = event->text != NULL ? mem_strdup(event->text) : NULL;
+	copy.reason = mem_strdup(event->reason != NULL ? event->reason : "");
 	if ((event->text != NULL && copy.text == NULL) || copy.reason == NULL) {
 		event_clear(&copy);
 		return err_nomem(err, NULL);
@@ -112,13 +112,13 @@ set_environment(struct tune_runner *r, const char *const *more, const struct val
 	}
 	for (size_t i = 0; rc == 0 && more != NULL && more[i] != NULL; i++) {
 		const char *value = strchr(more[i], '=');
-		char *name = value != NULL ? strndup(more[i], (size_t)(value - more[i])) : NULL;
+		char *name = value != NULL ? mem_strndup(more[i], (size_t)(value - more[i])) : NULL;
 
 		if (value == NULL)
 			rc = err_set(err, PAWL_EUSAGE, "environment: expected NAME=value, found '%.80s'", more[i]);
 		else if (name == NULL || !environment_set(&r->env, name, value + 1))
 			rc = err_nomem(err, NULL);
-		free(name);
+		mem_free(name);
 	}
 	environment_unset(&r->env, "PAWL_TUNE_CHECKPOINT");
 	return rc;
@@ -184,7 +184,7 @@ tune_runner_new(struct tune_experiment *e, const struct tune_runner_opts *opts, 
                 struct pawl_error *err)
 {
 	static const struct tune_runner_opts none = {0};
-	struct tune_runner *r = calloc(1, sizeof(*r));
+	struct tune_runner *r = mem_zalloc(1, sizeof(*r));
 	int rc;
 
 	if (r == NULL)
@@ -219,10 +219,10 @@ tune_runner_free(struct tune_runner *r)
 		event_clear(&r->queue.items[i].event);
 	event_clear(&r->last);
 	vec_free(&r->queue);
-	free(r->running);
+	mem_free(r->running);
 	strings_clear(&r->env);
 	value_free(r->run);
-	free(r);
+	mem_free(r);
 }
 
 uint32_t
@@ -280,8 +280,8 @@ reap(struct tune_runner *r, struct pawl_error *err)
 static void
 give_up(struct tune_runner *r, struct process *p, const char *why)
 {
-	free(p->failure);
-	p->failure = strdup(why);
+	mem_free(p->failure);
+	p->failure = mem_strdup(why);
 	p->phase = PHASE_LEAVING;
 	process_press(r, p);
 }
@@ -289,8 +289,8 @@ give_up(struct tune_runner *r, struct process *p, const char *why)
 static int
 check_memory(struct tune_runner *r, struct pawl_error *err)
 {
-	pid_t *groups = calloc(r->n + 1, sizeof(*groups));
-	uint64_t *used = calloc(r->n + 1, sizeof(*used));
+	pid_t *groups = mem_zalloc(r->n + 1, sizeof(*groups));
+	uint64_t *used = mem_zalloc(r->n + 1, sizeof(*used));
 	char text[160];
 
 	for (size_t i = 0; groups != NULL && i < r->n; i++)
@@ -304,8 +304,8 @@ check_memory(struct tune_runner *r, struct pawl_error *err)
 			give_up(r, r->running[i], text);
 		}
 	r->look = runner_now() + RUNNER_LOOK_S;
-	free(groups);
-	free(used);
+	mem_free(groups);
+	mem_free(used);
 	return groups != NULL && used != NULL ? 0 : err_nomem(err, NULL);
 }
 
@@ -402,7 +402,7 @@ patience(const struct tune_runner *r, double until)
 static int
 listen_all(struct tune_runner *r, int wait_ms, struct pawl_error *err)
 {
-	struct pollfd *fds = calloc(r->n * 2 + 1, sizeof(*fds));
+	struct pollfd *fds = mem_zalloc(r->n * 2 + 1, sizeof(*fds));
 	int rc = 0;
 
 	if (fds == NULL)
@@ -423,7 +423,7 @@ listen_all(struct tune_runner *r, int wait_ms, struct pawl_error *err)
 	for (size_t i = 0; rc == 0 && i < r->n; i++)
 		if (fds[2 * i].revents != 0)
 			rc = process_hear(r, r->running[i], err);
-	free(fds);
+	mem_free(fds);
 	return rc;
 }
 

@@ -18,7 +18,7 @@
 
 #define TRIAL_FD 3 /* the channel's descriptor in the trial */
 
-/* "<folder>/<name>" as an absolute path, so that a trial may change its folder. To free(). */
+/* "<folder>/<name>" as an absolute path, so that a trial may change its folder. To mem_free(). */
 static char *
 path_of(const char *folder, const char *name)
 {
@@ -26,7 +26,7 @@ path_of(const char *folder, const char *name)
 
 	if (whole != NULL && asprintf(&path, "%s%s%s", whole, *name != '\0' ? "/" : "", name) < 0)
 		path = NULL;
-	free(whole);
+	mem_free(whole);
 	return path;
 }
 
@@ -36,7 +36,7 @@ set_path(struct strings *env, const char *variable, const char *folder, const ch
 	char *path = path_of(folder, name);
 	bool ok = path != NULL && environment_set(env, variable, path);
 
-	free(path);
+	mem_free(path);
 	return ok;
 }
 
@@ -135,6 +135,6 @@ process_launch(struct tune_runner *r, struct process *p, const struct tune_start
 		(void)close(theirs);
 	strings_clear(&argv);
 	strings_clear(&env);
-	free(out);
+	mem_free(out);
 	return rc;
 }

@@ -29,9 +29,9 @@ process_free(struct process *p)
 	if (p->pidfd >= 0)
 		(void)close(p->pidfd);
 	channel_clear(&p->channel);
-	free(p->failure);
-	free(p->errors);
-	free(p);
+	mem_free(p->failure);
+	mem_free(p->errors);
+	mem_free(p);
 }
 
 static int
@@ -62,14 +62,14 @@ tell_end(struct tune_runner *r, uint32_t trial, enum tune_end how, const char *w
 int
 process_start(struct tune_runner *r, const struct tune_start *start, const struct share *share, struct pawl_error *err)
 {
-	struct process *p = calloc(1, sizeof(*p));
+	struct process *p = mem_zalloc(1, sizeof(*p));
 	struct tune_event event = {.kind = TUNE_EVENT_STARTED, .trial = start->trial, .text = start->checkpoint};
 	struct pawl_error why = {0};
 	char host[256] = "";
 	int rc;
 
 	if (p == NULL || add_process(r, p, err) < 0) {
-		free(p);
+		mem_free(p);
 		return err_nomem(err, NULL);
 	}
 	p->trial = start->trial;
@@ -185,8 +185,8 @@ answer_error(struct process *p, const char *text)
 		channel_send(&p->channel, whole);
 	else
 		channel_send(&p->channel, "{\"error\": \"out of memory\"}\n"); /* it waits for an answer */
-	free(whole);
-	free(line);
+	mem_free(whole);
+	mem_free(line);
 }
 
 /* Fails and ends a trial that broke the rules for trials. */
@@ -195,7 +195,7 @@ fail_trial(struct tune_runner *r, struct process *p, const char *why)
 {
 	answer_error(p, why);
 	if (p->failure == NULL)
-		p->failure = strdup(why);
+		p->failure = mem_strdup(why);
 	if (p->phase < PHASE_TERM) {
 		p->phase = PHASE_LEAVING;
 		process_press(r, p);
@@ -259,7 +259,7 @@ on_report(struct tune_runner *r, struct process *p, const struct value *metrics,
 	if (text == NULL)
 		return err_nomem(err, NULL);
 	rc = tune_experiment_report(r->e, p->trial, text, checkpoint, &verdict, &why);
-	free(text);
+	mem_free(text);
 	if (rc == PAWL_EUSAGE) {
 		fail_trial(r, p, why.message);
 		return 0;
@@ -345,8 +345,8 @@ on_message(struct tune_runner *r, struct process *p, const char *line, size_t le
 	}
 	text = value_text(value_get(message, "error"));
 	if (text != NULL) {
-		free(p->failure);
-		p->failure = strdup(text);
+		mem_free(p->failure);
+		p->failure = mem_strdup(text);
 		return p->failure != NULL ? 0 : err_nomem(err, NULL);
 	}
 	if (value_get(message, "done") != NULL) {
@@ -460,7 +460,7 @@ note_memory(const struct tune_runner *r, struct process *p, int status)
 		return;
 	(void)snprintf(text, sizeof(text), "it used more memory than the %.0f MB that it may use",
 	               r->memory_bytes / 1e6);
-	p->failure = strdup(text);
+	p->failure = mem_strdup(text);
 }
 
 int

@@ -94,8 +94,8 @@ prepare(struct sched *s, const struct sched_opts *opts, struct pawl_error *err)
 	set_defaults(&s->opts);
 	TRY(check_opts(&s->opts, err));
 	if (opts->n_mutations) {
-		s->mutations = calloc(opts->n_mutations, sizeof(*s->mutations));
-		s->values = calloc(opts->n_mutations, sizeof(*s->values));
+		s->mutations = mem_zalloc(opts->n_mutations, sizeof(*s->mutations));
+		s->values = mem_zalloc(opts->n_mutations, sizeof(*s->values));
 		if (!s->mutations || !s->values)
 			return err_nomem(err, NULL);
 		memcpy(s->mutations, opts->mutations, opts->n_mutations * sizeof(*s->mutations));
@@ -107,7 +107,7 @@ prepare(struct sched *s, const struct sched_opts *opts, struct pawl_error *err)
 int
 sched_new(const struct sched_opts *opts, struct sched **ret, struct pawl_error *err)
 {
-	struct sched *s = calloc(1, sizeof(*s));
+	struct sched *s = mem_zalloc(1, sizeof(*s));
 	int r = s ? prepare(s, opts, err) : err_nomem(err, NULL);
 
 	if (r < 0) {
@@ -125,19 +125,19 @@ sched_free(struct sched *s)
 		return;
 	for (size_t i = 0; i < s->n_brackets; i++) {
 		for (size_t k = 0; k < s->brackets[i].n_rungs; k++)
-			free(s->brackets[i].rungs[k].metrics);
-		free(s->brackets[i].rungs);
+			mem_free(s->brackets[i].rungs[k].metrics);
+		mem_free(s->brackets[i].rungs);
 	}
 	for (size_t i = 0; i < s->n_trials; i++) {
-		free(s->trials[i].values);
-		free(s->trials[i].times);
-		free(s->trials[i].sums);
+		mem_free(s->trials[i].values);
+		mem_free(s->trials[i].times);
+		mem_free(s->trials[i].sums);
 	}
-	free(s->brackets);
-	free(s->trials);
-	free(s->mutations);
-	free(s->values);
-	free(s);
+	mem_free(s->brackets);
+	mem_free(s->trials);
+	mem_free(s->mutations);
+	mem_free(s->values);
+	mem_free(s);
 }
 
 double
@@ -176,7 +176,7 @@ sched_bracket_add(struct sched *s, size_t n_rungs, struct sched_bracket **ret, s
 	if (!array_reserve(s->brackets, s->cap_brackets, s->n_brackets + 1))
 		return err_nomem(err, NULL);
 	b = &s->brackets[s->n_brackets];
-	*b = (struct sched_bracket){.rungs = calloc(n_rungs ? n_rungs : 1, sizeof(*b->rungs)), .n_rungs = n_rungs};
+	*b = (struct sched_bracket){.rungs = mem_zalloc(n_rungs ? n_rungs : 1, sizeof(*b->rungs)), .n_rungs = n_rungs};
 	if (!b->rungs)
 		return err_nomem(err, NULL);
 	s->n_brackets++;
@@ -196,7 +196,7 @@ sched_add(struct sched *s, uint32_t trial, const double *values, struct pawl_err
 	t = &s->trials[trial];
 	*t = (struct sched_trial){.known = true, .time = -HUGE_VAL, .metric = -HUGE_VAL, .best = -HUGE_VAL};
 	if (s->opts.n_mutations) {
-		t->values = calloc(s->opts.n_mutations, sizeof(*t->values));
+		t->values = mem_zalloc(s->opts.n_mutations, sizeof(*t->values));
 		if (!t->values)
 			return err_nomem(err, NULL);
 		if (values)

@@ -60,7 +60,7 @@ report(struct sched *s, uint32_t trial, struct sched_decision *ret, struct pawl_
 
 	if (r < 0 || t->time < s->opts.grace)
 		return r;
-	means = malloc(s->n_trials * sizeof(*means));
+	means = mem_alloc(s->n_trials * sizeof(*means));
 	if (!means)
 		return err_nomem(err, NULL);
 	for (size_t i = 0; i < s->n_trials; i++) {
@@ -74,7 +74,7 @@ report(struct sched *s, uint32_t trial, struct sched_decision *ret, struct pawl_
 		if (t->best < median)
 			ret->verdict = s->opts.hard_stop ? SCHED_STOP : SCHED_PAUSE;
 	}
-	free(means);
+	mem_free(means);
 	return 0;
 }
 

@@ -100,7 +100,7 @@ spec_make_scheduler(const struct spec *s, struct sched **ret, struct pawl_error 
 	TRY(take_factors(from, &o, err));
 	if (o.in_step && o.brackets > 1)
 		return err_set(err, PAWL_EUSAGE, "scheduler: asha with 'synch' has one bracket, found %u", o.brackets);
-	mutations = calloc(o.n_mutations + 1, sizeof(*mutations));
+	mutations = mem_zalloc(o.n_mutations + 1, sizeof(*mutations));
 	if (!mutations)
 		return err_nomem(err, "scheduler");
 	VALUE_MEMBERS(s->mutations, name, item) {
@@ -108,7 +108,7 @@ spec_make_scheduler(const struct spec *s, struct sched **ret, struct pawl_error 
 	}
 	o.mutations = mutations;
 	r = sched_new(&o, ret, err);
-	free(mutations);
+	mem_free(mutations);
 	return r;
 }
 

@@ -65,7 +65,7 @@ visit_entries(const char *path, unsigned depth,
 			rc = err_nomem(err, NULL);
 		else
 			rc = fn(child, entry->d_name, depth + 1, arg, err);
-		free(child);
+		mem_free(child);
 	}
 	(void)closedir(dir);
 	return rc;
@@ -96,7 +96,7 @@ tree_sync(const char *path, struct pawl_error *err)
 static int
 copy_bytes(int from, int to, const char *path, struct pawl_error *err)
 {
-	char *block = malloc(TREE_COPY_BYTES);
+	char *block = mem_alloc(TREE_COPY_BYTES);
 	ssize_t n = 0;
 
 	if (block == NULL)
@@ -111,13 +111,13 @@ copy_bytes(int from, int to, const char *path, struct pawl_error *err)
 			ssize_t wrote = write(to, block + at, (size_t)(n - at));
 
 			if (wrote < 0 && errno != EINTR) {
-				free(block);
+				mem_free(block);
 				return fail(err, "write", path);
 			}
 			at += wrote > 0 ? wrote : 0;
 		}
 	}
-	free(block);
+	mem_free(block);
 	return n < 0 ? fail(err, "read", path) : 0;
 }
 
@@ -177,7 +177,7 @@ copy_entry(const char *path, const char *name, unsigned depth, void *arg, struct
 	if (asprintf(&to, "%s/%s", (const char *)arg, name) < 0)
 		return err_nomem(err, NULL);
 	rc = copy_any(path, to, depth, err);
-	free(to);
+	mem_free(to);
 	return rc;
 }
 
@@ -282,8 +282,8 @@ tree_move_in(const char *from, const char *in, const char *to, struct pawl_error
 		tree_remove(from);
 	if (rc < 0 && copied)
 		tree_remove(hidden);
-	free(whole);
-	free(inner);
-	free(hidden);
+	mem_free(whole);
+	mem_free(inner);
+	mem_free(hidden);
 	return rc;
 }

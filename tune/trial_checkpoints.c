@@ -149,7 +149,7 @@ checkpoint_sweep(int dirfd, const char *trial)
 static int
 copy_bytes(int from, int to)
 {
-	char *block = malloc(COPY_BYTES);
+	char *block = mem_alloc(COPY_BYTES);
 	ssize_t n = 0;
 	int r = block ? 0 : -ENOMEM;
 
@@ -166,7 +166,7 @@ copy_bytes(int from, int to)
 		if (n < 0)
 			r = -errno;
 	}
-	free(block);
+	mem_free(block);
 	if (r == 0 && os_sync(to) < 0)
 		r = -errno;
 	return r;

@@ -91,7 +91,7 @@ read_whole(int fd, char **ret, size_t *ret_len, struct pawl_error *err)
 
 	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || (uint64_t)st.st_size > MAX_FILE)
 		return err_set(err, PAWL_ECORRUPT, "expected a regular file of at most %zu bytes", MAX_FILE);
-	*ret = malloc((size_t)st.st_size + 1);
+	*ret = mem_alloc((size_t)st.st_size + 1);
 	if (!*ret)
 		return err_nomem(err, NULL);
 	while (len < (size_t)st.st_size && n > 0) {
@@ -262,7 +262,7 @@ make_row(const char *columns, const struct value *result)
 
 	for (const char *at = columns; *at && !row.failed; first = false) {
 		const size_t n = strcspn(at, "\n");
-		PAWL_FREE char *path = strndup(at, n), *shown = NULL;
+		PAWL_FREE char *path = mem_strndup(at, n), *shown = NULL;
 		const struct value *value = result && path ? value_at(result, path) : NULL;
 		at += n + (at[n] == '\n');
 		if (value && !value_is(value, JSON_STRING) && !value_is(value, JSON_NULL))
@@ -283,7 +283,7 @@ make_row(const char *columns, const struct value *result)
 			return more;
 		}
 	}
-	free(row.text);
+	mem_free(row.text);
 	return NULL;
 }
 
@@ -318,7 +318,7 @@ find_columns(int dirfd, const char *trial, const struct value *result, char **re
 	if (r == 0 && (columns.failed || !columns.text))
 		r = err_nomem(err, NULL);
 	if (r < 0)
-		free(columns.text);
+		mem_free(columns.text);
 	else
 		*ret = columns.text;
 	return r;
@@ -427,7 +427,7 @@ trial_files_read(int dirfd, const char *trial, int (*each)(void *, struct value 
 	}
 	if (r == 0 && !feof(file))
 		r = err_sys(err, errno, "%s/result.json: read", trial);
-	free(line);
+	mem_free(line);
 	fclose(file);
 	return r;
 }

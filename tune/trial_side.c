@@ -76,7 +76,7 @@ send_line(struct side *s, const char *text)
 static int
 receive(struct side *s, struct value **ret)
 {
-	char *line = calloc(1, SIDE_MAX_ANSWER);
+	char *line = mem_zalloc(1, SIDE_MAX_ANSWER);
 	size_t len = 0;
 	int rc = 0;
 
@@ -93,7 +93,7 @@ receive(struct side *s, struct value **ret)
 	}
 	if (rc == 0)
 		rc = value_parse(line, len, "the runner's answer", ret, s->err);
-	free(line);
+	mem_free(line);
 	if (rc == 0 && value_get(*ret, "error") != NULL) {
 		rc = err_set(s->err, PAWL_EUSAGE, "%s", value_text(value_get(*ret, "error")));
 		value_free(*ret);
@@ -124,19 +124,19 @@ is_in_place(struct side *s, const char *path)
 	bool is = false;
 
 	if (slash != NULL && folder != NULL) {
-		parent = strndup(real, (size_t)(slash - real));
+		parent = mem_strndup(real, (size_t)(slash - real));
 		is = parent != NULL && strcmp(parent, folder) == 0 && strncmp(slash + 1, "checkpoint_", 11) == 0;
 	}
-	free(parent);
-	free(folder);
-	free(real);
+	mem_free(parent);
+	mem_free(folder);
+	mem_free(real);
 	return is;
 }
 
 static int
 hand_in(struct side *s, const struct value *metrics, const char *path, int64_t step, struct tune_answer *ret)
 {
-	char *clean = strdup(path);
+	char *clean = mem_strdup(path);
 	size_t len = clean != NULL ? strlen(clean) : 0;
 	const char *base;
 	int rc = clean != NULL ? 0 : err_nomem(s->err, NULL);
@@ -147,7 +147,7 @@ hand_in(struct side *s, const struct value *metrics, const char *path, int64_t s
 		base = strrchr(clean, '/');
 		(void)snprintf(ret->checkpoint, sizeof(ret->checkpoint), "%s", base != NULL ? base + 1 : clean);
 		rc = tree_sync(clean, s->err);
-		free(clean);
+		mem_free(clean);
 		return rc;
 	}
 	if (rc == 0 && step < 0 && value_is(value_get(metrics, "training_iteration"), JSON_INT))
@@ -157,7 +157,7 @@ hand_in(struct side *s, const struct value *metrics, const char *path, int64_t s
 	(void)snprintf(ret->checkpoint, sizeof(ret->checkpoint), "checkpoint_%06lld", (long long)step);
 	if (rc == 0)
 		rc = tree_move_in(clean, s->folder, ret->checkpoint, s->err);
-	free(clean);
+	mem_free(clean);
 	return rc;
 }
 
@@ -176,8 +176,8 @@ report(struct side *s, struct value *metrics, struct tune_answer *ret)
 	if (text == NULL || asprintf(&line, "%s\n", text) < 0)
 		line = NULL;
 	rc = line != NULL ? send_line(s, line) : err_nomem(s->err, NULL);
-	free(line);
-	free(text);
+	mem_free(line);
+	mem_free(text);
 	if (rc == 0)
 		rc = receive(s, &answer);
 	if (rc < 0)
