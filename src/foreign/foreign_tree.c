@@ -291,7 +291,7 @@ add_view(struct foreign_tree *tree, uint32_t file, uint64_t at, const struct pt_
 	*seen = (struct seen){.file = file, .at = at, .view = t};
 	int rc = 0;
 	if (t->memory) {
-		char *memory = NULL;
+		char *memory;
 		at = 0;
 		rc = add_memory(tree, ARRAY, t->nbytes, &file, &memory, err);
 		if (rc == 0)

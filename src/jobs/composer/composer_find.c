@@ -204,20 +204,19 @@ fetch_checkpoint(const struct pawl_saver_opts *opts, const char *place, const ch
 	struct name_values v;
 	PAWL_FREE char *latest = NULL;
 	TRY(get_values(opts, &v, err));
-	if (strcmp(place, "latest") == 0) {
+	if (strcmp(place, "latest") == 0)
 		TRY(find_latest(opts, &latest, err));
-		place = latest;
-	}
-	if (!latest)
+	else
 		TRY(check_counters(place, err));
-	if (strstr(place, "://")) {
-		TRY(fetch(place, &v, folder, ret, err));
+	const char *from = latest ? latest : place;
+	if (strstr(from, "://")) {
+		TRY(fetch(from, &v, folder, ret, err));
 	} else {
 		PAWL_FREE char *path = NULL;
 		if (!latest)
-			TRY(composer_fill_folder(place, &v, &path, err));
+			TRY(composer_fill_folder(from, &v, &path, err));
 		char real[PATH_MAX];
-		const char *found = path ? path : place;
+		const char *found = path ? path : from;
 		*ret = mem_strdup(realpath(found, real) ? real : found);
 	}
 	return *ret ? 0 : err_nomem(err, "checkpoint saver");
