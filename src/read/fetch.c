@@ -495,12 +495,7 @@ run_workers(struct fetch *fetch, struct fetching *f, unsigned n, struct pawl_err
 	for (unsigned i = 0; i < n; i++)
 		to_device_clear(&workers[i].load);
 	group_clear(&group);
-	if (rc == 0 && f->error.code < 0) {
-		rc = f->error.code;
-		if (err)
-			*err = f->error;
-	}
-	return rc;
+	return rc < 0 ? rc : err_give(err, f->error.code, &f->error);
 }
 
 /* Checks the CRCs of ranges that were read completely. */
@@ -525,38 +520,34 @@ check_crc(const struct fetching *f, struct pawl_error *err)
 	return 0;
 }
 
+static void
+fetching_clear(struct fetching *f)
+{
+	device_turns_clear(&f->turns);
+	to_device_free(f->to_device);
+	fetch_crc_free(f->crc);
+	fetch_files_free(f->files);
+	pthread_mutex_destroy(&f->lock);
+}
+
 int
 fetch_run(struct fetch *fetch, const struct fetch_job *job, struct pawl_error *err)
 {
 	const size_t n_units = job->plan->n_units;
-	struct fetching f = {.job = job, .store = fetch->store};
 	if (n_units == 0)
 		return 0;
 	int rc = make_buffers(fetch, job->plan, n_units < fetch->threads ? n_units : fetch->threads, err);
 	if (rc < 0)
 		return err_prefix(err, rc, "%s", job->name);
+	PAWL_CLEAN(fetching_clear)
+	struct fetching f = {.job = job, .store = fetch->store, .lock = PTHREAD_MUTEX_INITIALIZER};
 	TRY(fetch_crc_new(job->manifest, &f.crc, err));
-	rc = fetch_files_new(fetch->store, job, &f.files, err);
-	if (rc < 0) {
-		fetch_crc_free(f.crc);
-		return rc;
-	}
-	rc = to_device_new(&fetch->devices, job, &f.to_device, err);
-	if (rc == 0 && !fetch->pin)
+	TRY(fetch_files_new(fetch->store, job, &f.files, err));
+	TRY(to_device_new(&fetch->devices, job, &f.to_device, err));
+	if (!fetch->pin)
 		fetch->pin = to_device_pin(f.to_device, fetch->buffers, fetch->buffer_bytes, fetch->n_buffers);
-	if (rc == 0)
-		rc = to_device_share_units(f.to_device, job->plan, &f.turns, err);
-	pthread_mutex_init(&f.lock, NULL);
-	unsigned n = (unsigned)(fetch->n_buffers < n_units ? fetch->n_buffers : n_units);
-	rc = rc < 0 ? rc : run_workers(fetch, &f, n, err);
-	if (rc == 0)
-		rc = check_crc(&f, err);
-	if (rc == 0)
-		rc = to_device_fence(f.to_device, err);
-	device_turns_clear(&f.turns);
-	to_device_free(f.to_device);
-	fetch_crc_free(f.crc);
-	fetch_files_free(f.files);
-	pthread_mutex_destroy(&f.lock);
-	return rc;
+	TRY(to_device_share_units(f.to_device, job->plan, &f.turns, err));
+	TRY(run_workers(fetch, &f, (unsigned)(fetch->n_buffers < n_units ? fetch->n_buffers : n_units), err));
+	TRY(check_crc(&f, err));
+	return to_device_fence(f.to_device, err);
 }
