@@ -369,7 +369,7 @@ def test_the_pieces_of_the_page_on_many_ranks_run(tmp_path: pathlib.Path) -> Non
     nodes = f"os.environ['GROUP_RANK'] = os.environ['RANK']\n{nodes}manager.save(1, state).wait()\nmanager.close()\n"
     reader = Reader(tmp_path)
     for name, program in (
-        ("broadcast.py", group + broadcast),
+        ("broadcast.py", f"{group}{broadcast}\ntorch.distributed.destroy_process_group()\n"),
         ("nodes.py", nodes.replace("pawl.Ranks(", "pawl.Ranks(n_nodes=2, ")),
         ("who.py", who),
     ):
