@@ -275,7 +275,7 @@ def test_the_example_of_the_tour_runs_and_goes_on_with_another_number_of_ranks(t
 
 def test_the_example_of_the_page_on_many_ranks_goes_on_with_another_number_of_ranks(tmp_path: pathlib.Path) -> None:
     code = first_program("docs/explanation/multi-rank.md", "")
-    code = replaced(code, "process_group() ", 'process_group("gloo") ')
+    code = replaced(code, "init_process_group() ", 'init_process_group("gloo") ')
     code = replaced(code, "Model()", "torch.nn.Linear(64, 64)")
     step = "model(torch.randn(8, 64)).square().mean().backward(); optimizer.step(); optimizer.zero_grad()"
     code = replaced(replaced(code, "        ...\n", f"        {step}\n"), "% 100", "% 10")
