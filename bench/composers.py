@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a training of the real Composer stands still at each save of pawl's saver, and of Composer's own. Composer
-is installed into an environment of its own, that of the tests."""
+"""How long a training run of the real Composer stands still at each save of pawl's saver, and of Composer's own.
+Composer is installed into an environment of its own, that of the tests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SECONDS = 900
 
 
 def turn(python: pathlib.Path, side: str, folder: pathlib.Path, suffix: str, width: int) -> list[float]:
-    """Seconds that each save of a training holds it up; the first one, which pays for memory, is left out."""
+    """Seconds that each save of a training run holds it up; the first one, which pays for memory, is left out."""
     with measure.scratch(folder, "composer") as place:
         options = {"save_interval": "4ba", "filename": f"ep{{epoch}}-ba{{batch}}.{suffix}", "latest_filename": None}
         given = {"saver": side, "folder": str(place), "width": width, "options": options}

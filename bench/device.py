@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Saves and restores of a state on a GPU, side by side with torch.save, safetensors and DCP.
 
-First it checks that checkpoints of a training on the device are right, bit for bit. Then it measures: how long a save
-blocks the host, how long the device has nothing to do, what the next 20 steps lose, how fast the bus is used, and
+First it checks that checkpoints of a training run on the device are right, bit for bit. Then it measures: how long a
+save blocks the host, how long the device has nothing to do, what the next 20 steps lose, how fast the bus is used, and
 restores into the device. Needs torch with CUDA or ROCm. Writes runs/bench-device.json and a table of
 docs/explanation/benchmarks.md.
 """
@@ -36,7 +36,7 @@ DISK_COPIES = 4  # the checkpoints of three managers, and one that is written
 
 
 class Training:
-    """Steps of a training: matrices are multiplied, then every tensor of the state is changed in place."""
+    """Steps of a training run: matrices are multiplied, then every tensor of the state is changed in place."""
 
     def __init__(self, device: Device, state: workloads.State, width: int, seconds: float) -> None:
         self.device, self.tensors = device, list(workloads.tensors(state))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Are checkpoints of a training on a device right? Each save is followed by the next step at once, and must hold the
-state of the moment of the call, bit for bit."""
+"""Are checkpoints of a training run on a device right? Each save is followed by the next step at once, and must hold
+the state of the moment of the call, bit for bit."""
 
 from __future__ import annotations
 

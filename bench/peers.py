@@ -239,7 +239,7 @@ class Orbax(Peer):
 
 
 class Pawl(Peer):
-    """One manager for all saves, as in a training; the folder is its own, not the path."""
+    """One manager for all saves, as in a training run; the folder is its own, not the path."""
 
     name = "pawl"
 

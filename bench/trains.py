@@ -21,7 +21,7 @@ SECONDS = 900
 def turn(
     python: pathlib.Path, env: dict[str, str], side: str, folder: pathlib.Path, scale: float
 ) -> list[dict[str, Any]]:
-    """The rows of one training, in processes of its own."""
+    """The rows of one training run, in processes of its own."""
     with measure.scratch(folder, "train") as place:
         place.mkdir()
         output = place / "rows.jsonl"

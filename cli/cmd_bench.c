@@ -54,7 +54,7 @@ static const struct option options[] = {
 };
 
 static const struct example examples[] = {
-	{"pawl bench /mnt/scratch --size 4GiB", "how long would a training wait here?"},
+	{"pawl bench /mnt/scratch --size 4GiB", "how long would a training run wait here?"},
 	{"pawl bench . --mode direct --recycle", "with no memory to spare"},
 	EXAMPLE_END,
 };
@@ -443,7 +443,7 @@ const struct command cmd_bench = {
 	.group = GROUP_MEND,
 	.summary = "measure saves and restores in a folder",
 	.about = "Saves and restores a made-up state in FOLDER (default: the current one) several times. It prints "
-		 "how long a training would wait, how long until the checkpoint is durable, and how long a restore "
+		 "how long a training run would wait, how long until the checkpoint is durable, and how long a restore "
 		 "takes. For comparison, it measures the machine in the same rounds: a copy in warm memory with two "
 		 "threads, a plain direct write of a new file and a direct read. Figures are medians.\n\n"
 		 "It needs about twice SIZE of memory and three times SIZE of disk. It leaves nothing behind unless "

@@ -31,7 +31,7 @@ static const struct option options[] = {
 
 static const struct example examples[] = {
 	{"pawl diff runs/demo@500 @700", "from step 500 to step 700 of the same run"},
-	{"pawl diff runs/demo@500 @700 --sort change", "what moved most?"},
+	{"pawl diff runs/demo@500 @700 --sort change", "largest changes first"},
 	{"pawl diff runs/a runs/b && echo the same", "are the latest checkpoints of two runs equal?"},
 	EXAMPLE_END,
 };

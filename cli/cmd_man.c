@@ -168,10 +168,10 @@ put_overview(struct keep *keep)
 {
 	put_head("PAWL");
 	(void)puts(".Nm pawl\n"
-	           ".Nd the checkpoints of a training, without loading a tensor\n"
+	           ".Nd the checkpoints of a training run, without loading a tensor\n"
 	           ".Sh SYNOPSIS\n.Nm\n.Ar command\n.Op Ar options\n.Op Ar argument ...\n.Sh DESCRIPTION\n.Nm\n"
 	           "lists, compares, verifies, extracts, prunes and repairs the checkpoints\n"
-	           "that a training has saved with the pawl library.\n"
+	           "that a training run has saved with the pawl library.\n"
 	           "It reads manifests where it can and tensors in a stream where it must;\nit never loads a state.\n"
 	           ".Pp\nData goes to standard output, messages and progress to standard error.\n"
 	           "Sizes are in powers of 1024, rates in powers of 1000.\n.Ss What a TARGET is");

@@ -258,7 +258,7 @@ const struct command cmd_prune = {
 		 "ones, those in use by a reader, and (unless --drop-latest) the latest always stay. --max-bytes "
 		 "alone keeps everything that fits; with other rules it bounds what they keep.\n\n"
 		 "--dry-run (-n) shows the decision on every checkpoint with its reason and changes nothing; it also "
-		 "works during a training.",
+		 "works during a training run.",
 	.operands = operands,
 	.options = options,
 	.examples = examples,

@@ -38,7 +38,7 @@ static const struct option options[] = {
 static const struct example examples[] = {
 	{"pawl reshard runs/big@best big-for-8 --world 8 --drop-rank-values",
          "what 64 ranks saved, as 8 ranks would have written it"},
-	{"pawl reshard runs/big whole --world 1 --compression zst", "a checkpoint of one process, compressed"},
+	{"pawl reshard runs/big one --world 1 --compression zst", "a checkpoint of one process, compressed"},
 	EXAMPLE_END,
 };
 

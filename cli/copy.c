@@ -71,7 +71,7 @@ copy_check_place(struct cli *cli, const char *path, struct pawl_error *err)
 		              has_file(&cli->keep, above, "run.json");
 
 		if (is_run || is_checkpoint(&cli->keep, at))
-			return err_set(err, PAWL_EUSAGE, "%s is inside the %s %s, which only saves write to", path,
+			return err_set(err, PAWL_EUSAGE, "%s is inside the %s %s, where only pawl may write", path,
 			               is_run ? "run" : "checkpoint", is_run ? above : at);
 	}
 	return 0;

@@ -184,7 +184,7 @@ help_overview(const struct term *term)
 	static const enum command_group groups[] = {GROUP_LOOK, GROUP_USE,    GROUP_KEEP,
 	                                            GROUP_MEND, GROUP_SEARCH, GROUP_MORE};
 
-	(void)fputs("pawl: the checkpoints of a training, without loading a tensor\n\n", term->file);
+	(void)fputs("pawl: the checkpoints of a training run, without loading a tensor\n\n", term->file);
 	(void)fputs("usage: pawl COMMAND [options] ...\n\n", term->file);
 	for (size_t g = 0; g < sizeof(groups) / sizeof(groups[0]); g++) {
 		heading(term, help_group(groups[g]));

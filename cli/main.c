@@ -5,7 +5,7 @@
  *
  *     arguments -> options of the command -> streams -> work -> run -> flush
  *
- * Uses only the public header of the library.
+ * Uses the public headers, and base/ for what every program needs.
  */
 #include <errno.h>
 #include <signal.h>

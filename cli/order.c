@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * order: see order.h. A name is a sequence of tokens: texts and numbers by turns. Names that share
+ * order: see order.h. A name is a sequence of tokens: text and numbers alternate. Names that share
  * their first tokens are ordered by the next one: numbers by value, texts by their first use.
  */
 #include "order.h"

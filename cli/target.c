@@ -297,7 +297,7 @@ parse_default(struct cli *cli, const char *text, struct target *t, struct pawl_e
 	return rc;
 }
 
-/* "best" of a run that is known: "@best" was meant. */
+/* The user wrote "best" where "@best" was meant: the run is known. */
 static bool
 lacks_at(struct cli *cli, const char *text)
 {

@@ -617,7 +617,7 @@ PAWL_API size_t pawl_arena_bytes(const struct pawl_arena *arena);
 
 /* ---------------------------------------------------------------- 6. saving */
 
-/* Counters of a training; -1 = unknown. */
+/* Counters of a training run; -1 = unknown. */
 struct pawl_progress {
 	int64_t epoch, batch, batch_in_epoch, sample, sample_in_epoch, token, token_in_epoch, iteration;
 	double total_wct, epoch_wct, batch_wct; /* wall-clock seconds; < 0 = unknown */
@@ -829,7 +829,7 @@ PAWL_API int pawl_explain_address(const char *address, struct pawl_error *err);
 /* The metadata given to pawl_save; NULL if none was given. The caller frees it. */
 PAWL_API int pawl_metadata(struct pawl *run, uint64_t id, struct pawl_state **ret, struct pawl_error *err);
 
-/* Waits for a checkpoint with an id above `after`, by polling (R156). PAWL_ETIMEOUT: none came. */
+/* Waits for a checkpoint with an id above `after`, by polling. PAWL_ETIMEOUT: none came. */
 PAWL_API int pawl_wait_for_new(struct pawl *run, uint64_t after, int64_t timeout_ms, uint64_t *ret_id,
                                struct pawl_error *err);
 /* Protects a checkpoint from deletion by any process until it is closed or this process dies. A
@@ -1055,7 +1055,7 @@ PAWL_API size_t pawl_mirror_count(const struct pawl *run);
 PAWL_API int pawl_mirror_get(struct pawl *run, size_t i, struct pawl_mirror_info *ret, struct pawl_error *err);
 
 /* Copies to the mirrors all that they lack, the newest first, and resumes interrupted uploads. Each
- * upload is tried once; returns the first error. For a run opened for maintenance; a training
+ * upload is tried once; returns the first error. For a run opened for maintenance; a training run
  * copies by itself, and this call then waits for it. meter: over all copies. */
 PAWL_API int pawl_sync(struct pawl *run, struct pawl_meter *meter, struct pawl_error *err);
 

@@ -382,7 +382,7 @@ join(struct pawl *run, struct pawl_error *err)
 	return 0;
 }
 
-/* P20: without conditional puts the run has no lease, and nothing aborts the save of a late
+/* Without conditional puts the run has no lease, and nothing aborts the save of a late
  * writer. */
 static int
 warn_of_writers(struct pawl *run, struct pawl_error *err)

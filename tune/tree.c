@@ -16,6 +16,7 @@
 
 #include "base/err.h"
 #include "base/hidden.h"
+#include "base/mem.h"
 #include "base/os.h"
 
 #define TREE_COPY_BYTES (1 << 18)

@@ -17,6 +17,7 @@
 
 #include "base/err.h"
 #include "base/hidden.h"
+#include "base/mem.h"
 #include "base/os.h"
 
 #define MAX_DEPTH 32

@@ -16,7 +16,7 @@ int trial_files_params(int dirfd, const char *trial, const struct value *config,
 /* Replaces trial.json completely. */
 int trial_files_state(int dirfd, const char *trial, const struct value *state, struct pawl_error *err);
 /* Appends a result. columns: of progress.csv, made with the first result and kept by the caller
- * (mem_free() them). */
+ * (free() them). */
 int trial_files_result(int dirfd, const char *trial, const struct value *result, const char *line, char **columns,
                        struct pawl_error *err);
 int trial_files_error(int dirfd, const char *trial, const char *text, struct pawl_error *err);
@@ -32,7 +32,7 @@ int trial_files_read(int dirfd, const char *trial, int (*each)(void *arg, struct
                      struct pawl_error *err);
 /* Reads a JSON file; *ret is a new reference. PAWL_ENOTFOUND if the file does not exist. */
 int tune_file_read(int dirfd, const char *folder, const char *name, struct value **ret, struct pawl_error *err);
-/* Reads any file as text, to mem_free(). */
+/* Reads any file as text, to free(). */
 int tune_file_text(int dirfd, const char *folder, const char *name, char **ret, struct pawl_error *err);
 /* Replaces a file completely. durable: it is on the disk when the call returns. */
 int tune_file_write(int dirfd, const char *folder, const char *name, const char *text, int durable, struct pawl_error *err);

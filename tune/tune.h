@@ -58,7 +58,7 @@ struct tune_open_opts {
 	enum tune_wish (*judge)(void *arg, uint32_t trial, const char *result_json);
 	void *judge_arg;
 	/* PBT: called with the changed configuration that a trial is to continue with. Returns the
-	 * one to use instead, to mem_free(), or NULL = unchanged. */
+	 * one to use instead, to free(), or NULL = unchanged. */
 	char *(*explore)(void *arg, const char *config_json);
 	void *explore_arg;
 	double (*now_s)(void *arg); /* seconds since 1970, for tests; NULL = the system's clock */
@@ -81,10 +81,10 @@ void tune_experiment_close(struct tune_experiment *e);
 const char *tune_experiment_spec(const struct tune_experiment *e);
 const char *tune_experiment_folder(const struct tune_experiment *e);
 const char *tune_experiment_notice(const struct tune_experiment *e);
-/* Checks a document without a folder. Returns its canonical form (to mem_free()) and the number of
+/* Checks a document without a folder. Returns its canonical form (to free()) and the number of
  * trials it makes (0 = "search": "given"). */
 int tune_spec_check(const char *spec_json, char **ret_canonical, uint64_t *ret_n_trials, struct pawl_error *err);
-/* The configuration of one of its trials, to mem_free(); for dry runs. */
+/* The configuration of one of its trials, to free(); for dry runs. */
 int tune_spec_config(const char *spec_json, uint64_t sample, char **ret, struct pawl_error *err);
 
 /* For "search": "given": adds a configuration (an object), and declares that no more will follow.
@@ -289,9 +289,9 @@ int tune_trial_report(const char *metrics_json, const char *checkpoint, int64_t 
 
 /* ---- documents ---- */
 
-/* A YAML document as JSON, to mem_free(). name: for messages. PAWL_EUSAGE: "NAME:LINE: ..". */
+/* A YAML document as JSON, to free(). name: for messages. PAWL_EUSAGE: "NAME:LINE: ..". */
 int tune_yaml_to_json(const char *text, size_t len, const char *name, char **ret, struct pawl_error *err);
-/* The command of a configuration, one argument a line, to mem_free(). PAWL_EUSAGE: names in braces of
+/* The command of a configuration, one argument a line, to free(). PAWL_EUSAGE: names in braces of
  * the document's "run" that its space does not have. */
 int tune_command_text(const char *spec_json, const char *config_json, char **ret, struct pawl_error *err);
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The demo: trains a language model, kills the training in the middle of a save, resumes it, and compares the result
-with that of a training that was never killed. Then it damages a checkpoint, exports one, and measures how long saves
-hold a training. The training is an ordinary program, lm.py. Everything stays in runs/demo."""
+with that of a training run that was never killed. Then it damages a checkpoint, exports one, and measures how long
+saves hold a training run. The training is an ordinary program, lm.py. Everything stays in runs/demo."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def unfinished(run: pathlib.Path) -> list[tuple[str, int]]:
 
 
 def kill_while_saving(run: pathlib.Path, steps: int) -> bool:
-    """Starts a training and kills it (SIGKILL) when a checkpoint is partly written; False if none was."""
+    """Starts a training run and kills it (SIGKILL) when a checkpoint is partly written; False if none was."""
     process = train(run, steps)
     begun = f"checkpoint_{KILLED_SAVE:06}"
     while process.poll() is None:

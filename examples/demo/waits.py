@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures how long a save holds a training: pawl, torch.save and DCP's async_save, on the same state, in turn.
+"""Measures how long a save holds a training run: pawl, torch.save and DCP's async_save, on the same state, in turn.
 
 python waits.py FOLDER MEGABYTES     # prints the medians in seconds as one line of JSON
 """

@@ -3,7 +3,7 @@
 
     pip install 'libpawl[ray]'
     python train.py runs/ray             # stop it at any time, and start it again
-    python train.py runs/ray 20          # 20 epochs instead of 10: continues a training that has ended
+    python train.py runs/ray 20          # 20 epochs instead of 10: continues a training run that has ended
 
 The checkpoints are Ray's: it lists them in its result and deletes old ones. pawl writes them, in the background.
 """

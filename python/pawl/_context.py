@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a worker of a training and a trial of a search both know of themselves."""
+"""What a worker of a training run and a trial of a search both know of themselves."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Context:
-    """The names of a worker of a training, or of a trial of a search.
+    """The names of a worker of a training run, or of a trial of a search.
 
     Attributes:
         experiment_name: Name of the run or of the experiment.

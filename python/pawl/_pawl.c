@@ -176,7 +176,7 @@ static PyMethodDef functions[] = {
          "    save_cost_seconds: How long a save holds the training, a duration.\n"
          "    mtbf_seconds: Mean time between failures, a duration.\n\nReturns:\n    Seconds."},
 	{"interval_due", interval_due, METH_VARARGS,
-         "Is a save due by a time string between two points of a training?"},
+         "Is a save due by a time string between two points of a training run?"},
 	{"parse_seconds", parse_seconds, METH_O, "A time as text, in seconds."},
 	{"parse_bytes", parse_bytes, METH_O, "A size as text, in bytes."},
 	{"arena_bytes", arena_bytes, METH_NOARGS, "Staging memory held by this process."},

@@ -51,7 +51,7 @@ def save(
         raise UsageError("save: the path comes second: pawl.save(state, path)")
     if files.is_file_name(_checks.path("path", path)):
         if metadata is not None:
-            raise UsageError(f"save: {os.fspath(path)} is a single file, which holds no metadata besides the state")
+            raise UsageError(f"save: {os.fspath(path)} is a single file, which holds no metadata, only the state")
         if compression is not None:
             raise UsageError(f"save: {os.fspath(path)} is a single file; its suffix selects the compression")
         with files.FileSaver() as saver:

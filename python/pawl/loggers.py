@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics and what each checkpoint has cost, to the logger that a training has already.
+"""Metrics and what each checkpoint has cost, to the logger that a training run has already.
 
     CheckpointManager(root, logger=SummaryWriter("tb"))                     # TensorBoard
     CheckpointManager(root, logger=mlflow)                                  # MLflow, in its active run

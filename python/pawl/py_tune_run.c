@@ -186,7 +186,7 @@ py_tune_run_init(PyObject *module)
 {
 	static PyMethodDef methods[] = {
 		{"poll", PY_METHOD(runner_poll), METH_VARARGS, "What happens next."},
-		{"stop", PY_METHOD(runner_stop), METH_VARARGS, "Ask all to save and end; go on polling."},
+		{"stop", PY_METHOD(runner_stop), METH_VARARGS, "Ask all to save and end; continue polling."},
 		{"stop_trial", PY_METHOD(runner_stop_trial), METH_VARARGS, "Stop one for good."},
 		{"close", PY_METHOD(runner_close), METH_NOARGS, "Kill what runs, free it."},
 		{NULL, NULL, 0, NULL},

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * proc: see proc.h. Called by store/s3_cred.c; calls buf, child, clock, err. P16: time and output
- * are bounded. P18: nothing of the output gets into a message.
+ * proc: see proc.h. P16: time and output are bounded. P18: nothing of the output gets into a
+ * message.
  */
 #include "base/proc.h"
 

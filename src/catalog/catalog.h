@@ -122,7 +122,7 @@ struct catalog_entry *catalog_best(const struct catalog *c, const struct pawl_re
 int catalog_find(struct catalog *c, const struct pawl_retention *policy, const char *selector,
                  struct catalog_entry **ret, struct pawl_error *err);
 /* Items for retain_decide (valid entries only, ascending); strings are borrowed from the catalog;
- * caller mem_frees the array. */
+ * the caller frees the array with mem_free. */
 int catalog_items(const struct catalog *c, struct retain_item **ret, size_t *ret_n, struct pawl_error *err);
 /* Is it pinned now, by any process? The table stays as it is. */
 int catalog_read_pin(const struct catalog *c, const struct catalog_entry *e, bool *ret, struct pawl_error *err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* catalog_entry: one row of the catalog, read from its folder. For catalog.c only. */
+/* catalog_entry: one row of the catalog, read from its folder. */
 #ifndef PAWL_CATALOG_ENTRY_H
 #define PAWL_CATALOG_ENTRY_H
 

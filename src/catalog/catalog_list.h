@@ -32,7 +32,7 @@ void catalog_listing_clear(struct catalog_listing *l);
 /* Have both the same names? */
 bool catalog_listing_is_same(const struct catalog_listing *a, const struct catalog_listing *b);
 int catalog_list_folders(const struct catalog *c, struct catalog_listing *l, struct pawl_error *err);
-/* The time of one folder as list_folders gives it. */
+/* The time of one folder as catalog_list_folders gives it. */
 int catalog_list_time(const struct catalog *c, const char *name, int64_t *ret_ns, struct pawl_error *err);
 
 /* One manifest to be read. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * compressed_file: see compressed_file.h. At most nine tenths of the free space is used to
- * decompress into the temporary file (T7). Only one member of a tar is read, in place (T5, T6).
+ * decompress into the temporary file. Only one member of a tar is read, in place.
  */
 #include "foreign/compressed_file.h"
 

@@ -7,7 +7,7 @@
  *   table -> are its sizes within the limits? -> each member: decompress, check size and checksum
  *         -> table
  *
- * Limits (T7), checked before anything is decompressed: above 64 MiB, all members together have at
+ * Limits, checked before anything is decompressed: above 64 MiB, all members together have at
  * most 200 times the size of the file, and at most nine tenths of the free space there.
  * Promises P1, P16, P17.
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * doctor: finds the abilities of the file system of a run by trials, not by its name (P20).
+ * doctor: finds the abilities of the file system of a run by trials, not by its name.
  * Everything is tried in one private folder below the root, which is removed afterwards. A root
  * that cannot be written gets only the rows that need no writing. Each row is "yes", or "no" with
  * the system's reason.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * doctor_store: finds the abilities of a store that is not a folder, by trials with small objects
- * of their own names, which are removed afterwards (P20). No row holds a secret (P18): an engine's
+ * of their own names, which are removed afterwards. No row holds a secret (P18): an engine's
  * notes only name where credentials come from.
  */
 #include <stdio.h>

@@ -8,7 +8,7 @@
  *                 \--failed--> wanted again after a pause that grows; newest first, always
  *
  * A mirror is a run of its own: run.json, checkpoints/, then latest and best. The pointers are put
- * only when everything they lead to has been verified in the mirror (R89, E12).
+ * only when everything they lead to has been verified in the mirror (R89).
  *
  * Threads: one for each mirror of a run that is open for training; uploads use copy.c's.
  */
@@ -21,7 +21,7 @@
 
 /* Opens the mirrors of the options, which were checked; without any, those that the run has
  * journals of. Sets run->mirrors, which may be empty. A store that denies access is an error; one
- * that cannot be reached is an error only where mirror_errors is set. */
+ * that cannot be reached is an error only where mirrors.fail_saves is set. */
 int mirrors_open(struct pawl *run, struct pawl_error *err);
 /* The text of run.json of the first mirror that has one. PAWL_ENOTFOUND: none has. Another error: a
  * mirror could not be read. */

@@ -164,7 +164,7 @@ put_pointer(struct store *store, const char *pointer, const char *name, char **k
 	return 0;
 }
 
-/* R89, E12: pointers lead only to checkpoints that are verified in the mirror. */
+/* R89: pointers lead only to checkpoints that are verified in the mirror. */
 static int
 point(struct mirror *m, struct store *store, struct pawl_error *err)
 {

@@ -5,8 +5,8 @@
  *
  * A checkpoint that any rule keeps is kept. Pins, holds, the latest and the best take precedence
  * over the rules (P6). If the latest are flagged for NaN or Inf, the newest that is not is kept too
- * (R157): a training can return to it. The byte budget comes after the rules and removes the oldest
- * of the rest.
+ * (R157): a training run can return to it. The byte budget comes after the rules and removes the
+ * oldest of the rest.
  *
  * Ranking: a score counts only if every attribute is a finite number (P13). Scored checkpoints come
  * first, better before worse; the others only fill a best list that is not full. Of a tie, also of

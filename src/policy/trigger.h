@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trigger: when to save. Time strings, thresholds, Young/Daly: pure. Signals: watch.c
- * (pawl_watch_*). */
+/* trigger: when to save. Time strings, thresholds, Young/Daly: pure. */
 #ifndef PAWL_TRIGGER_H
 #define PAWL_TRIGGER_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rendezvous_text: encodes and decodes the files by which ranks meet
- * (docs/explanation/multi-rank.md). Pure. Only the files of this room use it.
+ * (docs/explanation/multi-rank.md). Pure.
  */
 #ifndef PAWL_RENDEZVOUS_TEXT_H
 #define PAWL_RENDEZVOUS_TEXT_H

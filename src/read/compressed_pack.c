@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * compressed_pack: see compressed_pack.h. The first read reads the table of frames, or unpacks the
- * complete file if it has none. Promises P1, P17; T7: the output has exactly the length in the
+ * complete file if it has none. Promises P1, P17: the output has exactly the length in the
  * manifest, and one byte more is an error.
  */
 #include "read/compressed_pack.h"

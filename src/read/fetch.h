@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fetch: executes a reshard plan. Several threads read its units, check every block against the
- * manifest (P1, P21), and copy the bytes to their destinations. A block is checked completely even
+ * manifest (P1), and copy the bytes to their destinations. A block is checked completely even
  * if only a part of it is wanted. Foreign files have no checksums of blocks. A range of them that
  * has a CRC-32 and is read completely is checked by that, after it was placed.
  *

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* temp_file: see temp_file.h. The file has no name, so that nothing of it is left behind (T7). */
+/* temp_file: see temp_file.h. The file has no name, so that nothing of it is left behind. */
 #include "read/temp_file.h"
 
 #include <sys/statvfs.h>

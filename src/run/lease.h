@@ -19,8 +19,8 @@ struct lease;
 
 /* What lease_take needs. The clock is for tests; NULL = the real one. */
 struct lease_opts {
-	bool maintenance; /* as in pawl_open_opts: reading is no way out */
-	int64_t timeout_ms, wait_ms; /* as lease_timeout_ms and lease_wait_ms of pawl_open_opts */
+	bool maintenance; /* as in pawl_open_opts: errors do not offer to open read-only */
+	int64_t timeout_ms, wait_ms; /* as in pawl_open_opts.lease */
 	pawl_lease_wait_fn *on_wait; /* NULL = none */
 	void *on_wait_arg;
 	int64_t (*now_ms)(void *arg); /* never goes back */
@@ -51,7 +51,7 @@ int lease_is_another(struct store *store, const char *token);
  * more, since for a holder on another host the clocks decide. */
 int lease_is_held(struct store *store, int64_t timeout_ms);
 /* Looks at a lease that another process holds: 0 while it has that token and its holder is not
- * known to be dead, else PAWL_ECONFLICT with the reason. watch: of all looks at this lease. */
+ * known to be dead, else PAWL_ECONFLICT with the reason. watch: kept from one look at this lease to the next. */
 int lease_look(struct store *store, const char *token, int64_t timeout_ms, struct lease_watch *watch,
                struct pawl_error *err);
 /* The holder, and the time of its last renewal. PAWL_ENOTFOUND: the lease is free. */

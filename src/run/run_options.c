@@ -173,8 +173,8 @@ check_mirrors(struct pawl *run, struct pawl_error *err)
 	if (run->settings.retention.num_to_keep == PAWL_KEEP_MEMORY)
 		return err_set(
 			err, PAWL_EUSAGE,
-			"mirrors: nothing is written when num_to_keep is memory only, so there is nothing to copy; "
-			"to keep nothing here after an upload set mirrors.delete_local");
+			"mirrors: nothing is uploaded when num_to_keep is 0, which writes nothing; to keep nothing here "
+			"after an upload set mirrors.delete_local");
 	for (size_t i = 0; i < o->mirrors.n; i++)
 		TRY(check_mirror(o->mirrors.list ? &o->mirrors.list[i] : NULL, i, err));
 	return 0;

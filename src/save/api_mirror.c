@@ -17,7 +17,7 @@ check_remote(const struct pawl *run, struct pawl_error *err)
 		return 0;
 	if (run->group.rank > 0)
 		return err_set(err, PAWL_EUNSUPPORTED,
-		               "wait: rank %u does not copy to mirrors and cannot tell what is there; wait on rank 0",
+		               "wait: rank %u does not upload to mirrors; wait on rank 0, which does",
 		               (unsigned)run->group.rank);
 	if (!has_mirrors)
 		return err_set(err, PAWL_EUSAGE, "wait: %s has no mirrors, so no checkpoint of it becomes remote",

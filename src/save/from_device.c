@@ -323,7 +323,7 @@ list_range(const struct save_image *m, const struct plan_pack *p, uint64_t offse
 	return 0;
 }
 
-/* Adds the copies of a range to each queue. ret_units: of each queue, what it ends with. */
+/* Adds the copies of a range to each queue. ret_units: the last unit of each queue. */
 static int
 add_range(struct save_image *m, size_t pack, uint64_t offset, size_t n, char *dst, uint64_t *ret_units,
           struct pawl_error *err)

@@ -48,7 +48,7 @@
 #define MANIFEST_MAX_BYTES (512u << 20)
 #define MANIFEST_VERSION 2 /* the newest that is read; written only where a file is compressed, else 1 */
 /* No codec compresses better than this: a block of zstd has at least 4 bytes, and at most 128 KiB
- * come out of it. Beyond that, and 64 MiB, the size that a file claims is false (T7). */
+ * come out of it. Beyond that, and 64 MiB, the size that a file claims is false. */
 #define MANIFEST_MAX_RATIO 32768u
 #define MANIFEST_FREE_BYTES ((uint64_t)64 << 20)
 

@@ -103,7 +103,7 @@ manifest_check_summary(const struct manifest *m, struct pawl_error *err)
 
 /* ------------------------------------------------------------------ files */
 
-/* The decompressed size of a file. Its codec must be known, else no process could read it (T7). */
+/* The decompressed size of a file. Its codec must be known, else no process could read it. */
 static int
 check_packing(const struct manifest_file *f, struct pawl_error *err)
 {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* state_build: the inside of a state. Only for state*.c, and for foreign_tree.c and foreign_dcp.c,
- * which build states in the same way. */
+/* state_build: the inside of a state, for code that builds one or takes it apart. */
 #ifndef PAWL_STATE_BUILD_H
 #define PAWL_STATE_BUILD_H
 
@@ -13,7 +12,7 @@
 #define STATE_MAX_NODES 10000000u
 #define STATE_MAX_KEY_BYTES 4096   /* text of a dict key */
 #define STATE_MAX_NAME_BYTES 4096  /* of a tensor; the limit of safetensors headers */
-#define STATE_MAX_INT_DIGITS 60000 /* of an int beyond 64 bits; with its quotes below the 64 KiB of T2 */
+#define STATE_MAX_INT_DIGITS 60000 /* of an int beyond 64 bits; with its quotes below 64 KiB */
 #define STATE_MAX_KIND_BYTES 32
 #define STATE_SMALL_DICT 8 /* a dict of up to this many children is searched faster without a hash */
 
@@ -87,8 +86,8 @@ bool state_unescape(const char *component, size_t len, char *key, size_t *ret_le
 int builder_no_memory(struct pawl_error *err);
 /* May a value of this type come next? */
 int builder_check_place(struct pawl_state *s, int type, struct pawl_error *err);
-/* A node for the next child, not yet part of the tree; NULL without memory. With it builder_link
- * cannot fail. */
+/* A node for the next child, not yet part of the tree; NULL without memory. With it
+ * builder_link_node cannot fail. */
 struct pawl_node *builder_new_node(struct pawl_state *s, int type);
 /* Call it when a child was appended to a dict. The table has room for STATE_SMALL_DICT + 1 more. */
 void builder_index_child(struct state_builder *b, const struct pawl_node *parent);

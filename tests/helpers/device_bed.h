@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * device_bed: a training whose tensors are on a device of the fake driver. A step writes every
+ * device_bed: a training run whose tensors are on a device of the fake driver. A step writes every
  * tensor by work on the caller's stream, so a copy that is not ordered against it is torn. Include
  * after cmocka.h.
  */

@@ -4,7 +4,7 @@
  *
  *   make_run run ROOT N      N checkpoints of a small state with one value of each type;
  *                            metrics accuracy, loss
- *   make_run scored ROOT N   the same, by a training that orders its checkpoints by accuracy
+ *   make_run scored ROOT N   the same, by a training run that orders its checkpoints by accuracy
  *   make_run many ROOT N     N checkpoints of a tiny state, as fast as possible
  *   make_run hostile ROOT    names, metrics and texts full of control bytes
  *   make_run large ROOT N    N checkpoints of the same 64 MiB, which are on the disk once

@@ -8,10 +8,10 @@
  *   proof [--every N] [--passes N] [--first N] [--only KIND] [--root DIR] [--format tap]
  *   kinds: check kill torn alloc io short sync space head data truncate power ranks
  *
- * A pass takes every N-th point (N = 1: all of them) of each training, on tmpfs, ext4 and xfs in
- * turn: three passes bring every training to each of them. io takes every fourth point for each
- * kind of error (every 32nd where it fails from then on). alloc takes every fourth where it fails
- * from then on, a thinned-out power every 2N-th. Passes differ in sizes, packs, threads, contents
+ * A pass takes every N-th point (N = 1: all of them) of each training run, on tmpfs, ext4 and xfs
+ * in turn: three passes bring every run to each of them. io takes every fourth point for each kind
+ * of error (every 32nd where it fails from then on). alloc takes every fourth where it fails from
+ * then on, a thinned-out power every 2N-th. Passes differ in sizes, packs, threads, contents
  * and scores (scenario_vary); --first is the number of the first one. Without --passes a kind is
  * repeated until its required figure is reached, or runs once if --every thins it out. ext4 and xfs
  * are stored in files and need root and loop devices. Without them everything is done on tmpfs, and
@@ -156,7 +156,7 @@ points(const struct shared *shared, enum shim_mode mode)
 	return mode == SHIM_FAIL_SYNC || mode == SHIM_LOSE_SYNC ? shared->syncs : shared->calls;
 }
 
-/* Every `every`-th point of all trainings, beginning elsewhere in each training and each pass. */
+/* Every `every`-th point of all training runs, beginning elsewhere in each run and each pass. */
 static void
 sweep(struct proof *p, struct fault f, long every, long pass, struct totals *t)
 {

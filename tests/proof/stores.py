@@ -193,7 +193,7 @@ def violation(bench: Bench, session: Session, index: int, fault: str) -> str:
         bench.server.uploads.clear()  # one whose name the client never learnt
     expected = dataclasses.replace(session)
     if fault in KILLS and session.name.startswith("save"):
-        # a training that is begun again resumes: it has what it saved before and all that it saves now
+        # a training run that is begun again resumes: it has what it saved before and all that it saves now
         bench.server.faults = {}
         status, out, _ = bench.run(bench.pawl, "ls", URL, "--json")
         expected.checkpoints = len(json.loads(out)["checkpoints"]) if status == 0 else -1

@@ -117,7 +117,7 @@ def run_program(program: str) -> str:
 
 
 def result_of_failure(fit: Any, *args: Any, **options: Any) -> Any:
-    """What the error of a training that fails has for its result."""
+    """What the error of a training run that fails has for its result."""
     from pawl import train
 
     with pytest.raises(train.TrainingFailedError) as caught:

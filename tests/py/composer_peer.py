@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Our saver in the place of Composer's own, in one process with the real Composer (test_composer.py starts it as
 composer_real.py is started): composer_peer.py '{"scenario": ..., "folder": ...}' prints one line of JSON with what the
-function of that name returns. Several of these processes, started by torchrun, are ranks of one training.
+function of that name returns. Several of these processes, started by torchrun, are ranks of one training run.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def names(folder: pathlib.Path) -> dict[str, str]:
 
 
 def compare(folder: pathlib.Path, options: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    """The files of one training that is saved by each of the two."""
+    """The files of one training run that is saved by each of the two."""
     for name, kind in SAVERS.items():
         algorithm = {"ema": lambda: EMA(half_life="2ba"), "swa": lambda: SWA("1ep", "2ep"), None: lambda: None}
         more = {**given, "algorithms": algorithm[given.get("algorithms")]()}

@@ -4,7 +4,7 @@ composer_venv.py makes): composer_real.py '{"folder": ..., ...}' prints one line
 
 ``saver``: "pawl", "trainer" (pawl's Trainer) or "composer", whose own is the peer. ``kill``: SIGKILL to oneself after so
 many batches. ``bucket``: the URL of one that Composer's RemoteUploaderDownloader takes the files to. Several of these
-processes, started by torchrun, are ranks of one training.
+processes, started by torchrun, are ranks of one training run.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """pawl.composer.checkpoint_periodically against Composer's own rule, in Composer's environment (test_periodic.py): the same
-events of a training, with Composer's Timestamp, Time and Event, give the same answers."""
+events of a training run, with Composer's Timestamp, Time and Event, give the same answers."""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ def test_restore_makes_the_folders_above_its_destination(many: pathlib.Path, tmp
     assert "no checkpoint" in run("restore", f"{many}@id:77", tmp_path / "d" / "e", status=3).stderr
     assert not (tmp_path / "d").exists()
     inside = many / "checkpoints" / "new" / "one"
-    assert "which only saves write to" in run("restore", many, inside, status=2).stderr
+    assert "where only pawl may write" in run("restore", many, inside, status=2).stderr
     assert not inside.parent.exists()
 
 

@@ -126,7 +126,7 @@ def test_reshard_says_what_is_wrong(demo: pathlib.Path, tmp_path: pathlib.Path) 
     (tmp_path / "there").mkdir()
     assert "already exists" in run("reshard", demo, tmp_path / "there", "-w", 1, status=7).stderr
     inside = demo / "checkpoints" / "x"
-    assert "which only saves write to" in run("reshard", demo, inside, "-w", 1, status=2).stderr
+    assert "where only pawl may write" in run("reshard", demo, inside, "-w", 1, status=2).stderr
     assert [path.name for path in tmp_path.iterdir()] == ["there"]
 
 

@@ -95,8 +95,8 @@ def test_nothing_is_put_into_a_run_or_a_checkpoint(tmp_path: pathlib.Path) -> No
     places = [demo / "checkpoints" / "zzz", other / "checkpoints" / "zzz", demo / ".pawl" / "zzz"]
     places += [checkpoint(demo, 1) / "zzz", demo / "latest" / "zzz", tmp_path / "one" / "zzz"]
     for place in places:
-        assert "which only saves write to" in run("restore", demo, place, status=2).stderr
-        assert "which only saves write to" in run("export", demo, f"{place}.safetensors", status=2).stderr
+        assert "where only pawl may write" in run("restore", demo, place, status=2).stderr
+        assert "where only pawl may write" in run("export", demo, f"{place}.safetensors", status=2).stderr
     (tmp_path / "web").mkdir()
     (tmp_path / "web" / "manifest.json").write_text('{"name": "a program of another kind"}')
     run("export", demo, tmp_path / "web" / "model.safetensors")

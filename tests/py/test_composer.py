@@ -574,7 +574,7 @@ def real(
     env: Mapping[str, str] | None = None,
     **given: Any,
 ) -> dict[str, Any]:
-    """What rank 0 of a training tells."""
+    """What rank 0 of a training run tells."""
     told = composers("composer_real.py", {"folder": str(folder), "saver": saver, **given}, killed, ranks, env)
     return told[0] if told else {}
 

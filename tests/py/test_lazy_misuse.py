@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lazy saves in programs that use them rightly and wrongly: whatever is committed is the state at the call.
 
-200 small trainings, drawn by seed, each with its own mixture of optimizer, form of the state, mode, place of the fence
+200 small training runs, drawn by seed, each with its own mixture of optimizer, form of the state, mode, place of the fence
 (right, forgotten, late), moving averages, hooks and threads that write in every way torch and NumPy have. The oracle
 is a copy of the state made right before each call of save: a save either fails and names a tensor, or restores to
 exactly that copy. How the threads of a program and those of the library meet is left to chance; the oracle is not."""

@@ -116,7 +116,7 @@ def test_P4_a_network_that_cuts_everything_fails_clearly_and_shows_nothing_half(
 def test_P16_a_black_hole_ends_in_time(
     net: Wire, root: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Packets are dropped without an error: the save fails in time, a training with a mirror does not even notice."""
+    """Packets are dropped without an error: the save fails in time, a training run with a mirror does not even notice."""
     monkeypatch.setenv("PAWL_STALL_SECONDS", STALL_SECONDS)
     net.hole = True
     with pytest.raises((pawl.TransientError, pawl.TimeoutError)):
@@ -126,7 +126,7 @@ def test_P16_a_black_hole_ends_in_time(
     m.save(1, state(1), wait=True)
     m.wait_until_finished(level="remote", timeout=HANG_SECONDS)
     net.hole = True
-    m.save(2, state(2), wait=True)  # a training waits for no mirror
+    m.save(2, state(2), wait=True)  # a training run waits for no mirror
     with pytest.raises((pawl.TransientError, pawl.TimeoutError)):
         m.wait_until_finished(level="remote", timeout=2)
     net.hole = False

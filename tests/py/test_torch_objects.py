@@ -35,7 +35,7 @@ SCHEDULERS: dict[str, Callable[[Any], Any]] = {
 
 
 class Trainer:
-    """A small training with everything that has a state."""
+    """A small training run with everything that has a state."""
 
     def __init__(self, optimizer: str = "adamw", scheduler: str = "multistep", seed: int = 0) -> None:
         torch.manual_seed(seed)

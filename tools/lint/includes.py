@@ -11,6 +11,8 @@ import re
 import common
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.MULTILINE)
+SYSTEM = re.compile(r"^[ \t]*#[ \t]*include[ \t]+<([^>]+)>", re.MULTILINE)
+ABOVE_ROOMS = "open.c"  # the one file of src that is in no room
 # Folder of the including file -> headers of other folders that it may include.
 PUBLIC = {"pawl.h", "pawl_jobs.h"}
 BASE = {"base/" + header.name for header in common.files("src/base/*.h")}
@@ -23,9 +25,11 @@ OUTER = {
 
 
 def check_room(name: str, included: list[str]) -> list[str]:
-    """name: path below src. The files directly in src know all rooms."""
+    """name: path below src. ABOVE_ROOMS may include all rooms."""
     problems = []
     room = common.room_of(name)
+    if room is None and name != ABOVE_ROOMS:
+        problems.append(f"src/{name}: is in none of the rooms of tools/lint/common.py")
     for what in included:
         other = common.room_of(what)
         if what == "pawl.h" or other == room or (what == "pawl_jobs.h" and room == "jobs"):
@@ -40,13 +44,19 @@ def check_room(name: str, included: list[str]) -> list[str]:
     return problems
 
 
+def is_own(header: str) -> bool:
+    return "/" in header and (common.ROOT / "src" / header).exists()
+
+
 def main() -> None:
-    problems = []
+    problems = [] if check_room("nowhere/a.c", []) else ["a file in no room was not found"]
     paths = common.files("src/**/*.[ch]", *(f"{folder}/**/*.[ch]" for folder in OUTER))
     for path in paths:
         name = common.name(path)
         included = INCLUDE.findall(common.strip_c(common.text_of(path), keep_strings=True))
         folder, _, rest = name.partition("/")
+        angled = SYSTEM.findall(common.text_of(path))
+        problems += [f"{name}: <{what}> is our own; write it in quotes" for what in angled if is_own(what)]
         if folder == "src":
             problems += check_room(rest, included)
         else:

@@ -24,11 +24,11 @@ WORDS = {
 }
 # In the library nothing names a place in the file system either.
 LIBRARY_WORDS = {r"(?<!\w)/tm[p]\b": "no fixed folders"}
-# Plain English in comments: the private phrase, and what to write instead.
+# Plain English in comments, messages and documents: the private phrase, and what to write instead.
 PLAIN = {
-    r"\bwhoever\b|\b(some|no|any)body\b": "name the process, the caller, another writer",
+    r"\bwhoever\b|\b(some|no|any|every)body\b": "name the process, the caller, another writer",
     r"\bwho (opens|comes|writes|reads|asks|calls|has|had|wants|knows|is|may|must)\b": "name the process or the caller",
-    r"\b(is|are|be|was|been) told\b|\bsays so\b": "reports, returns an error, prints",
+    r"\b(is|are|be|was|were|been) told\b|\bsays so\b": "reports, returns an error, prints",
     r"\bgo(es|ing)? by\b": "uses",
     r"\bgo(es|ing)? on\b|\bwent on\b": "continues, resumes",
     r"\blies?\b": "is stored in",
@@ -36,11 +36,18 @@ PLAIN = {
     r"\bsummed\b": "checksummed",
     r"(?<![Tt]here )\b(is|are) no (?!(longer|more|such|way|need|less|right)\b)[a-z]+": "is not a",
     r"what is (here|there) and not": "files that exist locally but not remotely",
+    r"\b(a|every|each|one|two|\d+|small) trainings?\b(?! (script|program|job|run|loop|step|state|data|process|set))": (
+        "training run"
+    ),
     r"\bbesides?\b": "compared with, next to",
-    r"\bwhole\b(?! (numbers?|bytes)\b)": "complete",
+    r"\bwhole\b(?! (numbers?\b|bytes\b|\")|\()": "complete",
     r"\bmend(s|ed|ing)?\b": "repair, fix",
 }
-PLAIN_FOLDERS = ("include/", "src/", "tune/", "cli/", "python/", "tests/", "examples/", "bench/", "tools/")
+PRODUCT = ("include/", "src/", "tune/", "cli/", "python/")
+PLAIN_FOLDERS = (*PRODUCT, "tests/", "examples/", "bench/", "tools/")
+# What a comment may cite: promises of crash-safety.md, tests/requirements.md, edges of architecture.md.
+CODE = re.compile(r"\b([PRET])(\d+)\b")
+LAST_CODE = {"P": 18, "R": 160, "E": 7, "T": 0}
 COLUMNS = 100
 MAX_WORDS = 25  # in a sentence of the documents
 TEXT = ("*", "*/*", "*/**/*")
@@ -62,16 +69,22 @@ def check(name: str, text: str) -> list[str]:
     return problems
 
 
-def comments(name: str, text: str) -> Iterator[tuple[int, str]]:
-    """First line and text of each comment of a C file, each comment and docstring of a Python file."""
+def prose(name: str, text: str) -> Iterator[tuple[int, str]]:
+    """First line and text of each comment and docstring, of each string of the product, and of a page without code."""
+    strings = name.startswith(PRODUCT)
     if name.endswith((".c", ".h")):
         for found in re.finditer(r'/\*.*?\*/|"(?:\\.|[^"\\\n])*"', text, re.DOTALL):
-            if found[0].startswith("/"):
+            if found[0].startswith("/") or (strings and " " in found[0]):
                 yield common.line_of(text, found.start()), found[0]
+        return
+    if name.endswith(".md"):
+        text = re.sub(r"(?ms)^( *)```.*?^\1```$", lambda found: "\n" * found[0].count("\n"), text)
+        yield 1, re.sub(r"`[^`]+`", "code", text)
         return
     begins = True  # a statement, where a string is a docstring
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type == tokenize.COMMENT or (token.type == tokenize.STRING and begins):
+        is_text = begins or (strings and " " in token.string)
+        if token.type == tokenize.COMMENT or (token.type == tokenize.STRING and is_text):
             yield token.start[0], token.string
         if token.type not in (tokenize.COMMENT, tokenize.NL):
             begins = token.type in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
@@ -79,11 +92,14 @@ def comments(name: str, text: str) -> Iterator[tuple[int, str]]:
 
 def check_english(name: str, text: str) -> list[str]:
     problems = []
-    for first, comment in comments(name, text):
+    for first, words in prose(name, text):
         for pattern, instead in PLAIN.items():
-            for match in re.finditer(pattern, comment):
-                line = first + comment[: match.start()].count("\n")
+            for match in re.finditer(pattern, words):
+                line = first + words[: match.start()].count("\n")
                 problems.append(f"{name}:{line}: '{match[0]}': write {instead}")
+        for found in CODE.finditer(words if words.startswith("/*") else ""):
+            if int(found[2]) > LAST_CODE[found[1]]:
+                problems.append(f"{name}:{first}: {found[0]} is defined in no document")
     return problems
 
 
@@ -151,7 +167,7 @@ def main() -> None:
         if path.suffix in (".c", ".h"):
             problems += check_comment_columns(name, text)
         if name == "README.md" or (name.startswith("docs/") and path.suffix == ".md"):
-            problems += check_sentences(name, text) + check_columns(name, text)
+            problems += check_english(name, text) + check_sentences(name, text) + check_columns(name, text)
         if text and not text.endswith("\n"):
             problems.append(f"{name}: does not end with a line feed")
         if path.suffix != ".md":

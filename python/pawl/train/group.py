@@ -107,7 +107,7 @@ class Group:
 
     def raise_if_preempted(self) -> None:
         if self._left or (self._watch.signal and self._outcome is not None and not self._outcome.ok):
-            raise Preempted("the job was told to end; started again, it continues from its newest checkpoint")
+            raise Preempted("the job was asked to end; started again, it continues from its newest checkpoint")
 
     def error(self) -> TrainingFailedError | None:
         if self._outcome is None or self._outcome.ok:

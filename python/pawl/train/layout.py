@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of folders and files of a training."""
+"""Names of folders and files of a training run."""
 
 from __future__ import annotations
 

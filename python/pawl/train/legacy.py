@@ -90,7 +90,7 @@ class PersistedCheckpoint:
 
 
 class CheckpointManager:
-    """Takes the checkpoints of a training's workers, writes those worth keeping, and loads them.
+    """Takes the checkpoints of a training run's workers, writes those worth keeping, and loads them.
 
     They are in ``checkpoints`` of the run's folder; in full, by default:
     ~/ray_results/train_<datestring>/run_<run_id>/checkpoints/checkpoint_<checkpoint_id>

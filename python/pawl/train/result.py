@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a training has given."""
+"""What a training run has given."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TrainingFailedError(RuntimeError):
 
 @dataclass(frozen=True)
 class Result:
-    """What a training has given.
+    """What a training run has given.
 
     Attributes:
         checkpoint: The newest checkpoint; None if there is none.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The worker's side of a training: report, get_checkpoint, get_context."""
+"""The worker's side of a training run: report, get_checkpoint, get_context."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ class Session:
         if self.rank == 0:
             self._channel.put(f"row/{self._n}", {"metrics": row, "time": time.time(), "saved": has, "step": self._step})
         if has and self.stopping:
-            raise Preempted(f"the job was told to end; the checkpoint of report {self._n} is durable")
+            raise Preempted(f"the job was asked to end; the checkpoint of report {self._n} is durable")
 
     def alive(self) -> None:
         now = time.monotonic()

@@ -310,7 +310,7 @@ class _Trials:
             raise
         self._leave(runner, synced)
         raise _signals.Preempted(
-            f"the search in {self._plan.folder} was told to end; with resume='AUTO' it continues from its checkpoints"
+            f"the search in {self._plan.folder} was asked to end; with resume='AUTO' it continues from its checkpoints"
         )
 
     def _leave(self, runner: Runner, synced: places.Synced) -> None:

@@ -3,7 +3,7 @@
  * tar: headers of tar archives. It writes ustar, with pax records for names of more than 100 bytes
  * and files of 8 GiB and more. It reads these and the long names and sizes of GNU tar. Only regular
  * files and folders are accepted: links, devices, sparse files, and names that could leave the
- * target folder are refused (T5, T6).
+ * target folder are refused.
  */
 #ifndef PAWL_FORMAT_TAR_H
 #define PAWL_FORMAT_TAR_H

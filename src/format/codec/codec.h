@@ -16,7 +16,7 @@
  *
  * Memory: a writer has 2 * (threads + 2) frames and what the coder needs, a reader one window, a
  * source CODEC_CACHE_FRAMES frames. docs/how-to/compression.md explains how frames are found.
- * Limits: T7 (codec_limits). A damaged file is PAWL_ECORRUPT, a file beyond a limit PAWL_ELIMIT, an
+ * Limits: codec_limits. A damaged file is PAWL_ECORRUPT, a file beyond a limit PAWL_ELIMIT, an
  * unsupported form PAWL_EUNSUPPORTED. The message has the file, the offset and what was expected.
  */
 #ifndef PAWL_FORMAT_CODEC_H

@@ -6,7 +6,7 @@
  *     -> in a frame: decode -> its end -> between frames
  *
  * A file is refused if it ends inside a frame, has anything but frames in it, or decompresses to
- * too much (P1, P17, T7).
+ * too much (P1, P17).
  */
 #include <inttypes.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * codec_xz: xz and the older lzma, by liblzma. Each frame of xz is a block of one stream; the index
  * at its end records where the blocks are. The check is CRC64, xz's default. lzma has neither
  * frames nor a check: one stream, written by one thread. A decoder uses at most 256 MiB of memory
- * (T7).
+ *.
  */
 #include <lzma.h>
 

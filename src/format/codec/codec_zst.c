@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * codec_zst: zstd, by its library: frames with the size and a checksum of their content, and a
- * table of frames at the end (codec_seek.c). Windows of more than 128 MiB are refused (T7; the
+ * table of frames at the end (codec_seek.c). Windows of more than 128 MiB are refused (the
  * library's own limit).
  */
 #include <zstd.h>

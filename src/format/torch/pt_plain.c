@@ -96,7 +96,7 @@ take_bytes(const struct pt *pt, struct pickle_node *node, struct pt_tensor *t, s
 	TRY(pt_value(pt, node, &bytes, err));
 	TRY(st_nbytes(t->dtype, t->ndim, t->shape, &t->nbytes, err));
 	if (bytes.type != PT_BYTES || bytes.len != t->nbytes)
-		return err_set(err, PAWL_ECORRUPT, "an array of numpy of %llu bytes with %zu",
+		return err_set(err, PAWL_ECORRUPT, "a NumPy array: expected %llu bytes, found %zu",
 		               (unsigned long long)t->nbytes, bytes.len);
 	t->memory = bytes.text;
 	return 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * composer_work: executes a save on the threads of a saver, in the order of the diagram in
- * composer.h. It decides nothing. P2, P6, P12, P14; R85, R88, R89, R94-R96, E12.
+ * composer.h. It decides nothing. P2, P6, P12, P14; R85, R88, R89, R94-R96.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -122,7 +122,7 @@ give_name(struct composer_job *job, struct pawl_error *err)
 	return rc;
 }
 
-/* Replaces a link atomically (E12). It is relative, so that the folder can be moved. */
+/* Replaces a link atomically. It is relative, so that the folder can be moved. */
 static int
 put_link(const struct pawl_saver *s, const char *link, const char *target, struct pawl_error *err)
 {
@@ -244,7 +244,7 @@ get_store(struct pawl_saver *s, struct store **ret, struct pawl_error *err)
 }
 
 /* A pointer never moves back to an older checkpoint, and moves only after its target was read back
- * (R89, E12). */
+ * (R89). */
 static int
 point(const struct upload *u, struct store *there, struct pawl_error *err)
 {

@@ -99,7 +99,7 @@ name_lost(struct owners *o)
 	if (o->n_lost <= NAMED_VALUES) {
 		buf_puts(o->lost, o->n_lost > 1 ? ", " : "");
 		buf_put(o->lost, o->path.ptr, o->path.len < 200 ? o->path.len : 200);
-		buf_puts(o->lost, o->path.len ? "" : "the whole state");
+		buf_puts(o->lost, o->path.len ? "" : "the complete state");
 	} else if (o->n_lost == NAMED_VALUES + 1) {
 		buf_puts(o->lost, ", ...");
 	}

@@ -7,7 +7,7 @@
  *   unpack: archive -> (codec) -> members -> files in a hidden folder next to the target
  *           -> fsync, name
  *
- * Promises P2 (all or nothing under its name), P16, P17 (T5, T6, T7).
+ * Promises P2 (all or nothing under its name), P16, P17.
  */
 #include <dirent.h>
 #include <errno.h>

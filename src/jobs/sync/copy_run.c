@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * copy_run: copies a complete run, or some of its checkpoints, from any place to any other, on
- * request (pawl cp, pawl sync). Copies in the background of a training are made by mirror.c.
+ * request (pawl cp, pawl sync). Copies in the background of a training run are made by mirror.c.
  *
  *   look at the target -> run.json -> lease -> each missing checkpoint, newest first
  *   -> marks -> pointers (P12)

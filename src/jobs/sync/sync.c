@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sync: copies a folder to another place, or back. See pawl.h, "syncing", and docs/how-to/sync.md.
+ * sync: copies a folder to another place, or back. See pawl_jobs.h, "syncing", and docs/how-to/sync.md.
  *
- * The order is always: files, manifests, verification (P14), pointers (E12). Every sync may be
+ * The order is always: files, manifests, verification (P14), pointers. Every sync may be
  * repeated, and resumes where the last one ended (P15). One deadline covers all of it (P16). A
  * password in a place is refused, since the command line would show it (P18).
  */

@@ -2,7 +2,7 @@
 /*
  * sync_command: runs the program that moves files: rsync, or the one in a template. It uses a shell
  * only if asked to. The template is split into words before it is filled in. So a file name cannot
- * become a word or an option of its own (R113, R114, R118, E9).
+ * become a word or an option of its own (R113, R114, R118).
  *
  * P16: at the deadline the process group gets SIGTERM, and two seconds later SIGKILL. Processes of
  * the group that outlive the program are killed, too. P18: only the last lines of its output are

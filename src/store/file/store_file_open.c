@@ -2,7 +2,7 @@
 /*
  * store_file_open: opens the POSIX engine and finds out what the filesystem can do.
  *
- * Abilities are tried where possible, not derived from the filesystem's name (P20). A folder that
+ * Abilities are tried where possible, not derived from the filesystem's name. A folder that
  * may be written to gets a temporary probe folder, in which links, renames and direct I/O are
  * tried. A folder that is only read is left alone: each file is examined when it is opened.
  */

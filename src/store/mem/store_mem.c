@@ -3,7 +3,7 @@
  * store_mem: keeps everything in memory, for tests and for runs without a disk.
  *
  * Contents are blobs that keys share (link) and readers hold. A reader keeps what it opened,
- * whatever happens to the key (P19). Objects appear only at put and finish, and publish renames
+ * whatever happens to the key. Objects appear only at put and finish, and publish renames
  * under the single lock (P2, P10). Empty folders do not exist. Nothing survives the process:
  * durability lasts as long.
  */

@@ -3,7 +3,7 @@
  * object_read: reading by ranged GET, straight into the caller's memory. See object.h.
  *
  * A reader is pinned to the ETag that it found when it was opened. If the object was replaced
- * meanwhile, a read returns PAWL_ECONFLICT, never a mix of two objects (P19). The server is asked
+ * meanwhile, a read returns PAWL_ECONFLICT, never a mix of two objects. The server is asked
  * to check that (If-Match), and the ETag of its answer is checked again, as are range and length.
  */
 #include "store/object/object.h"

@@ -5,7 +5,7 @@
  *
  * Only the retry layer decides which calls are repeated: every operation here is one try, and may
  * be repeated. Objects appear complete, by one PUT or by completing an upload in parts (P2). The
- * claims of a server are not trusted: whether it honours conditions is tried (P20).
+ * claims of a server are not trusted: whether it honours conditions is tried.
  */
 #include "store/object/object.h"
 

@@ -5,7 +5,7 @@
  * An object is written under a temporary name and renamed when it is durable. Handles end with
  * their connection; on the next one the file is opened again by its name. A written file must then
  * be at least as long as the server has acknowledged. Otherwise the server has lost it, which is
- * final (P5). A file being read must have the same size and time. Otherwise it was replaced (P19).
+ * final (P5). A file being read must have the same size and time. Otherwise it was replaced.
  *
  *   create ──> temporary name ── write* ──> seal: size, fsync, close, rename ──> object
  */

@@ -19,8 +19,8 @@
 
 /* ---------------------------------------------------------- save and restore */
 
-/* A save between steps 1 and 2 of a training, then a restore of step 3. Returns 0, or the error of
- * the first call that failed. *ret_torn: a copy or a tensor is not of the step that it should be
+/* A save between steps 1 and 2 of a training run, then a restore of step 3. Returns 0, or the error
+ * of the first call that failed. *ret_torn: a copy or a tensor is not of the step that it should be
  * of. */
 static int
 save(struct bed *b, struct device_queue *q, bool *ret_torn, struct pawl_error *err)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tests of compressed files (E11, R82, T7): every format, every size around a frame, one thread and
+ * Tests of compressed files (R82): every format, every size around a frame, one thread and
  * several; ranges. The tools of the system read what is written and write what is read. Files are
  * cut at every byte, flipped, followed by other bytes; also bombs, and every allocation failing.
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tests of the pickle reader: every operation that is accepted and every one that is refused,
- * limits (T4), ends, flips. */
+ * limits, ends, flips. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

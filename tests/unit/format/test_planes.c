@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tests of the planes codec (E11): what weights of each dtype shrink to; every size and kind comes
+ * Tests of the planes codec: what weights of each dtype shrink to; every size and kind comes
  * back; files of several dtypes. Damaged and hostile segments, without the checksums of a frame,
  * never write outside their memory.
  */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* compress_rule (E11): on where the link is slower than the coder, without switching back and
+/* compress_rule: on where the link is slower than the coder, without switching back and
  * forth; off where there is no gain. */
 #include <setjmp.h>
 #include <stdarg.h>

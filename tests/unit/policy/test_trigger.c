@@ -84,7 +84,7 @@ due(const char *interval, const struct pawl_progress *last, const struct pawl_pr
 	return rc;
 }
 
-/* How often a training of n steps, one unit each, saves. */
+/* How often a training run of n steps, one unit each, saves. */
 static int
 count_saves(const char *interval, size_t offset, int64_t n)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Readers while a training saves and keeps one checkpoint: what is deleted under a reader is
+ * Readers while a training run saves and keeps one checkpoint: what is deleted under a reader is
  * neither damaged nor missing (R137, R156). First the training saves at every single call of a
  * reader, then it saves all the time. The suite makes a fifth of the reads; "test_beside 20000"
  * makes as many as it names.
@@ -206,7 +206,7 @@ read_many(void *arg)
 	return NULL;
 }
 
-/* Another process, as a training is: saves until it is killed. */
+/* Another process, as a training run is: saves until it is killed. */
 static pid_t
 start_training(struct small_run *r)
 {

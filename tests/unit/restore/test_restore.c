@@ -13,7 +13,7 @@
 #define COLUMNS 70
 #define LONG_BYTES 9000
 
-/* The tensors of a training, and a state over them. */
+/* The tensors of a training run, and a state over them. */
 struct model {
 	float weight[ROWS][COLUMNS];
 	uint16_t half[33];

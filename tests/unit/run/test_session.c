@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a training finds when it opens, restores and resumes: the mark of the intervals, the
+/* What a training run finds when it opens, restores and resumes: the mark of the intervals, the
  * remembered best, a run.json that is damaged, a root that is the wrong one. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -85,6 +85,13 @@ rate_read_copy(struct store *base, struct store_reader *r, unsigned copy, uint64
 	return store_read_copy(base->inner, r, copy, offset, dst, n, err);
 }
 
+/* Reads of what is cached are paced like all others. */
+static bool
+rate_is_cached(struct store *base, struct store_reader *r, uint64_t offset, size_t n)
+{
+	return store_is_cached(base->inner, r, offset, n);
+}
+
 static int
 rate_put(struct store *base, const char *key, const struct pawl_slice *parts, size_t n_parts, int flags,
          struct pawl_error *err)
@@ -153,6 +160,7 @@ static const struct store_ops rate_ops = {
 	.append = rate_append,
 	.read = rate_read,
 	.read_copy = rate_read_copy,
+	.is_cached = rate_is_cached,
 	.get = rate_get,
 	.get_tagged = rate_get_tagged,
 };

@@ -3,7 +3,7 @@
  * s3_cred_net: credentials from another machine: a container's agent, the token service for a web
  * identity, the instance's metadata (version 2 only). See s3_cred.h.
  *
- * T8: only these may use link-local addresses. A container's address over http must be a loopback
+ * Only these may use link-local addresses. A container's address over http must be a loopback
  * address or one of the two that AWS uses. No request here uses a proxy.
  */
 #include "store/object/s3/s3_cred.h"
