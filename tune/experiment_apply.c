@@ -304,6 +304,12 @@ experiment_feed(struct tune_experiment *e, struct trial *t, const struct value *
 	return sched_report(e->sched, t->number, time, metric, e->spec.takes_turns && others_wait(e, t), ret, err);
 }
 
+bool
+experiment_improves(double value, double best, bool maximize)
+{
+	return isfinite(value) && (isnan(best) || (maximize ? value > best : value < best));
+}
+
 static void
 note_metric(struct tune_experiment *e, struct trial *t, const struct value *result)
 {
@@ -313,7 +319,7 @@ note_metric(struct tune_experiment *e, struct trial *t, const struct value *resu
 		return;
 	t->has_metric = true;
 	t->metric = value;
-	if (isfinite(value) && (isnan(t->best) || (e->spec.maximize ? value > t->best : value < t->best)))
+	if (experiment_improves(value, t->best, e->spec.maximize))
 		t->best = value;
 }
 
