@@ -262,12 +262,11 @@ static int
 note_last(struct tune_experiment *e, struct pawl_error *err)
 {
 	struct trial *t = e->last >= 0 && (uint64_t)e->last < e->n_trials ? &e->trials[e->last] : NULL;
-	int r;
 
 	if (!t || !t->attempts || !is_there(e->dirfd, t->name))
 		return 0;
-	r = experiment_mend(e, t, err);
-	return r < 0 ? r : experiment_note_state(e, t, err);
+	TRY(experiment_repair(e, t, err));
+	return experiment_note_state(e, t, err);
 }
 
 /* Starts trials again that were running when the experiment was left, and failed trials if

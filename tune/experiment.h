@@ -56,7 +56,7 @@ struct trial {
 	uint32_t attempts, failures;
 	char *error, *host;
 	int64_t pid;
-	bool mended; /* its files agree with the journal */
+	bool repaired; /* its files agree with the journal */
 };
 
 /* A checkpoint folder that retention has given up. */
@@ -144,6 +144,6 @@ void experiment_note_dropped(struct trial *t, char *name);
 /* Writes a new journal from the folders of the trials. */
 int experiment_rebuild(struct tune_experiment *e, uint64_t *ret_n, struct pawl_error *err);
 /* Adds the results that a trial's files lack. */
-int experiment_mend(struct tune_experiment *e, struct trial *t, struct pawl_error *err);
+int experiment_repair(struct tune_experiment *e, struct trial *t, struct pawl_error *err);
 
 #endif
