@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/random.h>
@@ -28,6 +29,7 @@
 #define LOCK_SLICE_MS 20
 #define LOCK_MS 3000
 #define LOCK_LEFT_MS 60000
+#define HOLDER_BYTES 320
 
 PAWL_DEFINE_CLEAN(struct tune_experiment, tune_experiment_close);
 
@@ -59,17 +61,25 @@ is_there(int dirfd, const char *name)
 	return fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-/* Is the holder, as written by lock_folder, a process of this machine that has ended? Then its guard
- * still holds the lock. */
+/* The line in the lock file: a process of this machine. */
+static void
+print_holder(long pid, char ret[HOLDER_BYTES])
+{
+	char host[256] = "";
+
+	gethostname(host, sizeof(host) - 1);
+	snprintf(ret, HOLDER_BYTES, "process %ld on %s\n", pid, host);
+}
+
+/* Is the holder a process of this machine that has ended? Then its guard still holds the lock. */
 static bool
 is_left(const char *holder)
 {
-	char host[256] = "", its[256];
-	long pid;
+	const long pid = strncmp(holder, "process ", 8) == 0 ? strtol(holder + 8, NULL, 10) : 0;
+	char here[HOLDER_BYTES];
 
-	gethostname(host, sizeof(host) - 1);
-	return sscanf(holder, "process %ld on %255s", &pid, its) == 2 && pid > 0 && strcmp(its, host) == 0 &&
-	       kill((pid_t)pid, 0) < 0 && errno == ESRCH;
+	print_holder(pid, here);
+	return pid > 0 && strcmp(holder, here) == 0 && kill((pid_t)pid, 0) < 0 && errno == ESRCH;
 }
 
 /* Waits for the lock when resuming; a new experiment does not wait. After a killed runner, waits
@@ -79,7 +89,7 @@ static int
 wait_for_lock(struct tune_experiment *e, struct pawl_error *err)
 {
 	const struct timespec slice = {.tv_nsec = LOCK_SLICE_MS * 1000000};
-	char holder[320];
+	char holder[HOLDER_BYTES];
 
 	for (int waited_ms = 0; flock(e->lock, LOCK_EX | LOCK_NB) < 0; waited_ms += LOCK_SLICE_MS) {
 		const int sys = errno;
@@ -88,8 +98,8 @@ wait_for_lock(struct tune_experiment *e, struct pawl_error *err)
 		if (sys != EWOULDBLOCK)
 			return err_sys(err, sys, "%s/.lock: lock", e->folder);
 		holder[n > 0 ? n : 0] = '\0';
-		holder[strcspn(holder, "\n")] = '\0';
 		const bool left = is_left(holder);
+		holder[strcspn(holder, "\n")] = '\0';
 		if (e->opts.resume == TUNE_NEW || waited_ms >= (left ? LOCK_LEFT_MS : LOCK_MS))
 			return err_set(err, PAWL_EBUSY, "%s: %s (%s)", e->folder,
 			               left ? "trials of a process that has ended still run"
@@ -103,15 +113,14 @@ wait_for_lock(struct tune_experiment *e, struct pawl_error *err)
 static int
 lock_folder(struct tune_experiment *e, struct pawl_error *err)
 {
-	char holder[320], host[256] = "";
+	char holder[HOLDER_BYTES];
 
 	e->lock = openat(e->dirfd, ".lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
 	if (e->lock < 0)
 		return err_sys(err, errno, "%s/.lock: open", e->folder);
 	TRY(wait_for_lock(e, err));
-	gethostname(host, sizeof(host) - 1);
-	const int n = snprintf(holder, sizeof(holder), "process %ld on %s\n", (long)getpid(), host);
-	if (ftruncate(e->lock, 0) < 0 || pwrite(e->lock, holder, (size_t)n, 0) < 0)
+	print_holder((long)getpid(), holder);
+	if (ftruncate(e->lock, 0) < 0 || pwrite(e->lock, holder, strlen(holder), 0) < 0)
 		return err_sys(err, errno, "%s/.lock: write", e->folder);
 	return 0;
 }

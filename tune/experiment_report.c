@@ -165,13 +165,14 @@ is_reached(struct tune_experiment *e, const struct value *result)
 
 	VALUE_MEMBERS(e->spec.stop, name, item) {
 		const struct value *found = value_at(result, name);
-		if (value_is(item, JSON_BOOL)
-		            ? value_is(found, JSON_BOOL) && value_is_true(found) == value_is_true(item)
-		            : value_get_number(item, &limit) && value_get_number(found, &value) && value >= limit) {
-			if (value_is(item, JSON_BOOL))
-				snprintf(e->reason, sizeof(e->reason), "%.100s", name);
-			else
-				snprintf(e->reason, sizeof(e->reason), "%.100s >= %g", name, limit);
+		if (value_is(item, JSON_BOOL)) {
+			if (!value_is(found, JSON_BOOL) || value_is_true(found) != value_is_true(item))
+				continue;
+			snprintf(e->reason, sizeof(e->reason), "%.100s", name);
+			return true;
+		}
+		if (value_get_number(item, &limit) && value_get_number(found, &value) && value >= limit) {
+			snprintf(e->reason, sizeof(e->reason), "%.100s >= %g", name, limit);
 			return true;
 		}
 	}

@@ -31,10 +31,13 @@
 static unsigned
 largest_s(const struct sched_opts *o)
 {
+	double power = o->reduction;
 	unsigned s = 0;
 
-	for (double power = o->reduction; power <= o->max_time * (1 + 1e-12); power *= o->reduction)
+	while (power <= o->max_time * (1 + 1e-12)) {
+		power *= o->reduction;
 		s++;
+	}
 	return s;
 }
 

@@ -21,13 +21,14 @@ choices_of(const struct value *what)
 static void
 make_mutation(const char *name, const struct value *what, struct sched_mutation *ret)
 {
-	const char *key = value_is(what, JSON_OBJECT) ? value_first_key(what) : NULL;
+	const struct value *choices = choices_of(what);
+	const char *key = value_first_key(what);
 	const struct value *range = key ? value_get(what, key) : NULL;
 
 	*ret = (struct sched_mutation){.name = name};
-	if (choices_of(what)) {
-		ret->n_choices = (uint32_t)value_n_items(choices_of(what));
-	} else {
+	if (choices) {
+		ret->n_choices = (uint32_t)value_n_items(choices);
+	} else if (key) {
 		ret->low = value_number(value_item(range, 0));
 		ret->high = value_number(value_item(range, 1));
 		ret->log_scale = strncmp(key, "$log", 4) == 0;
