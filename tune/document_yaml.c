@@ -60,20 +60,12 @@ fail_syntax(struct reader *r)
 
 /* ---- numbers ---- */
 
-static size_t
-count_digits(const char *text, const char *digits)
-{
-	return strspn(text, digits);
-}
-
 /* Reads 0o17 and 0x1f. Returns 1, or 0 if the text is neither. */
 static int
 read_prefixed(struct reader *r, const char *text, int64_t *ret)
 {
 	const bool octal = strncmp(text, "0o", 2) == 0, hex = strncmp(text, "0x", 2) == 0;
-	const size_t n = octal ? count_digits(text + 2, "01234567")
-	                 : hex ? strspn(text + 2, "0123456789abcdefABCDEF")
-	                       : 0;
+	const size_t n = octal ? strspn(text + 2, "01234567") : hex ? strspn(text + 2, "0123456789abcdefABCDEF") : 0;
 
 	if (n == 0 || text[2 + n] != '\0')
 		return 0;
@@ -90,7 +82,7 @@ read_integer(struct reader *r, const char *text, int64_t *ret)
 {
 	const bool negative = *text == '-';
 	const char *digits = text + (negative || *text == '+');
-	const size_t n = count_digits(digits, "0123456789");
+	const size_t n = strspn(digits, "0123456789");
 
 	if (n == 0 || digits[n] != '\0')
 		return read_prefixed(r, text, ret);
@@ -108,9 +100,9 @@ static int
 read_real(struct reader *r, const char *text, double *ret)
 {
 	const char *whole = text + (*text == '-' || *text == '+');
-	const size_t n_whole = count_digits(whole, "0123456789");
+	const size_t n_whole = strspn(whole, "0123456789");
 	const char *fraction = whole + n_whole + (whole[n_whole] == '.');
-	const size_t n_fraction = fraction > whole + n_whole ? count_digits(fraction, "0123456789") : 0;
+	const size_t n_fraction = fraction > whole + n_whole ? strspn(fraction, "0123456789") : 0;
 	const char *exponent = fraction + n_fraction, *digits = exponent;
 	char plain[MAX_NUMBER_BYTES + 16];
 
@@ -118,9 +110,9 @@ read_real(struct reader *r, const char *text, double *ret)
 		return 0;
 	if (*exponent == 'e' || *exponent == 'E') {
 		digits += 1 + (exponent[1] == '-' || exponent[1] == '+');
-		if (count_digits(digits, "0123456789") == 0)
+		if (strspn(digits, "0123456789") == 0)
 			return 0;
-		digits += count_digits(digits, "0123456789");
+		digits += strspn(digits, "0123456789");
 	}
 	if (*digits != '\0')
 		return 0;

@@ -20,6 +20,7 @@
 
 #include "base/denied.h"
 #include "base/err.h"
+#include "base/fileio.h"
 #include "base/value.h"
 #include "space.h"
 #include "trial_checkpoints.h"
@@ -28,6 +29,9 @@
 #define LOCK_SLICE_MS 20
 #define LOCK_MS 3000
 #define LOCK_LEFT_MS 60000
+#define HOLDER_BYTES 320
+
+PAWL_DEFINE_CLEAN(struct tune_experiment, tune_experiment_close);
 
 static int
 make_folders(const char *path, struct pawl_error *err)
@@ -57,17 +61,25 @@ is_there(int dirfd, const char *name)
 	return fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-/* Is the holder, as written by take_lock, a process of this machine that has ended? Then its guard
- * still holds the lock. */
+/* The line in the lock file: a process of this machine. */
+static void
+print_holder(long pid, char ret[HOLDER_BYTES])
+{
+	char host[256] = "";
+
+	gethostname(host, sizeof(host) - 1);
+	snprintf(ret, HOLDER_BYTES, "process %ld on %s\n", pid, host);
+}
+
+/* Is the holder a process of this machine that has ended? Then its guard still holds the lock. */
 static bool
 is_left(const char *holder)
 {
-	char host[256] = "", its[256];
-	long pid;
+	const long pid = strncmp(holder, "process ", 8) == 0 ? strtol(holder + 8, NULL, 10) : 0;
+	char here[HOLDER_BYTES];
 
-	gethostname(host, sizeof(host) - 1);
-	return sscanf(holder, "process %ld on %255s", &pid, its) == 2 && pid > 0 && strcmp(its, host) == 0 &&
-	       kill((pid_t)pid, 0) < 0 && errno == ESRCH;
+	print_holder(pid, here);
+	return pid > 0 && strcmp(holder, here) == 0 && kill((pid_t)pid, 0) < 0 && errno == ESRCH;
 }
 
 /* Waits for the lock when resuming; a new experiment does not wait. After a killed runner, waits
@@ -77,18 +89,17 @@ static int
 wait_for_lock(struct tune_experiment *e, struct pawl_error *err)
 {
 	const struct timespec slice = {.tv_nsec = LOCK_SLICE_MS * 1000000};
-	char holder[320];
+	char holder[HOLDER_BYTES];
 
 	for (int waited_ms = 0; flock(e->lock, LOCK_EX | LOCK_NB) < 0; waited_ms += LOCK_SLICE_MS) {
 		const int sys = errno;
 		const ssize_t n = pread(e->lock, holder, sizeof(holder) - 1, 0);
-		bool left;
 
 		if (sys != EWOULDBLOCK)
 			return err_sys(err, sys, "%s/.lock: lock", e->folder);
 		holder[n > 0 ? n : 0] = '\0';
+		const bool left = is_left(holder);
 		holder[strcspn(holder, "\n")] = '\0';
-		left = is_left(holder);
 		if (e->opts.resume == TUNE_NEW || waited_ms >= (left ? LOCK_LEFT_MS : LOCK_MS))
 			return err_set(err, PAWL_EBUSY, "%s: %s (%s)", e->folder,
 			               left ? "trials of a process that has ended still run"
@@ -100,18 +111,16 @@ wait_for_lock(struct tune_experiment *e, struct pawl_error *err)
 }
 
 static int
-take_lock(struct tune_experiment *e, struct pawl_error *err)
+lock_folder(struct tune_experiment *e, struct pawl_error *err)
 {
-	char holder[320], host[256] = "";
-	int n;
+	char holder[HOLDER_BYTES];
 
 	e->lock = openat(e->dirfd, ".lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
 	if (e->lock < 0)
 		return err_sys(err, errno, "%s/.lock: open", e->folder);
 	TRY(wait_for_lock(e, err));
-	gethostname(host, sizeof(host) - 1);
-	n = snprintf(holder, sizeof(holder), "process %ld on %s\n", (long)getpid(), host);
-	if (ftruncate(e->lock, 0) < 0 || pwrite(e->lock, holder, (size_t)n, 0) < 0)
+	print_holder((long)getpid(), holder);
+	if (ftruncate(e->lock, 0) < 0 || pwrite(e->lock, holder, strlen(holder), 0) < 0)
 		return err_sys(err, errno, "%s/.lock: write", e->folder);
 	return 0;
 }
@@ -142,39 +151,35 @@ make_token(char token[17], struct pawl_error *err)
 
 /* Reads the document in the folder, and the caller's, if one was given. */
 static int
-take_document(struct tune_experiment *e, bool is_given, struct pawl_error *err)
+read_document(struct tune_experiment *e, bool is_given, struct pawl_error *err)
 {
 	PAWL_CLEAN(value_free_clean) struct value *file = NULL;
-	PAWL_FREE char *text = NULL;
-	struct spec old = {0};
-	const char *token;
-	bool same;
+	PAWL_CLEAN(spec_clear) struct spec old = {0};
 	struct pawl_error why = {0};
-	int r = tune_file_read(e->dirfd, "", "experiment.json", &file, &why);
+	const int rc = tune_file_read(e->dirfd, "", "experiment.json", &file, &why);
 
-	if (r == PAWL_EUSAGE)
+	if (rc == PAWL_EUSAGE)
 		return err_set(err, PAWL_ECORRUPT, "%s: the experiment cannot be continued: %s", e->folder,
 		               why.message);
-	if (r < 0)
-		return err_set(err, r, "%s: %s", e->folder, why.message);
-	token = value_get_text(file, "token");
+	if (rc < 0)
+		return err_set(err, rc, "%s: %s", e->folder, why.message);
+	const char *token = value_get_text(file, "token");
 	if (value_int(value_get(file, "format")) > TUNE_FORMAT)
 		return err_set(err, PAWL_EVERSION, "%s/experiment.json: written in a newer format", e->folder);
 	if (!token || strlen(token) != 16 || !value_is(value_get(file, "document"), JSON_OBJECT))
 		return err_set(err, PAWL_ECORRUPT, "%s/experiment.json: expected a token and a document", e->folder);
 	memcpy(e->token, token, sizeof(e->token));
-	text = value_print(value_get(file, "document"));
-	r = text ? spec_parse(text, &old, err) : err_nomem(err, NULL);
-	if (r < 0)
-		return r;
+	PAWL_FREE char *text = value_print(value_get(file, "document"));
+	if (!text)
+		return err_nomem(err, NULL);
+	TRY(spec_parse(text, &old, err));
 	if (!is_given) {
 		e->spec = old;
+		old = (struct spec){0};
 		return 0;
 	}
-	r = spec_check_same(&old, &e->spec, err);
-	same = value_equal(old.doc, e->spec.doc);
-	spec_clear(&old);
-	return r < 0 || same || e->read_only ? r : write_document(e, err);
+	TRY(spec_check_same(&old, &e->spec, err));
+	return e->read_only || value_equal(old.doc, e->spec.doc) ? 0 : write_document(e, err);
 }
 
 /* ---- the journal ---- */
@@ -193,9 +198,9 @@ replay(void *arg, const struct value *entry, struct pawl_error *err)
 static void
 notice(struct tune_experiment *e, const char *text)
 {
-	char *joined = NULL;
+	char *joined = mem_printf("%s%s%s", e->notice ? e->notice : "", e->notice ? "; " : "", text);
 
-	if (asprintf(&joined, "%s%s%s", e->notice ? e->notice : "", e->notice ? "; " : "", text) < 0)
+	if (!joined)
 		return;
 	mem_free(e->notice);
 	e->notice = joined;
@@ -233,27 +238,21 @@ static int
 read_journal(struct tune_experiment *e, bool existed, struct pawl_error *err)
 {
 	struct journal_found found;
-	uint64_t nbytes;
 	char text[200];
-	int r = spec_make_scheduler(&e->spec, &e->sched, err);
 
-	if (r == 0)
-		r = journal_read(e->dirfd, "journal", replay, e, &found, err);
-	if (r < 0)
-		return r;
-	nbytes = found.good_bytes;
+	TRY(spec_make_scheduler(&e->spec, &e->sched, err));
+	TRY(journal_read(e->dirfd, "journal", replay, e, &found, err));
+	uint64_t nbytes = found.good_bytes;
 	if (e->read_only)
 		return 0;
-	if (existed && (found.damaged || !found.exists || found.n_lines == 0))
-		r = rebuild(e, &found, &nbytes, err);
-	else if (found.torn_bytes) {
+	if (existed && (found.damaged || !found.exists || found.n_lines == 0)) {
+		TRY(rebuild(e, &found, &nbytes, err));
+	} else if (found.torn_bytes) {
 		snprintf(text, sizeof(text), "the journal's last line was torn (%llu bytes were cut off)",
 		         (unsigned long long)found.torn_bytes);
 		notice(e, text);
 	}
-	if (r == 0)
-		r = journal_open(e->dirfd, "journal", nbytes, &e->journal, err);
-	return r;
+	return journal_open(e->dirfd, "journal", nbytes, &e->journal, err);
 }
 
 /* Only the journal's last entry may be missing from the files of its trial: a crash came between
@@ -262,12 +261,11 @@ static int
 note_last(struct tune_experiment *e, struct pawl_error *err)
 {
 	struct trial *t = e->last >= 0 && (uint64_t)e->last < e->n_trials ? &e->trials[e->last] : NULL;
-	int r;
 
 	if (!t || !t->attempts || !is_there(e->dirfd, t->name))
 		return 0;
-	r = experiment_mend(e, t, err);
-	return r < 0 ? r : experiment_note_state(e, t, err);
+	TRY(experiment_repair(e, t, err));
+	return experiment_note_state(e, t, err);
 }
 
 /* Starts trials again that were running when the experiment was left, and failed trials if
@@ -277,24 +275,23 @@ restart_trials(struct tune_experiment *e, bool existed, struct pawl_error *err)
 {
 	char text[200];
 	const size_t n = e->n_running;
-	int r = experiment_put(e,
-	                       VALUE_OBJECT({"e", value_new_text("open")}, {"format", value_new_int(TUNE_FORMAT)},
-	                                    {"token", value_new_text(e->token)}),
-	                       true, err);
 
-	if (r == 0)
-		r = note_last(e, err);
-	for (size_t i = 0; r == 0 && i < e->n_trials; i++)
+	TRY(experiment_put(e,
+	                   VALUE_OBJECT({"e", value_new_text("open")}, {"format", value_new_int(TUNE_FORMAT)},
+	                                {"token", value_new_text(e->token)}),
+	                   true, err));
+	TRY(note_last(e, err));
+	for (size_t i = 0; i < e->n_trials; i++)
 		if (e->opts.resume == TUNE_ERRORED_ONLY && e->trials[i].state == TUNE_ERROR)
-			r = experiment_put(
+			TRY(experiment_put(
 				e, VALUE_OBJECT({"e", value_new_text("retry")}, {"t", value_new_int((int64_t)i)}),
-				false, err);
-	if (r == 0 && existed && n) {
+				false, err));
+	if (existed && n) {
 		snprintf(text, sizeof(text), "%zu trial%s that ran start%s again from the last checkpoint", n,
 		         n > 1 ? "s" : "", n > 1 ? "" : "s");
 		notice(e, text);
 	}
-	return r;
+	return 0;
 }
 
 /* ---- opening ---- */
@@ -303,24 +300,17 @@ static int
 find_folder(struct tune_experiment *e, struct pawl_error *err)
 {
 	const char *dir = e->spec.local_dir;
-	bool may_make = e->opts.resume == TUNE_NEW || e->opts.resume == TUNE_AUTO;
-	int r;
+	const bool may_make = e->opts.resume == TUNE_NEW || e->opts.resume == TUNE_AUTO;
 
-	if (e->opts.folder)
-		r = experiment_set(&e->folder, e->opts.folder, err);
-	else if (!e->spec.doc)
-		r = err_set(err, PAWL_EUSAGE, "expected a document or the folder of an experiment, found neither");
-	else
-		r = asprintf(&e->folder, "%s%s%s", dir, dir[0] && dir[strlen(dir) - 1] != '/' ? "/" : "",
-		             e->spec.name) < 0
-		            ? err_nomem(err, NULL)
-		            : 0;
-	if (r < 0)
-		return r;
+	if (!e->opts.folder && !e->spec.doc)
+		return err_set(err, PAWL_EUSAGE, "expected a document or the folder of an experiment, found neither");
+	e->folder = e->opts.folder
+	                    ? mem_strdup(e->opts.folder)
+	                    : mem_printf("%s%s%s", dir, dir[0] && dir[strlen(dir) - 1] != '/' ? "/" : "", e->spec.name);
+	if (!e->folder)
+		return err_nomem(err, NULL);
 	if (may_make && e->spec.doc)
-		r = make_folders(e->folder, err);
-	if (r < 0)
-		return r;
+		TRY(make_folders(e->folder, err));
 	e->dirfd = open(e->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (e->dirfd < 0 && errno == ENOENT)
 		return err_set(err, PAWL_ENOTFOUND, "%s: there is no experiment here", e->folder);
@@ -331,16 +321,13 @@ static int
 open_it(struct tune_experiment *e, const char *spec_json, struct pawl_error *err)
 {
 	const bool must_exist = e->opts.resume != TUNE_NEW && e->opts.resume != TUNE_AUTO;
-	bool exists;
-	int r = spec_json ? spec_parse(spec_json, &e->spec, err) : 0;
 
-	if (r == 0)
-		r = find_folder(e, err);
-	if (r == 0 && !e->read_only)
-		r = take_lock(e, err);
-	if (r < 0)
-		return r;
-	exists = is_there(e->dirfd, "experiment.json");
+	if (spec_json)
+		TRY(spec_parse(spec_json, &e->spec, err));
+	TRY(find_folder(e, err));
+	if (!e->read_only)
+		TRY(lock_folder(e, err));
+	bool exists = is_there(e->dirfd, "experiment.json");
 	if (exists && e->opts.resume == TUNE_NEW)
 		return err_set(err, PAWL_EEXISTS,
 		               "%s: an experiment already exists here; continue it (resume), or choose another name",
@@ -348,35 +335,30 @@ open_it(struct tune_experiment *e, const char *spec_json, struct pawl_error *err
 	if (!exists && (must_exist || !spec_json))
 		return err_set(err, PAWL_ENOTFOUND, "%s: there is no experiment here", e->folder);
 	if (!exists && e->opts.restore) {
-		r = experiment_import(e, e->opts.restore, err);
+		TRY(experiment_import(e, e->opts.restore, err));
 		exists = true;
 	}
-	if (r < 0)
-		return r;
 	if (exists) {
-		r = take_document(e, spec_json != NULL, err);
+		TRY(read_document(e, spec_json != NULL, err));
 	} else {
-		r = make_token(e->token, err);
-		if (r == 0)
-			r = write_document(e, err);
+		TRY(make_token(e->token, err));
+		TRY(write_document(e, err));
 	}
-	e->spec_text = r < 0 ? NULL : value_print(e->spec.doc);
-	if (r == 0 && !e->spec_text)
-		r = err_nomem(err, NULL);
-	if (r == 0)
-		r = read_journal(e, exists, err);
-	if (r == 0 && !e->read_only)
-		r = restart_trials(e, exists, err);
+	e->spec_text = value_print(e->spec.doc);
+	if (!e->spec_text)
+		return err_nomem(err, NULL);
+	TRY(read_journal(e, exists, err));
+	if (!e->read_only)
+		TRY(restart_trials(e, exists, err));
 	e->opened_s = experiment_now(e);
-	return r;
+	return 0;
 }
 
 int
 tune_experiment_open(const char *spec_json, const struct tune_open_opts *opts, struct tune_experiment **ret,
                      struct pawl_error *err)
 {
-	struct tune_experiment *e = mem_zalloc(1, sizeof(*e));
-	int r;
+	PAWL_CLEAN(tune_experiment_close_clean) struct tune_experiment *e = mem_zalloc(1, sizeof(*e));
 
 	if (!e)
 		return err_nomem(err, NULL);
@@ -384,13 +366,10 @@ tune_experiment_open(const char *spec_json, const struct tune_open_opts *opts, s
 	e->read_only = opts->resume == TUNE_READ;
 	e->dirfd = e->lock = e->journal.fd = -1;
 	e->last = -1;
-	r = open_it(e, spec_json, err);
+	const int rc = open_it(e, spec_json, err);
 	e->opts.folder = e->opts.restore = NULL; /* they belong to the caller and are no longer needed */
-	if (r < 0) {
-		tune_experiment_close(e);
-		return r;
-	}
-	*ret = e;
+	TRY(rc);
+	*ret = steal(&e);
 	return 0;
 }
 
@@ -407,10 +386,8 @@ tune_experiment_close(struct tune_experiment *e)
 	mem_free(e->spec_text);
 	mem_free(e->notice);
 	mem_free(e->path);
-	if (e->dirfd >= 0)
-		close(e->dirfd);
-	if (e->lock >= 0)
-		close(e->lock);
+	fd_clean_close(&e->dirfd);
+	fd_clean_close(&e->lock);
 	mem_free(e);
 }
 
@@ -437,40 +414,32 @@ tune_experiment_notice(const struct tune_experiment *e)
 int
 tune_spec_check(const char *spec_json, char **ret_canonical, uint64_t *ret_n_trials, struct pawl_error *err)
 {
-	struct spec spec;
-	char *text;
+	PAWL_CLEAN(spec_clear) struct spec spec = {0};
 
 	TRY(spec_parse(spec_json, &spec, err));
-	text = value_print(spec.doc);
-	if (text) {
-		*ret_canonical = text;
-		*ret_n_trials = spec.n_trials == UINT64_MAX ? 0 : spec.n_trials;
-	}
-	spec_clear(&spec);
-	return text ? 0 : err_nomem(err, NULL);
+	char *text = value_print(spec.doc);
+	if (!text)
+		return err_nomem(err, NULL);
+	*ret_canonical = text;
+	*ret_n_trials = spec.n_trials == UINT64_MAX ? 0 : spec.n_trials;
+	return 0;
 }
 
 int
 tune_spec_config(const char *spec_json, uint64_t sample, char **ret, struct pawl_error *err)
 {
 	PAWL_CLEAN(value_free_clean) struct value *config = NULL;
-	struct spec spec;
-	char *text = NULL;
-	int r = spec_parse(spec_json, &spec, err);
+	PAWL_CLEAN(spec_clear) struct spec spec = {0};
 
-	if (r < 0)
-		return r;
+	TRY(spec_parse(spec_json, &spec, err));
 	if (spec.given || sample >= spec.n_trials)
-		r = err_set(err, PAWL_ENOTFOUND, "configuration %llu is not made by this document",
-		            (unsigned long long)sample);
-	if (r == 0)
-		r = space_config(spec.space, spec.seed, sample, &config, err);
-	if (r == 0)
-		r = spec_fill(&spec, sample, config, err);
-	if (r == 0 && !(text = value_print(config)))
-		r = err_nomem(err, NULL);
-	spec_clear(&spec);
-	if (r == 0)
-		*ret = text;
-	return r;
+		return err_set(err, PAWL_ENOTFOUND, "configuration %llu is not made by this document",
+		               (unsigned long long)sample);
+	TRY(space_config(spec.space, spec.seed, sample, &config, err));
+	TRY(spec_fill(&spec, sample, config, err));
+	char *text = value_print(config);
+	if (!text)
+		return err_nomem(err, NULL);
+	*ret = text;
+	return 0;
 }

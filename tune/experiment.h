@@ -56,7 +56,7 @@ struct trial {
 	uint32_t attempts, failures;
 	char *error, *host;
 	int64_t pid;
-	bool mended; /* its files agree with the journal */
+	bool repaired; /* its files agree with the journal */
 };
 
 /* A checkpoint folder that retention has given up. */
@@ -99,11 +99,20 @@ int experiment_set(char **text, const char *value, struct pawl_error *err);
 const char *experiment_result_text(struct trial *t);
 void experiment_free_trials(struct tune_experiment *e);
 
+/* Is the value finite, and better than the best so far? NaN: there is none yet. */
+bool experiment_improves(double value, double best, bool maximize);
+
+/* ---- experiment_info.c ---- */
+
+/* PAWL_ENOTFOUND: no trial has this number. */
+int experiment_find(const struct tune_experiment *e, uint32_t trial, struct trial **ret, struct pawl_error *err);
+
 /* ---- experiment_write.c: entries ---- */
 
 /* Appends an entry (takes the reference) and applies it; then removes the checkpoints that
  * retention gave up. */
 int experiment_put(struct tune_experiment *e, struct value *entry, bool durable, struct pawl_error *err);
+/* The trial, if the experiment may be changed. */
 int experiment_check(struct tune_experiment *e, uint32_t trial, struct trial **ret, struct pawl_error *err);
 /* Writes the present state of a trial to its trial.json. */
 int experiment_note_state(struct tune_experiment *e, const struct trial *t, struct pawl_error *err);
@@ -135,6 +144,6 @@ void experiment_note_dropped(struct trial *t, char *name);
 /* Writes a new journal from the folders of the trials. */
 int experiment_rebuild(struct tune_experiment *e, uint64_t *ret_n, struct pawl_error *err);
 /* Adds the results that a trial's files lack. */
-int experiment_mend(struct tune_experiment *e, struct trial *t, struct pawl_error *err);
+int experiment_repair(struct tune_experiment *e, struct trial *t, struct pawl_error *err);
 
 #endif

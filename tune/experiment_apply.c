@@ -20,7 +20,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -102,15 +101,12 @@ static int
 add_to_scheduler(struct tune_experiment *e, const struct trial *t, struct pawl_error *err)
 {
 	const size_t n = spec_n_mutations(&e->spec);
-	double *values = mem_zalloc(n + 1, sizeof(*values));
-	int r;
+	PAWL_FREE double *values = mem_zalloc(n + 1, sizeof(*values));
 
 	if (!values)
 		return err_nomem(err, NULL);
 	spec_values(&e->spec, t->config, values);
-	r = sched_add(e->sched, t->number, n ? values : NULL, err);
-	mem_free(values);
-	return r;
+	return sched_add(e->sched, t->number, n ? values : NULL, err);
 }
 
 static int
@@ -137,31 +133,33 @@ close_search(struct tune_experiment *e)
 }
 
 static int
+fill_trial(struct tune_experiment *e, struct trial *t, const char *name, struct value *config, struct pawl_error *err)
+{
+	char id[40];
+
+	snprintf(id, sizeof(id), "%.5s_%05u", e->token, t->number);
+	TRY(experiment_set(&t->name, name, err));
+	TRY(experiment_set(&t->id, id, err));
+	TRY(set_config(t, config, err));
+	return add_to_scheduler(e, t, err);
+}
+
+static int
 apply_add(struct tune_experiment *e, const struct value *entry, struct pawl_error *err)
 {
 	struct value *config = value_get(entry, "config");
 	const char *name = value_get_text(entry, "name");
-	char id[40];
-	struct trial *t;
-	int r;
 
 	if (!value_is(config, JSON_OBJECT) || !name)
 		return err_set(err, PAWL_ECORRUPT, "journal: a trial without a name or a configuration");
 	if (!array_reserve(e->trials, e->cap_trials, e->n_trials + 1))
 		return err_nomem(err, NULL);
-	t = &e->trials[e->n_trials];
+	struct trial *t = &e->trials[e->n_trials];
 	*t = (struct trial){.number = (uint32_t)e->n_trials, .metric = NAN, .best = NAN};
-	snprintf(id, sizeof(id), "%.5s_%05u", e->token, t->number);
-	r = experiment_set(&t->name, name, err);
-	if (r == 0)
-		r = experiment_set(&t->id, id, err);
-	if (r == 0)
-		r = set_config(t, config, err);
-	if (r == 0)
-		r = add_to_scheduler(e, t, err);
-	if (r < 0) {
+	const int rc = fill_trial(e, t, name, config, err);
+	if (rc < 0) {
 		free_trial(t);
-		return r;
+		return rc;
 	}
 	e->n_trials++;
 	if (e->n_trials >= e->spec.n_trials)
@@ -171,7 +169,7 @@ apply_add(struct tune_experiment *e, const struct value *entry, struct pawl_erro
 
 /* ---- checkpoints ---- */
 
-static int
+static void
 doom(struct tune_experiment *e, uint32_t trial, char *name)
 {
 	const size_t n = sizeof(e->doomed) / sizeof(e->doomed[0]);
@@ -182,7 +180,6 @@ doom(struct tune_experiment *e, uint32_t trial, char *name)
 		e->n_doomed--;
 	}
 	e->doomed[e->n_doomed++] = (struct doomed){trial, name};
-	return 0;
 }
 
 /* NaN is worse than any other value (P13). */
@@ -240,7 +237,7 @@ static int
 add_checkpoint(struct tune_experiment *e, struct trial *t, const char *name, const struct checkpoint *like,
                struct pawl_error *err)
 {
-	char *copy = mem_strdup(name);
+	PAWL_FREE char *copy = mem_strdup(name);
 
 	if (!copy)
 		return err_nomem(err, NULL);
@@ -252,12 +249,10 @@ add_checkpoint(struct tune_experiment *e, struct trial *t, const char *name, con
 			e->n_doomed--;
 			break;
 		}
-	if (!array_reserve(t->checkpoints, t->cap_checkpoints, t->n_checkpoints + 1)) {
-		mem_free(copy);
+	if (!array_reserve(t->checkpoints, t->cap_checkpoints, t->n_checkpoints + 1))
 		return err_nomem(err, NULL);
-	}
 	t->checkpoints[t->n_checkpoints] = *like;
-	t->checkpoints[t->n_checkpoints++].name = copy;
+	t->checkpoints[t->n_checkpoints++].name = steal(&copy);
 	retain(e, t);
 	return 0;
 }
@@ -304,6 +299,12 @@ experiment_feed(struct tune_experiment *e, struct trial *t, const struct value *
 	return sched_report(e->sched, t->number, time, metric, e->spec.takes_turns && others_wait(e, t), ret, err);
 }
 
+bool
+experiment_improves(double value, double best, bool maximize)
+{
+	return isfinite(value) && (isnan(best) || (maximize ? value > best : value < best));
+}
+
 static void
 note_metric(struct tune_experiment *e, struct trial *t, const struct value *result)
 {
@@ -313,7 +314,7 @@ note_metric(struct tune_experiment *e, struct trial *t, const struct value *resu
 		return;
 	t->has_metric = true;
 	t->metric = value;
-	if (isfinite(value) && (isnan(t->best) || (e->spec.maximize ? value > t->best : value < t->best)))
+	if (experiment_improves(value, t->best, e->spec.maximize))
 		t->best = value;
 }
 
@@ -328,7 +329,7 @@ verdict_of(const char *text)
 }
 
 static int
-take_exploit(struct tune_experiment *e, struct trial *t, const struct value *entry, struct pawl_error *err)
+set_exploit(struct tune_experiment *e, struct trial *t, const struct value *entry, struct pawl_error *err)
 {
 	const int64_t donor = value_int(value_get(entry, "donor"));
 	struct value *config = value_get(entry, "config");
@@ -344,8 +345,9 @@ take_exploit(struct tune_experiment *e, struct trial *t, const struct value *ent
 	return 0;
 }
 
+/* The scheduler gets the values of the trial's configuration. */
 static void
-take_values(struct tune_experiment *e, struct trial *t)
+restore_values(struct tune_experiment *e, struct trial *t)
 {
 	double values[256];
 
@@ -360,27 +362,24 @@ apply_result(struct tune_experiment *e, struct trial *t, const struct value *ent
 {
 	const struct value *result = value_get(entry, "r");
 	const char *checkpoint = value_get_text(entry, "c");
-	struct sched_decision what;
+	struct sched_decision what = {.verdict = SCHED_CONTINUE};
 	PAWL_CLEAN(value_free_clean) struct value *line = value_copy(result);
-	int r = 0;
 
 	if (!value_is(result, JSON_OBJECT))
 		return err_set(err, PAWL_ECORRUPT, "journal: %s has a result that is not an object", t->name);
 	if (!line)
 		return err_nomem(err, NULL);
 	if (replay)
-		r = experiment_feed(e, t, result, &what, err);
+		TRY(experiment_feed(e, t, result, &what, err));
 	t->verdict = verdict_of(value_get_text(entry, "v"));
 	if (t->verdict != TUNE_CONTINUE)
 		t->catch_up = 0;
-	if (r == 0 && replay && what.verdict == SCHED_EXPLOIT && t->verdict != TUNE_EXPLOIT)
-		take_values(e, t);
-	if (r < 0)
-		return r;
+	if (what.verdict == SCHED_EXPLOIT && t->verdict != TUNE_EXPLOIT)
+		restore_values(e, t);
 	if (!value_set(line, "config", value_ref(t->config)))
 		return err_nomem(err, NULL);
 	value_free(t->result);
-	t->result = value_ref(line);
+	t->result = steal(&line);
 	mem_free(t->result_text);
 	t->result_text = NULL;
 	t->n_results++;
@@ -389,10 +388,8 @@ apply_result(struct tune_experiment *e, struct trial *t, const struct value *ent
 	value_get_number(value_get(result, "time_total_s"), &t->time_s);
 	note_metric(e, t, result);
 	if (t->verdict == TUNE_EXPLOIT)
-		r = take_exploit(e, t, entry, err);
-	if (r == 0 && checkpoint)
-		r = add_own_checkpoint(e, t, checkpoint, result, err);
-	return r;
+		TRY(set_exploit(e, t, entry, err));
+	return checkpoint ? add_own_checkpoint(e, t, checkpoint, result, err) : 0;
 }
 
 static int
@@ -430,29 +427,21 @@ static int
 apply_exploit(struct tune_experiment *e, struct trial *t, const struct value *entry, struct pawl_error *err)
 {
 	const char *as = value_get_text(entry, "as"), *from = value_get_text(entry, "from");
-	const struct trial *donor;
-	int r;
 
 	if (!t->owes_exploit) /* resumed paused trials: this entry carries the complete exploit */
-		r = take_exploit(e, t, entry, err);
-	else
-		r = 0;
-	if (r < 0)
-		return r;
-	donor = &e->trials[t->donor];
+		TRY(set_exploit(e, t, entry, err));
+	t->owes_exploit = false;
+	const struct trial *donor = &e->trials[t->donor];
 	for (size_t i = 0; as && from && i < donor->n_checkpoints; i++) {
 		if (strcmp(donor->checkpoints[i].name, from) != 0)
 			continue;
 		sched_exploited(e->sched, t->number, t->donor, donor->checkpoints[i].at);
-		r = add_checkpoint(e, t, as, &donor->checkpoints[i], err);
+		TRY(add_checkpoint(e, t, as, &donor->checkpoints[i], err));
 		break;
 	}
-	if (r == 0)
-		r = set_config(t, t->new_config, err);
-	t->owes_exploit = false;
-	if (r == 0)
-		take_values(e, t); /* from the configuration, which explore may have changed */
-	return r;
+	TRY(set_config(t, t->new_config, err));
+	restore_values(e, t); /* from the configuration, which explore may have changed */
+	return 0;
 }
 
 /* Is its newest checkpoint older than its last result? */
@@ -482,7 +471,6 @@ static int
 apply_end(struct tune_experiment *e, struct trial *t, const struct value *entry, struct pawl_error *err)
 {
 	const char *how = value_get_text(entry, "how"), *why = value_get_text(entry, "why");
-	int r = 0;
 
 	if (!how)
 		return err_set(err, PAWL_ECORRUPT, "journal: an end of %s without a reason", t->name);
@@ -491,17 +479,17 @@ apply_end(struct tune_experiment *e, struct trial *t, const struct value *entry,
 	} else if (strcmp(how, "failed") == 0) { /* and will be tried again */
 		t->failures++;
 		set_state(e, t, TUNE_PENDING);
-		r = experiment_set(&t->error, why, err);
+		return experiment_set(&t->error, why, err);
 	} else if (strcmp(how, "error") == 0) {
 		t->failures++;
 		set_state(e, t, TUNE_ERROR);
 		sched_end(e->sched, t->number);
-		r = experiment_set(&t->error, why, err);
+		return experiment_set(&t->error, why, err);
 	} else {
 		set_state(e, t, TUNE_TERMINATED);
 		sched_end(e->sched, t->number);
 	}
-	return r;
+	return 0;
 }
 
 static int
@@ -524,7 +512,7 @@ apply_to_trial(struct tune_experiment *e, struct trial *t, const char *kind, con
 			set_end_state(e, t, true);
 	} else if (strcmp(kind, "decline") == 0) {
 		t->owes_exploit = false;
-		take_values(e, t);
+		restore_values(e, t);
 	} else if (strcmp(kind, "retry") == 0) {
 		t->failures = 0;
 		set_state(e, t, TUNE_PENDING);

@@ -11,17 +11,19 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/fileio.h"
 #include "base/os.h"
 #include "trial_checkpoints.h"
 
 #define FOLDER (O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW)
+
+PAWL_DEFINE_CLEAN(DIR, closedir);
 
 /* Imports one entry of a trial's folder: a checkpoint or a file. */
 static int
@@ -29,99 +31,76 @@ import_entry(struct tune_experiment *e, int from, int trial_fd, const char *tria
              struct pawl_error *err)
 {
 	struct stat st;
-	int to, r;
 
 	if (fstatat(trial_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return errno == ENOENT ? 0 : err_sys(err, errno, "%s/%s", trial, name);
 	if (S_ISDIR(st.st_mode) && checkpoint_is_name(name)) {
-		r = checkpoint_remove(e->dirfd, trial, name, err);
-		return r < 0 ? r : checkpoint_clone(from, trial, name, e->dirfd, trial, name, err);
+		TRY(checkpoint_remove(e->dirfd, trial, name, err));
+		return checkpoint_clone(from, trial, name, e->dirfd, trial, name, err);
 	}
 	if (!S_ISREG(st.st_mode))
 		return 0;
-	to = openat(e->dirfd, trial, FOLDER);
+	PAWL_FD int to = openat(e->dirfd, trial, FOLDER);
 	if (to < 0)
 		return err_sys(err, errno, "%s/%s: open", e->folder, trial);
-	r = checkpoint_copy_file(trial_fd, to, name, err);
-	close(to);
-	return r;
+	return checkpoint_copy_file(trial_fd, to, name, err);
 }
 
 static int
 import_trial(struct tune_experiment *e, int from, const char *trial, struct pawl_error *err)
 {
-	const int fd = openat(from, trial, FOLDER);
-	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-	struct dirent *entry;
-	int r = 0;
+	PAWL_FD int fd = openat(from, trial, FOLDER);
+	PAWL_CLEAN(closedir_clean) DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	const struct dirent *entry;
 
-	if (!dir) {
-		r = err_sys(err, errno, "%s: open", trial);
-		if (fd >= 0)
-			close(fd);
-		return r;
-	}
+	if (!dir)
+		return err_sys(err, errno, "%s: open", trial);
+	fd = -1; /* dir closes it */
 	if (mkdirat(e->dirfd, trial, 0777) < 0 && errno != EEXIST)
-		r = err_sys(err, errno, "%s/%s: make folder", e->folder, trial);
-	while (r == 0 && (entry = readdir(dir)))
+		return err_sys(err, errno, "%s/%s: make folder", e->folder, trial);
+	while ((entry = readdir(dir)))
 		if (entry->d_name[0] != '.')
-			r = import_entry(e, from, dirfd(dir), trial, entry->d_name, err);
-	closedir(dir);
-	return r;
+			TRY(import_entry(e, from, dirfd(dir), trial, entry->d_name, err));
+	return 0;
 }
 
 static int
 import_trials(struct tune_experiment *e, int from, struct pawl_error *err)
 {
-	const int fd = openat(from, ".", FOLDER);
-	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-	struct dirent *entry;
+	PAWL_FD int fd = openat(from, ".", FOLDER);
+	PAWL_CLEAN(closedir_clean) DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	const struct dirent *entry;
 	struct stat st;
 	char state[600];
-	int r = 0;
 
-	if (!dir) {
-		r = err_sys(err, errno, "restore: list");
-		if (fd >= 0)
-			close(fd);
-		return r;
-	}
-	while (r == 0 && (entry = readdir(dir))) {
+	if (!dir)
+		return err_sys(err, errno, "restore: list");
+	fd = -1; /* dir closes it */
+	while ((entry = readdir(dir))) {
 		snprintf(state, sizeof(state), "%s/trial.json", entry->d_name);
 		if (entry->d_name[0] != '.' && fstatat(from, state, &st, AT_SYMLINK_NOFOLLOW) == 0)
-			r = import_trial(e, from, entry->d_name, err);
+			TRY(import_trial(e, from, entry->d_name, err));
 		else if (strncmp(entry->d_name, "pbt_policy_", 11) == 0)
-			r = checkpoint_copy_file(from, e->dirfd, entry->d_name, err);
+			TRY(checkpoint_copy_file(from, e->dirfd, entry->d_name, err));
 	}
-	closedir(dir);
-	return r;
+	return 0;
 }
 
 int
 experiment_import(struct tune_experiment *e, const char *folder, struct pawl_error *err)
 {
 	static const char *const files[] = {"journal", "pbt_global.txt", "experiment.json"};
-	const int from = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	PAWL_FD int from = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	struct stat st;
-	int lock, r = 0;
 
-	if (from < 0 || fstatat(from, "experiment.json", &st, AT_SYMLINK_NOFOLLOW) < 0) {
-		if (from >= 0)
-			close(from);
+	if (from < 0 || fstatat(from, "experiment.json", &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return err_set(err, PAWL_ENOTFOUND, "restore: there is no experiment in %s", folder);
-	}
-	lock = openat(from, ".lock", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	PAWL_FD int lock = openat(from, ".lock", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	if (lock >= 0 && flock(lock, LOCK_SH | LOCK_NB) < 0)
-		r = err_set(err, PAWL_EBUSY, "restore: another process runs the experiment in %s", folder);
-	if (r == 0)
-		r = import_trials(e, from, err);
-	for (size_t i = 0; r == 0 && i < sizeof(files) / sizeof(files[0]); i++)
+		return err_set(err, PAWL_EBUSY, "restore: another process runs the experiment in %s", folder);
+	TRY(import_trials(e, from, err));
+	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
 		if (fstatat(from, files[i], &st, AT_SYMLINK_NOFOLLOW) == 0)
-			r = checkpoint_copy_file(from, e->dirfd, files[i], err);
-	if (r == 0 && os_sync(e->dirfd) < 0)
-		r = err_sys(err, errno, "%s: fsync", e->folder);
-	if (lock >= 0)
-		close(lock);
-	close(from);
-	return r;
+			TRY(checkpoint_copy_file(from, e->dirfd, files[i], err));
+	return os_sync(e->dirfd) < 0 ? err_sys(err, errno, "%s: fsync", e->folder) : 0;
 }

@@ -3,7 +3,6 @@
 #include "experiment.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -31,8 +30,8 @@ tune_experiment_counts(const struct tune_experiment *e, struct tune_counts *ret)
 		ret->state[e->trials[i].state]++;
 }
 
-static int
-find(const struct tune_experiment *e, uint32_t trial, struct trial **ret, struct pawl_error *err)
+int
+experiment_find(const struct tune_experiment *e, uint32_t trial, struct trial **ret, struct pawl_error *err)
 {
 	if (trial >= e->n_trials)
 		return err_set(err, PAWL_ENOTFOUND, "trial %u does not exist; there are %zu", trial, e->n_trials);
@@ -45,7 +44,7 @@ tune_trial_info(const struct tune_experiment *e, uint32_t trial, struct tune_tri
 {
 	struct trial *t;
 
-	TRY(find(e, trial, &t, err));
+	TRY(experiment_find(e, trial, &t, err));
 	*ret = (struct tune_trial){
 		.number = t->number,
 		.name = t->name,
@@ -73,7 +72,7 @@ tune_trial_checkpoint(const struct tune_experiment *e, uint32_t trial, uint32_t 
 {
 	struct trial *t;
 
-	TRY(find(e, trial, &t, err));
+	TRY(experiment_find(e, trial, &t, err));
 	if (i >= t->n_checkpoints)
 		return err_set(err, PAWL_ENOTFOUND, "%s: checkpoint %u does not exist; there are %zu", t->name, i,
 		               t->n_checkpoints);
@@ -111,7 +110,7 @@ add_number(void *arg, struct value *result, struct pawl_error *err)
 		return 0;
 	s->last[s->n++ % MAX_LAST] = value;
 	s->sum += value;
-	if (isfinite(value) && (isnan(s->best) || (s->maximize ? value > s->best : value < s->best)))
+	if (experiment_improves(value, s->best, s->maximize))
 		s->best = value;
 	for (size_t i = 0; s->of_checkpoint && i < s->trial->n_checkpoints; i++)
 		if ((int64_t)s->trial->checkpoints[i].iteration == value_int(value_get(result, "training_iteration")))
@@ -149,22 +148,20 @@ static int
 value_of(const struct tune_experiment *e, const struct trial *t, struct series goal, const char *scope, double *ret,
          struct pawl_error *err)
 {
-	int r;
-
 	*ret = NAN;
 	if (strcmp(scope, "last") == 0) {
 		if (!value_get_number(value_at(t->result, goal.metric), ret))
 			*ret = NAN;
 		return 0;
 	}
-	r = trial_files_read(e->dirfd, t->name, add_number, &goal, err);
+	TRY(trial_files_read(e->dirfd, t->name, add_number, &goal, err));
 	if (strcmp(scope, "all") == 0)
 		*ret = goal.best;
 	else if (strcmp(scope, "avg") == 0)
 		*ret = goal.n ? goal.sum / (double)goal.n : NAN;
 	else
 		*ret = mean_of_last(&goal, strcmp(scope, "last-5-avg") == 0 ? 5 : 10);
-	return r;
+	return 0;
 }
 
 int
@@ -175,26 +172,27 @@ tune_best(const struct tune_experiment *e, const char *metric, const char *mode,
 	double best = NAN, value;
 	struct series goal;
 	size_t known = 0;
-	int r = set_goal(e, metric, mode, &goal, err);
 
+	TRY(set_goal(e, metric, mode, &goal, err));
 	scope = scope ? scope : "last";
 	while (known < 5 && strcmp(scopes[known], scope) != 0)
 		known++;
-	if (r == 0 && known == 5)
-		r = err_set(err, PAWL_EUSAGE, "scope must be last, last-5-avg, last-10-avg, avg or all, found '%.100s'",
-		            scope);
-	for (size_t i = 0; r == 0 && i < e->n_trials; i++) {
-		r = value_of(e, &e->trials[i], goal, scope, &value, err);
-		if (r < 0 || !isfinite(value) || !(isnan(best) || (goal.maximize ? value > best : value < best)))
+	if (known == 5)
+		return err_set(err, PAWL_EUSAGE,
+		               "scope must be last, last-5-avg, last-10-avg, avg or all, found '%.100s'", scope);
+	for (size_t i = 0; i < e->n_trials; i++) {
+		TRY(value_of(e, &e->trials[i], goal, scope, &value, err));
+		if (!experiment_improves(value, best, goal.maximize))
 			continue;
 		best = value;
 		*ret_trial = (uint32_t)i;
 	}
-	if (r == 0 && isnan(best))
-		r = err_set(err, PAWL_ENOTFOUND, "%s: no trial has reported a finite '%.100s'", e->folder, goal.metric);
-	if (r == 0 && ret_value)
+	if (isnan(best))
+		return err_set(err, PAWL_ENOTFOUND, "%s: no trial has reported a finite '%.100s'", e->folder,
+		               goal.metric);
+	if (ret_value)
 		*ret_value = best;
-	return r;
+	return 0;
 }
 
 int
@@ -203,31 +201,26 @@ tune_best_checkpoint(const struct tune_experiment *e, uint32_t trial, const char
 {
 	struct trial *t;
 	struct series goal;
-	double *values = NULL, best = NAN;
+	double best = NAN;
 	const char *name = NULL;
-	int r = find(e, trial, &t, err);
 
-	if (r == 0)
-		r = set_goal(e, metric, mode, &goal, err);
-	if (r < 0)
-		return r;
-	values = mem_zalloc(t->n_checkpoints + 1, sizeof(*values));
+	TRY(experiment_find(e, trial, &t, err));
+	TRY(set_goal(e, metric, mode, &goal, err));
+	PAWL_FREE double *values = mem_zalloc(t->n_checkpoints + 1, sizeof(*values));
 	if (!values)
 		return err_nomem(err, NULL);
 	for (size_t i = 0; i < t->n_checkpoints; i++)
 		values[i] = NAN;
 	goal.trial = t;
 	goal.of_checkpoint = values;
-	r = trial_files_read(e->dirfd, t->name, add_number, &goal, err);
-	for (size_t i = 0; r == 0 && i < t->n_checkpoints; i++)
-		if (isfinite(values[i]) && (isnan(best) || (goal.maximize ? values[i] > best : values[i] < best))) {
+	TRY(trial_files_read(e->dirfd, t->name, add_number, &goal, err));
+	for (size_t i = 0; i < t->n_checkpoints; i++)
+		if (experiment_improves(values[i], best, goal.maximize)) {
 			best = values[i];
 			name = t->checkpoints[i].name;
 		}
-	mem_free(values);
-	if (r == 0 && !name)
-		r = err_set(err, PAWL_ENOTFOUND, "%s: no checkpoint has a finite '%.100s'", t->name, goal.metric);
-	if (r == 0)
-		*ret = name;
-	return r;
+	if (!name)
+		return err_set(err, PAWL_ENOTFOUND, "%s: no checkpoint has a finite '%.100s'", t->name, goal.metric);
+	*ret = name;
+	return 0;
 }

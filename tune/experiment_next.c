@@ -4,10 +4,7 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/err.h"
 #include "base/value.h"
@@ -30,13 +27,10 @@ int
 experiment_draw(struct tune_experiment *e, uint32_t number, char name[TUNE_NAME_BYTES], struct value **ret,
                 struct pawl_error *err)
 {
-	int r = space_config(e->spec.space, e->spec.seed, number, ret, err);
-
-	if (r == 0)
-		r = spec_fill(&e->spec, number, *ret, err);
-	if (r == 0)
-		name_trial(e, number, *ret, name);
-	return r;
+	TRY(space_config(e->spec.space, e->spec.seed, number, ret, err));
+	TRY(spec_fill(&e->spec, number, *ret, err));
+	name_trial(e, number, *ret, name);
+	return 0;
 }
 
 static int
@@ -62,22 +56,20 @@ int
 tune_experiment_add(struct tune_experiment *e, const char *config_json, uint32_t *ret_trial, struct pawl_error *err)
 {
 	PAWL_CLEAN(value_free_clean) struct value *config = NULL;
-	int r;
 
 	if (!e->spec.given || e->closed)
 		return err_set(err, PAWL_EUSAGE,
 		               "%s: a configuration can be added where 'search' is 'given' and not closed yet",
 		               e->folder);
-	r = value_parse(config_json, SIZE_MAX, "configuration", &config, err);
-	if (r == 0 && !value_is(config, JSON_OBJECT))
-		r = err_set(err, PAWL_EUSAGE, "configuration: expected an object");
-	if (r == 0 && e->n_trials >= SPACE_MAX_TRIALS)
-		r = err_set(err, PAWL_ELIMIT, "%s: expected at most %u trials", e->folder, SPACE_MAX_TRIALS);
-	if (r == 0)
-		r = add_trial(e, config, err);
-	if (r == 0 && ret_trial)
+	TRY(value_parse(config_json, SIZE_MAX, "configuration", &config, err));
+	if (!value_is(config, JSON_OBJECT))
+		return err_set(err, PAWL_EUSAGE, "configuration: expected an object");
+	if (e->n_trials >= SPACE_MAX_TRIALS)
+		return err_set(err, PAWL_ELIMIT, "%s: expected at most %u trials", e->folder, SPACE_MAX_TRIALS);
+	TRY(add_trial(e, config, err));
+	if (ret_trial)
 		*ret_trial = (uint32_t)e->n_trials - 1;
-	return r;
+	return 0;
 }
 
 int
@@ -93,9 +85,9 @@ add_next(struct tune_experiment *e, struct pawl_error *err)
 {
 	PAWL_CLEAN(value_free_clean) struct value *config = NULL;
 	char name[TUNE_NAME_BYTES];
-	const int r = experiment_draw(e, (uint32_t)e->n_trials, name, &config, err);
 
-	return r < 0 ? r : put_trial(e, name, config, err);
+	TRY(experiment_draw(e, (uint32_t)e->n_trials, name, &config, err));
+	return put_trial(e, name, config, err);
 }
 
 /* ---- exploits ---- */
@@ -114,19 +106,17 @@ static int
 note_policy(struct tune_experiment *e, const struct trial *t, const struct trial *donor, const char *line,
             struct pawl_error *err)
 {
-	PAWL_FREE char *before = NULL, *text = NULL;
+	PAWL_FREE char *before = NULL;
 	char from[64], to[64];
-	int r;
 
 	snprintf(from, sizeof(from), "pbt_policy_%s.txt", donor->id);
 	snprintf(to, sizeof(to), "pbt_policy_%s.txt", t->id);
-	r = tune_file_text(e->dirfd, "", from, &before, err);
-	if (r < 0 && r != PAWL_ENOTFOUND)
-		return r;
-	if (asprintf(&text, "%s%s\n", before ? before : "", line) < 0) {
-		text = NULL;
+	const int rc = tune_file_text(e->dirfd, "", from, &before, err);
+	if (rc != PAWL_ENOTFOUND)
+		TRY(rc);
+	PAWL_FREE char *text = mem_printf("%s%s\n", before ? before : "", line);
+	if (!text)
 		return err_nomem(err, NULL);
-	}
 	return tune_file_write(e->dirfd, "", to, text, false, err);
 }
 
@@ -142,9 +132,10 @@ note_exploit(struct tune_experiment *e, const struct trial *t, const struct tria
 	                    value_new_int((int64_t)donor_iteration), value_ref(donor->config), value_ref(config));
 	PAWL_FREE char *text = line ? value_print(line) : NULL;
 
-	const int r = text ? trial_files_append(e->dirfd, "", "pbt_global.txt", text, err) : err_nomem(err, NULL);
-
-	return r < 0 ? r : note_policy(e, t, donor, text, err);
+	if (!text)
+		return err_nomem(err, NULL);
+	TRY(trial_files_append(e->dirfd, "", "pbt_global.txt", text, err));
+	return note_policy(e, t, donor, text, err);
 }
 
 static int
@@ -161,27 +152,22 @@ exploit(struct tune_experiment *e, struct trial *t, uint32_t number, struct valu
 {
 	const struct trial *donor = &e->trials[number];
 	const struct checkpoint *from = newest_there(e, donor);
-	PAWL_FREE char *from_name = NULL;
-	uint64_t iteration;
 	char as[300];
-	int r;
 
 	if (!from)
 		return decline(e, t, err);
-	iteration = from->iteration;
-	from_name = mem_strdup(from->name);
+	const uint64_t iteration = from->iteration;
+	PAWL_FREE char *from_name = mem_strdup(from->name);
 	if (!from_name)
 		return err_nomem(err, NULL);
 	snprintf(as, sizeof(as), "%.180s_of_%05u_%llu", from_name, number, (unsigned long long)t->iteration);
-	r = checkpoint_remove(e->dirfd, t->name, as, err);
-	if (r == 0)
-		r = checkpoint_clone(e->dirfd, donor->name, from_name, e->dirfd, t->name, as, err);
-	if (r == PAWL_ENOTFOUND)
+	int rc = checkpoint_remove(e->dirfd, t->name, as, err);
+	if (rc == 0)
+		rc = checkpoint_clone(e->dirfd, donor->name, from_name, e->dirfd, t->name, as, err);
+	if (rc == PAWL_ENOTFOUND)
 		return decline(e, t, err); /* the checkpoint was removed from outside */
-	if (r == 0)
-		r = note_exploit(e, t, donor, iteration, config, err);
-	if (r < 0)
-		return r;
+	TRY(rc);
+	TRY(note_exploit(e, t, donor, iteration, config, err));
 	return experiment_put(e,
 	                      VALUE_OBJECT({"e", value_new_text("exploit")}, {"t", value_new_int(t->number)},
 	                                   {"donor", value_new_int(number)}, {"from", value_new_text(from_name)},
@@ -202,25 +188,21 @@ static int
 ask_explorer(struct tune_experiment *e, struct value **config, struct pawl_error *err)
 {
 	PAWL_CLEAN(value_free_clean) struct value *found = NULL;
-	PAWL_FREE char *text = NULL, *answer = NULL;
-	int r;
 
 	if (!e->opts.explore)
 		return 0;
-	text = value_print(*config);
+	PAWL_FREE char *text = value_print(*config);
 	if (!text)
 		return err_nomem(err, NULL);
-	answer = e->opts.explore(e->opts.explore_arg, text);
+	PAWL_FREE char *answer = e->opts.explore(e->opts.explore_arg, text);
 	if (!answer)
 		return 0;
-	r = value_parse(answer, SIZE_MAX, "explored configuration", &found, err);
-	if (r == 0 && !value_is(found, JSON_OBJECT))
-		r = err_set(err, PAWL_EUSAGE, "explored configuration: expected an object");
-	if (r == 0) {
-		value_free(*config);
-		*config = value_ref(found);
-	}
-	return r;
+	TRY(value_parse(answer, SIZE_MAX, "explored configuration", &found, err));
+	if (!value_is(found, JSON_OBJECT))
+		return err_set(err, PAWL_EUSAGE, "explored configuration: expected an object");
+	value_free(*config);
+	*config = steal(&found);
+	return 0;
 }
 
 int
@@ -228,17 +210,13 @@ experiment_exploit_config(struct tune_experiment *e, const struct sched_decision
                           struct pawl_error *err)
 {
 	PAWL_CLEAN(value_free_clean) struct value *config = value_copy_deep(e->trials[what->donor].config);
-	int r = config ? 0 : err_nomem(err, NULL);
 
-	if (r == 0)
-		r = spec_apply(&e->spec, what->values, config, err);
-	if (r == 0)
-		r = ask_explorer(e, &config, err);
-	if (r == 0) {
-		*ret = config;
-		config = NULL;
-	}
-	return r;
+	if (!config)
+		return err_nomem(err, NULL);
+	TRY(spec_apply(&e->spec, what->values, config, err));
+	TRY(ask_explorer(e, &config, err));
+	*ret = steal(&config);
+	return 0;
 }
 
 /* Handles paused trials that the scheduler lets continue from another trial's checkpoint
@@ -247,9 +225,8 @@ static int
 exploit_paused(struct tune_experiment *e, struct pawl_error *err)
 {
 	struct sched_decision what;
-	int r = 0;
 
-	for (size_t i = 0; r == 0 && i < e->n_trials; i++) {
+	for (size_t i = 0; i < e->n_trials; i++) {
 		PAWL_CLEAN(value_free_clean) struct value *config = NULL;
 		struct trial *t = &e->trials[i];
 		if (t->state != TUNE_PAUSED)
@@ -257,11 +234,10 @@ exploit_paused(struct tune_experiment *e, struct pawl_error *err)
 		sched_paused(e->sched, t->number, &what);
 		if (what.verdict != SCHED_EXPLOIT)
 			continue;
-		r = experiment_exploit_config(e, &what, &config, err);
-		if (r == 0)
-			r = exploit(e, t, what.donor, config, err);
+		TRY(experiment_exploit_config(e, &what, &config, err));
+		TRY(exploit(e, t, what.donor, config, err));
 	}
-	return r;
+	return 0;
 }
 
 /* Is some trial still on its way to the point where the others wait? */
@@ -286,41 +262,29 @@ is_gathering(const struct tune_experiment *e)
 static int
 begin_files(struct tune_experiment *e, struct trial *t, struct pawl_error *err)
 {
-	int r;
+	const bool repaired = t->repaired;
 
 	if (mkdirat(e->dirfd, t->name, 0777) < 0 && errno != EEXIST)
 		return err_sys(err, errno, "%s/%s: make folder", e->folder, t->name);
 	checkpoint_sweep(e->dirfd, t->name);
-	r = t->mended ? 0 : experiment_mend(e, t, err);
-	t->mended = true;
-	if (r == 0 && t->owes_exploit)
-		r = experiment_exploit(e, t, err);
-	return r;
+	t->repaired = true;
+	if (!repaired)
+		TRY(experiment_repair(e, t, err));
+	return t->owes_exploit ? experiment_exploit(e, t, err) : 0;
 }
 
 static int
 start(struct tune_experiment *e, struct trial *t, struct tune_start *ret, struct pawl_error *err)
 {
-	const struct checkpoint *from;
-	char *path = NULL;
-	int r = begin_files(e, t, err);
-
-	if (r < 0)
-		return r;
-	from = newest_there(e, t);
-	r = experiment_put(
-		e,
-		value_with_text(VALUE_OBJECT({"e", value_new_text("start")}, {"t", value_new_int(t->number)}), "from",
-	                        from ? from->name : NULL),
-		false, err);
-	if (r == 0)
-		r = trial_files_params(e->dirfd, t->name, t->config, err);
-	if (r == 0)
-		r = experiment_note_state(e, t, err);
-	if (r == 0 && asprintf(&path, "%s/%s", e->folder, t->name) < 0)
-		r = err_nomem(err, NULL);
-	if (r < 0)
-		return r;
+	TRY(begin_files(e, t, err));
+	const struct checkpoint *from = newest_there(e, t);
+	struct value *entry = VALUE_OBJECT({"e", value_new_text("start")}, {"t", value_new_int(t->number)});
+	TRY(experiment_put(e, value_with_text(entry, "from", from ? from->name : NULL), false, err));
+	TRY(trial_files_params(e->dirfd, t->name, t->config, err));
+	TRY(experiment_note_state(e, t, err));
+	char *path = mem_printf("%s/%s", e->folder, t->name);
+	if (!path)
+		return err_nomem(err, NULL);
 	mem_free(e->path);
 	e->path = path;
 	t->stamp = experiment_now(e);
@@ -344,32 +308,26 @@ end_dropped(struct tune_experiment *e, struct pawl_error *err)
 	struct sched_decision what;
 
 	for (size_t i = 0; i < e->n_trials; i++) {
-		int r;
 		if (e->trials[i].state != TUNE_PAUSED)
 			continue;
 		sched_paused(e->sched, (uint32_t)i, &what);
-		r = what.verdict == SCHED_STOP ? experiment_end(e, &e->trials[i], "dropped", NULL, err) : 0;
-		if (r < 0)
-			return r;
+		if (what.verdict == SCHED_STOP)
+			TRY(experiment_end(e, &e->trials[i], "dropped", NULL, err));
 	}
 	return 0;
 }
 
 struct choice {
-	struct sched_candidate *candidates;
+	struct sched_candidate *candidates; /* room for all trials */
 	size_t n, n_paused;
 	int64_t furthest;
 };
 
-static int
-list_candidates(const struct tune_experiment *e, struct choice *ret, struct pawl_error *err)
+static void
+list_candidates(const struct tune_experiment *e, struct choice *ret)
 {
 	const bool gathers = is_gathering(e);
 
-	*ret = (struct choice){.furthest = -1};
-	ret->candidates = mem_zalloc(e->n_trials + 1, sizeof(*ret->candidates));
-	if (!ret->candidates)
-		return err_nomem(err, NULL);
 	for (size_t i = 0; i < e->n_trials; i++) {
 		const struct trial *t = &e->trials[i];
 		if (t->state != TUNE_PENDING && (t->state != TUNE_PAUSED || gathers))
@@ -380,7 +338,6 @@ list_candidates(const struct tune_experiment *e, struct choice *ret, struct pawl
 		ret->candidates[ret->n++] = (struct sched_candidate){t->number, t->state == TUNE_PAUSED,
 		                                                     t->state == TUNE_PENDING && t->attempts > 0};
 	}
-	return 0;
 }
 
 /* Chooses the trial to start; -1 = none. */
@@ -388,23 +345,23 @@ static int
 choose(struct tune_experiment *e, int64_t *ret, struct pawl_error *err)
 {
 	const bool may_add = !e->spec.given && e->n_trials < e->spec.n_trials;
-	struct choice c;
-	int64_t at = -1;
-	int r = list_candidates(e, &c, err);
+	PAWL_FREE struct sched_candidate *candidates = mem_zalloc(e->n_trials + 1, sizeof(*candidates));
+	struct choice c = {.candidates = candidates, .furthest = -1};
 
 	*ret = -1;
-	if (r == 0)
-		at = sched_next(e->sched, c.candidates, c.n, may_add);
-	if (r == 0 && at >= 0 && (size_t)at == c.n) {
-		r = add_next(e, err);
-		*ret = r < 0 ? -1 : (int64_t)e->n_trials - 1;
-	} else if (r == 0 && at >= 0) {
-		*ret = c.candidates[at].trial;
-	} else if (r == 0 && c.n_paused && e->n_running == 0 && e->closed) {
+	if (!candidates)
+		return err_nomem(err, NULL);
+	list_candidates(e, &c);
+	const int64_t at = sched_next(e->sched, candidates, c.n, may_add);
+	if (at >= 0 && (size_t)at == c.n) {
+		TRY(add_next(e, err));
+		*ret = (int64_t)e->n_trials - 1;
+	} else if (at >= 0) {
+		*ret = candidates[at].trial;
+	} else if (c.n_paused && e->n_running == 0 && e->closed) {
 		*ret = c.furthest; /* no trial runs that it could wait for */
 	}
-	mem_free(c.candidates);
-	return r;
+	return 0;
 }
 
 bool
@@ -420,25 +377,21 @@ tune_experiment_next(struct tune_experiment *e, enum tune_next *ret, struct tune
 	const bool is_over = experiment_is_over_time(e);
 	int64_t chosen = -1;
 	bool waits = false;
-	int r = e->read_only ? err_set(err, PAWL_EREADONLY, "%s was opened to be read only", e->folder)
-	                     : end_dropped(e, err);
-
-	if (r == 0 && e->spec.synchronous && !is_gathering(e))
-		r = exploit_paused(e, err);
 
 	*ret = TUNE_WAIT;
-	if (r < 0)
-		return r;
+	if (e->read_only)
+		return err_set(err, PAWL_EREADONLY, "%s was opened to be read only", e->folder);
+	TRY(end_dropped(e, err));
+	if (e->spec.synchronous && !is_gathering(e))
+		TRY(exploit_paused(e, err));
 	if (e->spec.max_concurrent && e->n_running >= e->spec.max_concurrent)
 		return 0;
 	if (!is_over)
-		r = choose(e, &chosen, err);
-	if (r < 0)
-		return r;
+		TRY(choose(e, &chosen, err));
 	if (chosen >= 0) {
-		r = start(e, &e->trials[chosen], ret_start, err);
-		*ret = r < 0 ? TUNE_WAIT : TUNE_START;
-		return r;
+		TRY(start(e, &e->trials[chosen], ret_start, err));
+		*ret = TUNE_START;
+		return 0;
 	}
 	for (size_t i = 0; i < e->n_trials && !is_over; i++)
 		waits |= e->trials[i].state == TUNE_PAUSED || e->trials[i].state == TUNE_PENDING;

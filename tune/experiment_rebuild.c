@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/err.h"
 #include "base/fileio.h"
@@ -23,9 +22,11 @@
 #include "trial_checkpoints.h"
 #include "trial_files.h"
 
+PAWL_DEFINE_CLEAN(DIR, closedir);
+
 /* ---- a trial's files from the journal ---- */
 
-struct mend {
+struct repair {
 	struct tune_experiment *e;
 	struct trial *trial;
 	struct value *config; /* as it was then */
@@ -34,44 +35,43 @@ struct mend {
 static int
 write_again(void *arg, const struct value *entry, struct pawl_error *err)
 {
-	struct mend *m = arg;
+	struct repair *m = arg;
 	const char *kind = value_get_text(entry, "e");
-	const struct value *number = value_get(entry, "t");
-	struct value *config;
-	PAWL_CLEAN(value_free_clean) struct value *line = NULL;
-	PAWL_FREE char *text = NULL;
+	const struct value *number = value_get(entry, "t"), *config = value_get(entry, "config");
 
 	if (!kind || !value_is(number, JSON_INT) || value_int(number) != m->trial->number)
 		return 0;
-	if (strcmp(kind, "result") != 0 && (config = value_get(entry, "config"))) {
-		value_free(m->config);
-		m->config = value_ref(config);
-	}
-	if (strcmp(kind, "result") != 0)
+	if (strcmp(kind, "result") != 0) {
+		if (config) {
+			value_free(m->config);
+			m->config = value_ref(config);
+		}
 		return 0;
-	line = value_copy(value_get(entry, "r"));
-	if (!line || !value_set(line, "config", value_ref(m->config)) || !(text = value_print(line)))
+	}
+	PAWL_CLEAN(value_free_clean) struct value *line = value_copy(value_get(entry, "r"));
+	if (!line || !value_set(line, "config", value_ref(m->config)))
+		return err_nomem(err, NULL);
+	PAWL_FREE char *text = value_print(line);
+	if (!text)
 		return err_nomem(err, NULL);
 	return trial_files_result(m->e->dirfd, m->trial->name, line, text, &m->trial->columns, err);
 }
 
 int
-experiment_mend(struct tune_experiment *e, struct trial *t, struct pawl_error *err)
+experiment_repair(struct tune_experiment *e, struct trial *t, struct pawl_error *err)
 {
-	struct mend m = {.e = e, .trial = t};
+	struct repair m = {.e = e, .trial = t};
 	struct journal_found found;
-	int r;
 
 	if (trial_files_count(e->dirfd, t->name, "result.json") == t->n_results &&
 	    trial_files_count(e->dirfd, t->name, "progress.csv") == t->n_results + (t->n_results > 0))
 		return 0;
 	mem_free(t->columns);
 	t->columns = NULL;
-	r = trial_files_clear(e->dirfd, t->name, err);
-	if (r == 0)
-		r = journal_read(e->dirfd, "journal", write_again, &m, &found, err);
+	TRY(trial_files_clear(e->dirfd, t->name, err));
+	const int rc = journal_read(e->dirfd, "journal", write_again, &m, &found, err);
 	value_free(m.config);
-	return r;
+	return rc;
 }
 
 /* ---- the journal from the trials' files ---- */
@@ -94,6 +94,19 @@ struct all {
 	VEC(struct line) lines;
 	uint32_t trial; /* the trial whose lines are read */
 };
+
+static void
+all_clear(struct all *all)
+{
+	for (size_t i = 0; i < all->trials.n; i++) {
+		mem_free(all->trials.items[i].folder);
+		value_free(all->trials.items[i].state);
+	}
+	for (size_t i = 0; i < all->lines.n; i++)
+		value_free(all->lines.items[i].result);
+	vec_free(&all->trials);
+	vec_free(&all->lines);
+}
 
 static int
 add_known(struct all *all, const char *folder, struct value *state, struct pawl_error *err)
@@ -141,30 +154,27 @@ by_stamp(const void *a, const void *b)
 static int
 list_trials(struct tune_experiment *e, struct all *all, struct pawl_error *err)
 {
-	const int fd = openat(e->dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-	struct dirent *entry;
-	int r = 0;
+	PAWL_FD int fd = openat(e->dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	PAWL_CLEAN(closedir_clean) DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	const struct dirent *entry;
 
-	if (!dir) {
-		if (fd >= 0)
-			close(fd);
+	if (!dir)
 		return err_sys(err, errno, "%s: list", e->folder);
-	}
-	while (r == 0 && (entry = readdir(dir))) {
+	fd = -1; /* dir closes it */
+	while ((entry = readdir(dir))) {
 		PAWL_CLEAN(value_free_clean) struct value *state = NULL;
+
 		if (entry->d_name[0] == '.')
 			continue;
-		r = tune_file_read(e->dirfd, entry->d_name, "trial.json", &state, err);
-		if (r == 0 && value_is(value_get(state, "number"), JSON_INT))
-			r = add_known(all, entry->d_name, state, err);
-		else if (r != PAWL_ENOMEM)
-			r = 0; /* not the folder of a trial */
+		const int rc = tune_file_read(e->dirfd, entry->d_name, "trial.json", &state, err);
+		if (rc == PAWL_ENOMEM)
+			return rc;
+		if (rc == 0 && value_is(value_get(state, "number"), JSON_INT)) /* else not the folder of a trial */
+			TRY(add_known(all, entry->d_name, state, err));
 	}
-	closedir(dir);
 	if (all->trials.n)
 		qsort(all->trials.items, all->trials.n, sizeof(all->trials.items[0]), by_number);
-	return r;
+	return 0;
 }
 
 static int
@@ -175,6 +185,15 @@ put_entry(struct journal *j, struct value *entry, struct pawl_error *err)
 	return owned ? journal_put(j, owned, false, err) : err_nomem(err, NULL);
 }
 
+static int
+put_add(struct journal *j, uint32_t number, const char *name, const struct value *config, struct pawl_error *err)
+{
+	return put_entry(j,
+	                 VALUE_OBJECT({"e", value_new_text("add")}, {"t", value_new_int(number)},
+	                              {"name", value_new_text(name)}, {"config", value_ref(config)}),
+	                 err);
+}
+
 /* Writes a trial that had not begun, or whose folder is missing, as it was drawn. Configurations
  * given by a driver are lost. */
 static int
@@ -182,18 +201,13 @@ write_drawn(struct tune_experiment *e, uint32_t number, struct journal *j, struc
 {
 	PAWL_CLEAN(value_free_clean) struct value *config = NULL;
 	char name[TUNE_NAME_BYTES];
-	int r;
 
 	if (e->spec.given)
 		return err_set(err, PAWL_ECORRUPT,
 		               "%s: the journal is lost, and so is the folder of trial %u; the others are untouched",
 		               e->folder, number);
-	r = experiment_draw(e, number, name, &config, err);
-	return r < 0 ? r
-	             : put_entry(j,
-	                         VALUE_OBJECT({"e", value_new_text("add")}, {"t", value_new_int(number)},
-	                                      {"name", value_new_text(name)}, {"config", value_ref(config)}),
-	                         err);
+	TRY(experiment_draw(e, number, name, &config, err));
+	return put_add(j, number, name, config, err);
 }
 
 /* Trials without a folder had not begun: they are drawn again, including those between other
@@ -201,13 +215,13 @@ write_drawn(struct tune_experiment *e, uint32_t number, struct journal *j, struc
 static int
 write_trials(struct tune_experiment *e, const struct all *all, struct journal *j, struct pawl_error *err)
 {
-	int r = put_entry(j,
-	                  VALUE_OBJECT({"e", value_new_text("open")}, {"format", value_new_int(TUNE_FORMAT)},
-	                               {"token", value_new_text(e->token)}),
-	                  err);
 	uint32_t next = 0;
 
-	for (size_t i = 0; r == 0 && i < all->trials.n; i++) {
+	TRY(put_entry(j,
+	              VALUE_OBJECT({"e", value_new_text("open")}, {"format", value_new_int(TUNE_FORMAT)},
+	                           {"token", value_new_text(e->token)}),
+	              err));
+	for (size_t i = 0; i < all->trials.n; i++) {
 		PAWL_CLEAN(value_free_clean) struct value *config = NULL;
 		const struct known *known = &all->trials.items[i];
 		if (known->number >= e->spec.n_trials || known->number >= SPACE_MAX_TRIALS)
@@ -216,107 +230,78 @@ write_trials(struct tune_experiment *e, const struct all *all, struct journal *j
 		if (known->number < next)
 			return err_set(err, PAWL_ECORRUPT, "%s: %s and another folder say that they are trial %u",
 			               e->folder, known->folder, known->number);
-		while (r == 0 && next < known->number)
-			r = write_drawn(e, next++, j, err);
+		while (next < known->number)
+			TRY(write_drawn(e, next++, j, err));
 		next++;
-		if (r == 0)
-			r = tune_file_read(e->dirfd, known->folder, "params.json", &config, err);
-		if (r == 0)
-			r = put_entry(j,
-			              VALUE_OBJECT({"e", value_new_text("add")}, {"t", value_new_int(known->number)},
-			                           {"name", value_new_text(known->folder)},
-			                           {"config", value_ref(config)}),
-			              err);
-		if (r == 0 && value_int(value_get(known->state, "attempts")) > 0)
-			r = put_entry(j,
+		TRY(tune_file_read(e->dirfd, known->folder, "params.json", &config, err));
+		TRY(put_add(j, known->number, known->folder, config, err));
+		if (value_int(value_get(known->state, "attempts")) > 0)
+			TRY(put_entry(j,
 			              VALUE_OBJECT({"e", value_new_text("start")}, {"t", value_new_int(known->number)}),
-			              err);
+			              err));
 	}
-	return r;
+	return 0;
 }
 
 static int
 write_results(struct tune_experiment *e, const struct all *all, struct journal *j, struct pawl_error *err)
 {
-	int r = 0;
-
-	for (size_t i = 0; r == 0 && i < all->lines.n; i++) {
+	for (size_t i = 0; i < all->lines.n; i++) {
 		const struct line *line = &all->lines.items[i];
+		const struct known *known = &all->trials.items[line->trial];
 		const char *checkpoint = value_get_text(line->result, "checkpoint_dir_name");
-		if (checkpoint && (!checkpoint_is_name(checkpoint) ||
-		                   !checkpoint_is_there(e->dirfd, all->trials.items[line->trial].folder, checkpoint)))
+
+		if (checkpoint &&
+		    (!checkpoint_is_name(checkpoint) || !checkpoint_is_there(e->dirfd, known->folder, checkpoint)))
 			checkpoint = NULL;
 		value_remove(line->result, "config");
-		r = put_entry(j,
-		              value_with_text(VALUE_OBJECT({"e", value_new_text("result")},
-		                                           {"t", value_new_int(all->trials.items[line->trial].number)},
-		                                           {"r", value_ref(line->result)}),
-		                              "c", checkpoint),
-		              err);
+		struct value *entry = VALUE_OBJECT({"e", value_new_text("result")}, {"t", value_new_int(known->number)},
+		                                   {"r", value_ref(line->result)});
+		TRY(put_entry(j, value_with_text(entry, "c", checkpoint), err));
 	}
-	return r;
+	return 0;
 }
 
 static int
 write_ends(const struct all *all, struct journal *j, struct pawl_error *err)
 {
-	int r = 0;
-
-	for (size_t i = 0; r == 0 && i < all->trials.n; i++) {
-		const char *status = value_get_text(all->trials.items[i].state, "status"),
-			   *why = value_get_text(all->trials.items[i].state, "error");
+	for (size_t i = 0; i < all->trials.n; i++) {
+		const struct known *known = &all->trials.items[i];
+		const char *status = value_get_text(known->state, "status");
 		const char *how = !status                             ? NULL
 		                  : strcmp(status, "TERMINATED") == 0 ? "finished"
 		                  : strcmp(status, "ERROR") == 0      ? "error"
 		                                                      : NULL;
-		if (how)
-			r = put_entry(j,
-			              value_with_text(VALUE_OBJECT({"e", value_new_text("end")},
-			                                           {"t", value_new_int(all->trials.items[i].number)},
-			                                           {"how", value_new_text(how)}),
-			                              "why", why),
-			              err);
+
+		if (!how)
+			continue;
+		struct value *entry = VALUE_OBJECT({"e", value_new_text("end")}, {"t", value_new_int(known->number)},
+		                                   {"how", value_new_text(how)});
+		TRY(put_entry(j, value_with_text(entry, "why", value_get_text(known->state, "error")), err));
 	}
-	return r;
+	return 0;
 }
 
 int
 experiment_rebuild(struct tune_experiment *e, uint64_t *ret_n, struct pawl_error *err)
 {
-	struct journal j = {.fd = -1};
-	struct all all = {0};
-	int r = list_trials(e, &all, err);
+	PAWL_CLEAN(journal_close) struct journal j = {.fd = -1};
+	PAWL_CLEAN(all_clear) struct all all = {0};
 
-	for (size_t i = 0; r == 0 && i < all.trials.n; i++) {
+	TRY(list_trials(e, &all, err));
+	for (size_t i = 0; i < all.trials.n; i++) {
 		all.trial = (uint32_t)i; /* its place in the list */
-		r = trial_files_read(e->dirfd, all.trials.items[i].folder, add_line, &all, err);
+		TRY(trial_files_read(e->dirfd, all.trials.items[i].folder, add_line, &all, err));
 	}
 	if (all.lines.n)
 		qsort(all.lines.items, all.lines.n, sizeof(all.lines.items[0]), by_stamp);
-	if (r == 0)
-		r = journal_open(e->dirfd, "journal.new", 0, &j, err);
-	if (r == 0)
-		r = write_trials(e, &all, &j, err);
-	if (r == 0)
-		r = write_results(e, &all, &j, err);
-	if (r == 0)
-		r = write_ends(&all, &j, err);
-	if (r == 0 && os_sync(j.fd) < 0)
-		r = err_sys(err, errno, "%s/journal: write", e->folder);
-	const int sys = r == 0 ? file_appear(e->dirfd, "journal.new", e->dirfd, "journal", true) : 0;
+	TRY(journal_open(e->dirfd, "journal.new", 0, &j, err));
+	TRY(write_trials(e, &all, &j, err));
+	TRY(write_results(e, &all, &j, err));
+	TRY(write_ends(&all, &j, err));
+	const int sys = os_sync(j.fd) < 0 ? errno : file_appear(e->dirfd, "journal.new", e->dirfd, "journal", true);
 	if (sys != 0)
-		r = err_sys(err, sys, "%s/journal: write", e->folder);
-	if (r == 0)
-		r = fd_sync(e->dirfd, e->folder, err);
-	journal_close(&j);
+		return err_sys(err, sys, "%s/journal: write", e->folder);
 	*ret_n = all.trials.n;
-	for (size_t i = 0; i < all.trials.n; i++) {
-		mem_free(all.trials.items[i].folder);
-		value_free(all.trials.items[i].state);
-	}
-	for (size_t i = 0; i < all.lines.n; i++)
-		value_free(all.lines.items[i].result);
-	vec_free(&all.trials);
-	vec_free(&all.lines);
-	return r;
+	return fd_sync(e->dirfd, e->folder, err);
 }

@@ -4,8 +4,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -69,11 +67,10 @@ complete(const struct tune_experiment *e, const struct trial *t, const char *che
          struct pawl_error *err)
 {
 	char host[256] = "";
-	struct value *iteration;
 	bool ok = add_value(result, "training_iteration", value_new_int((int64_t)t->iteration + 1)) &&
 	          add_times(e, t, result);
 
-	iteration = value_get(result, "training_iteration");
+	const struct value *iteration = value_get(result, "training_iteration");
 	if (ok && (!value_is(iteration, JSON_INT) || value_int(iteration) < 0))
 		return err_set(err, PAWL_EUSAGE, "%s: 'training_iteration' must be an integer, 0 or more", t->name);
 	gethostname(host, sizeof(host) - 1);
@@ -168,13 +165,14 @@ is_reached(struct tune_experiment *e, const struct value *result)
 
 	VALUE_MEMBERS(e->spec.stop, name, item) {
 		const struct value *found = value_at(result, name);
-		if (value_is(item, JSON_BOOL)
-		            ? value_is(found, JSON_BOOL) && value_is_true(found) == value_is_true(item)
-		            : value_get_number(item, &limit) && value_get_number(found, &value) && value >= limit) {
-			if (value_is(item, JSON_BOOL))
-				snprintf(e->reason, sizeof(e->reason), "%.100s", name);
-			else
-				snprintf(e->reason, sizeof(e->reason), "%.100s >= %g", name, limit);
+		if (value_is(item, JSON_BOOL)) {
+			if (!value_is(found, JSON_BOOL) || value_is_true(found) != value_is_true(item))
+				continue;
+			snprintf(e->reason, sizeof(e->reason), "%.100s", name);
+			return true;
+		}
+		if (value_get_number(item, &limit) && value_get_number(found, &value) && value >= limit) {
+			snprintf(e->reason, sizeof(e->reason), "%.100s >= %g", name, limit);
 			return true;
 		}
 	}
@@ -186,7 +184,6 @@ static bool
 is_to_stop(struct tune_experiment *e, const struct trial *t, struct value *result, bool *stop_all)
 {
 	enum tune_wish wish = TUNE_GO_ON;
-	char *text;
 
 	*stop_all = false;
 	snprintf(e->reason, sizeof(e->reason), "done");
@@ -196,10 +193,10 @@ is_to_stop(struct tune_experiment *e, const struct trial *t, struct value *resul
 	if (experiment_is_over_time(e))
 		return true;
 	if (e->opts.judge && value_set(result, "config", value_ref(t->config))) {
-		text = value_print(result);
+		PAWL_FREE char *text = value_print(result);
+
 		if (text)
 			wish = e->opts.judge(e->opts.judge_arg, t->number, text);
-		mem_free(text);
 		value_remove(result, "config");
 	}
 	*stop_all = wish == TUNE_STOP_ALL;
@@ -212,17 +209,13 @@ is_to_stop(struct tune_experiment *e, const struct trial *t, struct value *resul
 static int
 check_donor(struct tune_experiment *e, struct trial *t, struct sched_decision *what, struct pawl_error *err)
 {
-	const size_t n = spec_n_mutations(&e->spec);
-	double *values;
-
 	if (what->verdict != SCHED_EXPLOIT || e->trials[what->donor].n_checkpoints)
 		return 0;
-	values = mem_zalloc(n + 1, sizeof(*values));
+	PAWL_FREE double *values = mem_zalloc(spec_n_mutations(&e->spec) + 1, sizeof(*values));
 	if (!values)
 		return err_nomem(err, NULL);
 	spec_values(&e->spec, t->config, values);
 	sched_decline(e->sched, t->number, values);
-	mem_free(values);
 	*what = (struct sched_decision){.verdict = SCHED_CONTINUE, .save = what->save};
 	return 0;
 }
@@ -261,26 +254,35 @@ make_entry(struct tune_experiment *e, const struct trial *t, struct value *resul
            struct pawl_error *err)
 {
 	static const char *const names[] = {"continue", "pause", "stop", "exploit"};
-	PAWL_CLEAN(value_free_clean) struct value *config = NULL, *entry = NULL;
-	int r = 0;
+	PAWL_CLEAN(value_free_clean) struct value *config = NULL;
+	PAWL_CLEAN(value_free_clean)
+	struct value *entry = VALUE_OBJECT({"e", value_new_text("result")}, {"t", value_new_int(t->number)},
+	                                   {"r", value_ref(result)});
 
-	entry = VALUE_OBJECT({"e", value_new_text("result")}, {"t", value_new_int(t->number)},
-	                     {"r", value_ref(result)});
 	entry = value_with_text(entry, "c", checkpoint);
 	entry = value_with_text(entry, "v", verdict->kind == TUNE_CONTINUE ? NULL : names[verdict->kind]);
 	if (!entry)
 		return err_nomem(err, NULL);
 	if (verdict->kind == TUNE_EXPLOIT) {
-		r = experiment_exploit_config(e, what, &config, err);
-		if (r == 0 && (!value_set(entry, "donor", value_new_int(what->donor)) ||
-		               !value_set(entry, "config", value_ref(config))))
-			r = err_nomem(err, NULL);
+		TRY(experiment_exploit_config(e, what, &config, err));
+		if (!value_set(entry, "donor", value_new_int(what->donor)) ||
+		    !value_set(entry, "config", value_ref(config)))
+			return err_nomem(err, NULL);
 	}
-	if (r == 0) {
-		*ret = entry;
-		entry = NULL;
-	}
-	return r;
+	*ret = steal(&entry);
+	return 0;
+}
+
+/* What follows the entry: the trial's files, and the clone if it continues from a donor. */
+static int
+follow_result(struct tune_experiment *e, struct trial *t, struct pawl_error *err)
+{
+	const char *text = experiment_result_text(t);
+
+	if (!text)
+		return err_nomem(err, NULL);
+	TRY(trial_files_result(e->dirfd, t->name, t->result, text, &t->columns, err));
+	return t->owes_exploit ? experiment_exploit(e, t, err) : 0;
 }
 
 static int
@@ -290,24 +292,17 @@ record_result(struct tune_experiment *e, struct trial *t, struct value *result, 
 	struct tune_verdict verdict = {.reason = e->reason};
 	struct sched_decision what;
 	struct value *entry = NULL;
-	const char *text;
-	int r = decide(e, t, result, checkpoint, &verdict, &what, err);
+	int rc = decide(e, t, result, checkpoint, &verdict, &what, err);
 
-	if (r == 0)
-		r = make_entry(e, t, result, checkpoint, &verdict, &what, &entry, err);
-	e->broken = r < 0; /* the scheduler has seen it, the journal has not */
-	if (r == 0)
-		r = experiment_put(e, entry, checkpoint != NULL, err);
-	if (r < 0)
-		return r;
+	if (rc == 0)
+		rc = make_entry(e, t, result, checkpoint, &verdict, &what, &entry, err);
+	e->broken = rc < 0; /* the scheduler has seen it, the journal has not */
+	TRY(rc);
+	TRY(experiment_put(e, entry, checkpoint != NULL, err));
 	t->stamp = experiment_now(e);
-	text = experiment_result_text(t);
-	r = text ? trial_files_result(e->dirfd, t->name, t->result, text, &t->columns, err) : err_nomem(err, NULL);
-	if (r == 0 && t->owes_exploit)
-		r = experiment_exploit(e, t, err);
-	e->broken = r < 0; /* opening the experiment again adds what is missing */
-	if (r < 0)
-		return r;
+	rc = follow_result(e, t, err);
+	e->broken = rc < 0; /* opening the experiment again adds what is missing */
+	TRY(rc);
 	verdict.result_json = experiment_result_text(t);
 	*ret = verdict;
 	return 0;
@@ -317,12 +312,10 @@ int
 tune_experiment_report(struct tune_experiment *e, uint32_t trial, const char *metrics_json, const char *checkpoint,
                        struct tune_verdict *ret, struct pawl_error *err)
 {
-	PAWL_CLEAN(value_free_clean) struct value *metrics = NULL, *result = NULL;
+	PAWL_CLEAN(value_free_clean) struct value *metrics = NULL;
 	struct trial *t;
-	int r = experiment_check(e, trial, &t, err);
 
-	if (r < 0)
-		return r;
+	TRY(experiment_check(e, trial, &t, err));
 	if (t->state != TUNE_RUNNING)
 		return err_set(err, PAWL_EUSAGE, "%s: a report of a trial that does not run (it is %s)", t->name,
 		               tune_state_name(t->state));
@@ -332,36 +325,30 @@ tune_experiment_report(struct tune_experiment *e, uint32_t trial, const char *me
 		                             .reason = "already told to end"};
 		return 0;
 	}
-	r = value_parse(metrics_json, SIZE_MAX, "report", &metrics, err);
-	if (r == 0 && !value_is(metrics, JSON_OBJECT))
-		r = err_set(err, PAWL_EUSAGE, "%s: expected an object of metrics as its report", t->name);
-	if (r == 0)
-		r = check_metric(e, t, metrics, err);
-	if (r == 0)
-		r = check_checkpoint(e, t, checkpoint, err);
-	if (r == 0 && !(result = value_copy(metrics)))
-		r = err_nomem(err, NULL);
-	if (r == 0)
-		r = complete(e, t, checkpoint, result, err);
-	if (r == 0)
-		r = check_score(e, t, metrics, result, err);
-	return r < 0 ? r : record_result(e, t, result, checkpoint, ret, err);
+	TRY(value_parse(metrics_json, SIZE_MAX, "report", &metrics, err));
+	if (!value_is(metrics, JSON_OBJECT))
+		return err_set(err, PAWL_EUSAGE, "%s: expected an object of metrics as its report", t->name);
+	TRY(check_metric(e, t, metrics, err));
+	TRY(check_checkpoint(e, t, checkpoint, err));
+	PAWL_CLEAN(value_free_clean) struct value *result = value_copy(metrics);
+	if (!result)
+		return err_nomem(err, NULL);
+	TRY(complete(e, t, checkpoint, result, err));
+	TRY(check_score(e, t, metrics, result, err));
+	return record_result(e, t, result, checkpoint, ret, err);
 }
 
 int
 tune_experiment_checkpoint(struct tune_experiment *e, uint32_t trial, const char *checkpoint, struct pawl_error *err)
 {
 	struct trial *t;
-	int r = experiment_check(e, trial, &t, err);
 
-	if (r == 0 && (!checkpoint || t->state != TUNE_RUNNING))
-		r = err_set(err, PAWL_EUSAGE, "%s: expected a name, and a trial that runs", t->name);
-	if (r == 0 && t->owes_exploit)
+	TRY(experiment_check(e, trial, &t, err));
+	if (!checkpoint || t->state != TUNE_RUNNING)
+		return err_set(err, PAWL_EUSAGE, "%s: expected a name, and a trial that runs", t->name);
+	if (t->owes_exploit)
 		return 0; /* of a state that the exploit replaces */
-	if (r == 0)
-		r = check_checkpoint(e, t, checkpoint, err);
-	if (r < 0)
-		return r;
+	TRY(check_checkpoint(e, t, checkpoint, err));
 	return experiment_put(e,
 	                      VALUE_OBJECT({"e", value_new_text("checkpoint")}, {"t", value_new_int(trial)},
 	                                   {"c", value_new_text(checkpoint)}),
@@ -374,47 +361,43 @@ int
 tune_experiment_ended(struct tune_experiment *e, uint32_t trial, enum tune_end how, const char *why, bool *ret_again,
                       struct pawl_error *err)
 {
+	const char *end = "finished";
 	struct trial *t;
 	char text[300];
-	int r = experiment_check(e, trial, &t, err);
 
-	if (r < 0)
-		return r;
+	TRY(experiment_check(e, trial, &t, err));
 	if (t->state != TUNE_RUNNING)
 		return err_set(err, PAWL_EUSAGE, "%s: the end of a trial that does not run (it is %s)", t->name,
 		               tune_state_name(t->state));
 	if (how == TUNE_LOST) {
-		r = experiment_end(e, t, "lost", why, err);
-	} else if (t->verdict != TUNE_CONTINUE) {
-		r = experiment_end(e, t, "finished", NULL, err);
-	} else if (how == TUNE_FINISHED && e->spec.metric && !t->has_metric) {
+		end = "lost";
+	} else if (t->verdict != TUNE_CONTINUE || (how == TUNE_FINISHED && (!e->spec.metric || t->has_metric))) {
+		why = NULL;
+	} else if (how == TUNE_FINISHED) {
 		snprintf(text, sizeof(text), "it ended without a report of '%.100s', which the experiment needs",
 		         e->spec.metric);
-		r = experiment_end(e, t, "error", text, err);
-	} else if (how == TUNE_FINISHED) {
-		r = experiment_end(e, t, "finished", NULL, err);
+		end = "error";
+		why = text;
 	} else {
 		const bool again = e->spec.max_failures < 0 || t->failures < (uint64_t)e->spec.max_failures;
-		r = experiment_end(e, t, again ? "failed" : "error", why && why[0] ? why : "it failed", err);
+		end = again ? "failed" : "error";
+		why = why && why[0] ? why : "it failed";
 	}
-	if (r == 0 && ret_again)
+	TRY(experiment_end(e, t, end, why, err));
+	if (ret_again)
 		*ret_again = t->state == TUNE_PENDING || t->state == TUNE_PAUSED;
-	return r;
+	return 0;
 }
 
 int
 tune_experiment_stop_trial(struct tune_experiment *e, uint32_t trial, const char *why, struct pawl_error *err)
 {
 	struct trial *t;
-	int r = experiment_check(e, trial, &t, err);
 
-	if (r < 0 || t->state == TUNE_TERMINATED || t->state == TUNE_ERROR)
-		return r;
-	r = experiment_put(
-		e,
-		value_with_text(VALUE_OBJECT({"e", value_new_text("stop")}, {"t", value_new_int(trial)}), "why", why),
-		true, err);
-	if (r == 0 && t->attempts)
-		r = experiment_note_state(e, t, err);
-	return r;
+	TRY(experiment_check(e, trial, &t, err));
+	if (t->state == TUNE_TERMINATED || t->state == TUNE_ERROR)
+		return 0;
+	struct value *entry = VALUE_OBJECT({"e", value_new_text("stop")}, {"t", value_new_int(trial)});
+	TRY(experiment_put(e, value_with_text(entry, "why", why), true, err));
+	return t->attempts ? experiment_note_state(e, t, err) : 0;
 }

@@ -6,7 +6,6 @@
  */
 #include "experiment.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -51,27 +50,22 @@ int
 experiment_put(struct tune_experiment *e, struct value *entry, bool durable, struct pawl_error *err)
 {
 	PAWL_CLEAN(value_free_clean) struct value *owned = entry;
-	int r = check_writable(e, err);
 
-	if (r < 0)
-		return r;
-	r = owned ? journal_put(&e->journal, owned, durable, err) : err_nomem(err, NULL);
-	if (r == 0)
-		r = experiment_apply(e, owned, false, err);
-	e->broken = r < 0;
-	if (r == 0)
-		remove_doomed(e);
-	return r;
+	TRY(check_writable(e, err));
+	int rc = owned ? journal_put(&e->journal, owned, durable, err) : err_nomem(err, NULL);
+	if (rc == 0)
+		rc = experiment_apply(e, owned, false, err);
+	e->broken = rc < 0;
+	TRY(rc);
+	remove_doomed(e);
+	return 0;
 }
 
 int
 experiment_check(struct tune_experiment *e, uint32_t trial, struct trial **ret, struct pawl_error *err)
 {
 	TRY(check_writable(e, err));
-	if (trial >= e->n_trials)
-		return err_set(err, PAWL_ENOTFOUND, "trial %u does not exist; there are %zu", trial, e->n_trials);
-	*ret = &e->trials[trial];
-	return 0;
+	return experiment_find(e, trial, ret, err);
 }
 
 int
@@ -93,11 +87,9 @@ experiment_end(struct tune_experiment *e, struct trial *t, const char *how, cons
 	const bool failed = strcmp(how, "failed") == 0 || strcmp(how, "error") == 0;
 	struct value *entry = VALUE_OBJECT({"e", value_new_text("end")}, {"t", value_new_int(t->number)},
 	                                   {"how", value_new_text(how)});
-	int r = experiment_put(e, value_with_text(entry, "why", why), true, err);
 
-	if (r == 0 && failed)
-		r = trial_files_error(e->dirfd, t->name, why ? why : "", err);
-	if (r == 0 && t->attempts)
-		r = experiment_note_state(e, t, err);
-	return r;
+	TRY(experiment_put(e, value_with_text(entry, "why", why), true, err));
+	if (failed)
+		TRY(trial_files_error(e->dirfd, t->name, why ? why : "", err));
+	return t->attempts ? experiment_note_state(e, t, err) : 0;
 }

@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -16,11 +15,14 @@
 #include <zlib.h>
 
 #include "base/err.h"
+#include "base/fileio.h"
 #include "base/os.h"
 #include "base/value.h"
 
 #define SUM_CHARS 9u /* and the blank */
 #define MAX_LINE ((size_t)64 << 20)
+
+PAWL_DEFINE_CLEAN(FILE, fclose);
 
 static uint32_t
 sum_of(const char *text, size_t len)
@@ -35,96 +37,81 @@ line_object(const char *line, size_t len, struct value **ret, struct pawl_error 
 {
 	PAWL_CLEAN(value_free_clean) struct value *entry = NULL;
 	char sum[SUM_CHARS];
-	int r;
 
 	if (len < SUM_CHARS + 3 || line[--len] != '\n' || len > MAX_LINE || line[SUM_CHARS - 1] != ' ')
 		return 0;
 	snprintf(sum, sizeof(sum), "%08x", sum_of(line + SUM_CHARS, len - SUM_CHARS));
 	if (memcmp(sum, line, SUM_CHARS - 1) != 0)
 		return 0;
-	r = value_parse(line + SUM_CHARS, len - SUM_CHARS, "journal", &entry, err);
-	if (r == 0 && value_is(entry, JSON_OBJECT))
-		*ret = value_ref(entry);
-	return r == PAWL_ENOMEM ? r : 0;
+	const int rc = value_parse(line + SUM_CHARS, len - SUM_CHARS, "journal", &entry, err);
+	if (rc == 0 && value_is(entry, JSON_OBJECT))
+		*ret = steal(&entry);
+	return rc == PAWL_ENOMEM ? rc : 0;
 }
 
 static int
 read_lines(FILE *file, int (*each)(void *, const struct value *, struct pawl_error *), void *arg,
            struct journal_found *ret, struct pawl_error *err)
 {
-	char *line = NULL;
+	PAWL_FREE char *line = NULL;
 	size_t cap = 0;
 	ssize_t len;
-	int r = 0;
 
-	while (r == 0 && (len = getline(&line, &cap, file)) > 0) {
+	while ((len = getline(&line, &cap, file)) > 0) {
 		PAWL_CLEAN(value_free_clean) struct value *entry = NULL;
-		r = line_object(line, (size_t)len, &entry, err);
-		if (r < 0)
-			break;
-		if (entry && ret->torn_bytes) {
-			ret->damaged = true;
-			break;
-		}
+
+		TRY(line_object(line, (size_t)len, &entry, err));
 		if (!entry) {
 			ret->torn_bytes += (uint64_t)len;
 			continue;
 		}
+		if (ret->torn_bytes) {
+			ret->damaged = true;
+			return 0;
+		}
 		ret->n_lines++;
 		ret->good_bytes += (uint64_t)len;
-		r = each ? each(arg, entry, err) : 0;
+		TRY(each(arg, entry, err));
 	}
-	if (r == 0 && !ret->damaged && !feof(file))
-		r = err_sys(err, errno, "journal: read");
-	mem_free(line);
-	return r;
+	return feof(file) ? 0 : err_sys(err, errno, "journal: read");
 }
 
 int
 journal_read(int dirfd, const char *name, int (*each)(void *, const struct value *, struct pawl_error *), void *arg,
              struct journal_found *ret, struct pawl_error *err)
 {
-	const int fd = openat(dirfd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-	FILE *file;
-	int r;
+	PAWL_FD int fd = openat(dirfd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 
 	*ret = (struct journal_found){0};
 	if (fd < 0)
 		return errno == ENOENT ? 0 : err_sys(err, errno, "%s: open", name);
-	file = fdopen(fd, "r");
-	if (!file) {
-		close(fd);
+	PAWL_CLEAN(fclose_clean) FILE *file = fdopen(fd, "r");
+	if (!file)
 		return err_nomem(err, NULL);
-	}
+	fd = -1; /* file closes it */
 	ret->exists = true;
-	r = read_lines(file, each, arg, ret, err);
-	fclose(file);
-	return r;
+	return read_lines(file, each, arg, ret, err);
 }
 
 int
 journal_open(int dirfd, const char *name, uint64_t nbytes, struct journal *ret, struct pawl_error *err)
 {
-	const int fd = openat(dirfd, name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0666);
+	PAWL_FD int fd = openat(dirfd, name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0666);
 	struct stat st;
 
 	if (fd < 0)
 		return err_sys(err, errno, "%s: open", name);
-	if (fstat(fd, &st) < 0 || ((uint64_t)st.st_size > nbytes && ftruncate(fd, (off_t)nbytes) < 0)) {
-		const int sys = errno;
-		close(fd);
-		return err_sys(err, sys, "%s: cut off", name);
-	}
+	if (fstat(fd, &st) < 0 || ((uint64_t)st.st_size > nbytes && ftruncate(fd, (off_t)nbytes) < 0))
+		return err_sys(err, errno, "%s: cut off", name);
 	*ret = (struct journal){.fd = fd, .nbytes = nbytes};
+	fd = -1;
 	return 0;
 }
 
 void
 journal_close(struct journal *j)
 {
-	if (j->fd >= 0)
-		close(j->fd);
-	j->fd = -1;
+	fd_clean_close(&j->fd);
 }
 
 static int
@@ -154,19 +141,14 @@ append(struct journal *j, const char *line, size_t len, bool durable, struct paw
 int
 journal_put(struct journal *j, const struct value *entry, bool durable, struct pawl_error *err)
 {
-	PAWL_FREE char *text = value_print(entry), *line = NULL;
-	int n, r;
-
 	if (j->broken)
 		return err_set(err, PAWL_EIO, "journal: an earlier write has failed; open the experiment again");
-	if (!text)
+	PAWL_FREE char *text = value_print(entry);
+	PAWL_FREE char *line = text ? mem_printf("%08x %s\n", sum_of(text, strlen(text)), text) : NULL;
+	if (!line)
 		return err_nomem(err, NULL);
-	n = asprintf(&line, "%08x %s\n", sum_of(text, strlen(text)), text);
-	if (n < 0) {
-		line = NULL;
-		return err_nomem(err, NULL);
-	}
-	r = (size_t)n > MAX_LINE ? err_set(err, PAWL_ELIMIT, "journal: an entry of %d bytes is too long", n)
-	                         : append(j, line, (size_t)n, durable, err);
-	return r;
+	const size_t len = strlen(line);
+	if (len > MAX_LINE)
+		return err_set(err, PAWL_ELIMIT, "journal: an entry of %zu bytes is too long", len);
+	return append(j, line, len, durable, err);
 }

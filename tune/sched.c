@@ -7,8 +7,6 @@
 #include "sched.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -16,6 +14,8 @@
 #include "sched_inner.h"
 
 #define SCHED_MAX_TRIALS 10000000u
+
+PAWL_DEFINE_CLEAN(struct sched, sched_free);
 
 const struct sched_algorithm sched_fifo = {.name = "fifo"};
 
@@ -107,14 +107,12 @@ prepare(struct sched *s, const struct sched_opts *opts, struct pawl_error *err)
 int
 sched_new(const struct sched_opts *opts, struct sched **ret, struct pawl_error *err)
 {
-	struct sched *s = mem_zalloc(1, sizeof(*s));
-	int r = s ? prepare(s, opts, err) : err_nomem(err, NULL);
+	PAWL_CLEAN(sched_free_clean) struct sched *s = mem_zalloc(1, sizeof(*s));
 
-	if (r < 0) {
-		sched_free(s);
-		return r;
-	}
-	*ret = s;
+	if (!s)
+		return err_nomem(err, NULL);
+	TRY(prepare(s, opts, err));
+	*ret = steal(&s);
 	return 0;
 }
 
@@ -171,11 +169,9 @@ sched_rung_put(struct sched_rung *rung, double metric, struct pawl_error *err)
 int
 sched_bracket_add(struct sched *s, size_t n_rungs, struct sched_bracket **ret, struct pawl_error *err)
 {
-	struct sched_bracket *b;
-
 	if (!array_reserve(s->brackets, s->cap_brackets, s->n_brackets + 1))
 		return err_nomem(err, NULL);
-	b = &s->brackets[s->n_brackets];
+	struct sched_bracket *b = &s->brackets[s->n_brackets];
 	*b = (struct sched_bracket){.rungs = mem_zalloc(n_rungs ? n_rungs : 1, sizeof(*b->rungs)), .n_rungs = n_rungs};
 	if (!b->rungs)
 		return err_nomem(err, NULL);
@@ -187,13 +183,11 @@ sched_bracket_add(struct sched *s, size_t n_rungs, struct sched_bracket **ret, s
 int
 sched_add(struct sched *s, uint32_t trial, const double *values, struct pawl_error *err)
 {
-	struct sched_trial *t;
-
 	if (trial != s->n_trials || trial >= SCHED_MAX_TRIALS)
 		return err_set(err, PAWL_EUSAGE, "scheduler: expected trial %zu next, found %u", s->n_trials, trial);
 	if (!array_reserve(s->trials, s->cap_trials, s->n_trials + 1))
 		return err_nomem(err, NULL);
-	t = &s->trials[trial];
+	struct sched_trial *t = &s->trials[trial];
 	*t = (struct sched_trial){.known = true, .time = -HUGE_VAL, .metric = -HUGE_VAL, .best = -HUGE_VAL};
 	if (s->opts.n_mutations) {
 		t->values = mem_zalloc(s->opts.n_mutations, sizeof(*t->values));
@@ -211,13 +205,11 @@ sched_report(struct sched *s, uint32_t trial, double time, double metric, bool o
              struct pawl_error *err)
 {
 	const struct sched_algorithm *algorithm = s->opts.algorithm;
-	struct sched_trial *t;
-	int r;
 
 	*ret = (struct sched_decision){.verdict = SCHED_CONTINUE};
 	if (trial >= s->n_trials)
 		return err_set(err, PAWL_EUSAGE, "scheduler: a report of trial %u, known are %zu", trial, s->n_trials);
-	t = &s->trials[trial];
+	struct sched_trial *t = &s->trials[trial];
 	if (t->ended || t->stopped) {
 		ret->verdict = SCHED_STOP;
 		return 0;
@@ -230,9 +222,8 @@ sched_report(struct sched *s, uint32_t trial, double time, double metric, bool o
 	t->metric = !isfinite(metric) ? -HUGE_VAL : s->opts.maximize ? metric : -metric;
 	if (t->metric > t->best)
 		t->best = t->metric;
-	r = algorithm->report ? algorithm->report(s, trial, ret, err) : 0;
-	if (r < 0)
-		return r;
+	if (algorithm->report)
+		TRY(algorithm->report(s, trial, ret, err));
 	t->paused = ret->verdict == SCHED_PAUSE;
 	if (ret->verdict == SCHED_STOP) {
 		t->stopped = true;

@@ -10,8 +10,6 @@
  * proportion to e^(number of the bracket's rungs).
  */
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/err.h"
 #include "sched_inner.h"
@@ -43,14 +41,14 @@ init(struct sched *s, struct pawl_error *err)
 static int
 add_trial(struct sched *s, uint32_t trial, struct pawl_error *err)
 {
-	double total = 0, most = 0, drawn;
+	double total = 0, most = 0;
 
 	(void)err;
 	for (size_t i = 0; i < s->n_brackets; i++)
 		most = fmax(most, (double)s->brackets[i].n_rungs);
 	for (size_t i = 0; i < s->n_brackets; i++)
 		total += exp((double)s->brackets[i].n_rungs - most);
-	drawn = s->n_brackets > 1 ? sched_draw(s) * total : 0;
+	double drawn = s->n_brackets > 1 ? sched_draw(s) * total : 0;
 	for (size_t i = 0; i + 1 < s->n_brackets; i++) {
 		drawn -= exp((double)s->brackets[i].n_rungs - most);
 		if (drawn < 0)
@@ -77,11 +75,10 @@ report(struct sched *s, uint32_t trial, struct sched_decision *ret, struct pawl_
 {
 	struct sched_trial *t = &s->trials[trial];
 	struct sched_bracket *b = &s->brackets[t->bracket];
-	int r = 0;
 
 	if (t->time >= s->opts.max_time)
 		ret->verdict = SCHED_STOP;
-	for (size_t i = b->n_rungs; i-- > 0 && r == 0;) {
+	for (size_t i = b->n_rungs; i-- > 0;) {
 		struct sched_rung *rung = &b->rungs[i];
 		double cut = -HUGE_VAL;
 		if (t->time < rung->time)
@@ -90,13 +87,13 @@ report(struct sched *s, uint32_t trial, struct sched_decision *ret, struct pawl_
 			break; /* it has all lower ones, too */
 		if (rung->n)
 			cut = quantile(rung, 1 - 1 / s->opts.reduction);
-		r = sched_rung_put(rung, t->metric, err);
 		t->rungs_done |= 1u << i;
-		if (r == 0 && (t->metric < cut || !isfinite(t->metric)))
+		TRY(sched_rung_put(rung, t->metric, err));
+		if (t->metric < cut || !isfinite(t->metric))
 			ret->verdict = SCHED_STOP;
 		break;
 	}
-	return r;
+	return 0;
 }
 
 const struct sched_algorithm sched_asha = {.name = "asha", .init = init, .add = add_trial, .report = report};

@@ -21,7 +21,6 @@
  *     --> running (the next rung) ..
  */
 #include <math.h>
-#include <stdlib.h>
 
 #include "base/err.h"
 #include "sched_inner.h"
@@ -32,10 +31,13 @@
 static unsigned
 largest_s(const struct sched_opts *o)
 {
+	double power = o->reduction;
 	unsigned s = 0;
 
-	for (double power = o->reduction; power <= o->max_time * (1 + 1e-12); power *= o->reduction)
+	while (power <= o->max_time * (1 + 1e-12)) {
+		power *= o->reduction;
 		s++;
+	}
 	return s;
 }
 
@@ -97,9 +99,7 @@ add_trial(struct sched *s, uint32_t trial, struct pawl_error *err)
 	struct sched_bracket *b = s->n_brackets ? &s->brackets[s->n_brackets - 1] : NULL;
 
 	if (!b || b->n_trials == b->capacity) {
-		const int r = s->opts.in_step ? open_only_bracket(s, err) : open_bracket(s, err);
-		if (r < 0)
-			return r;
+		TRY(s->opts.in_step ? open_only_bracket(s, err) : open_bracket(s, err));
 		b = &s->brackets[s->n_brackets - 1];
 	}
 	s->trials[trial].bracket = (uint32_t)s->n_brackets - 1;

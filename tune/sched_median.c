@@ -54,13 +54,12 @@ static int
 report(struct sched *s, uint32_t trial, struct sched_decision *ret, struct pawl_error *err)
 {
 	struct sched_trial *t = &s->trials[trial];
-	double *means, median;
 	size_t n = 0;
-	int r = remember(t, err);
 
-	if (r < 0 || t->time < s->opts.grace)
-		return r;
-	means = mem_alloc(s->n_trials * sizeof(*means));
+	TRY(remember(t, err));
+	if (t->time < s->opts.grace)
+		return 0;
+	PAWL_FREE double *means = mem_alloc(s->n_trials * sizeof(*means));
 	if (!means)
 		return err_nomem(err, NULL);
 	for (size_t i = 0; i < s->n_trials; i++) {
@@ -70,11 +69,10 @@ report(struct sched *s, uint32_t trial, struct sched_decision *ret, struct pawl_
 	}
 	if (n >= s->opts.min_samples) {
 		qsort(means, n, sizeof(*means), compare);
-		median = n % 2 ? means[n / 2] : (means[n / 2 - 1] + means[n / 2]) / 2;
+		const double median = n % 2 ? means[n / 2] : (means[n / 2 - 1] + means[n / 2]) / 2;
 		if (t->best < median)
 			ret->verdict = s->opts.hard_stop ? SCHED_STOP : SCHED_PAUSE;
 	}
-	mem_free(means);
 	return 0;
 }
 

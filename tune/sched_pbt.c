@@ -9,8 +9,6 @@
  * the next, so that all advance together.
  */
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/err.h"
 #include "sched_inner.h"
@@ -85,11 +83,11 @@ static double
 draw_anew(struct sched *s, const struct sched_mutation *m)
 {
 	const double x = sched_draw(s);
-	double value;
 
 	if (m->n_choices)
 		return floor(x * m->n_choices);
-	value = m->log_scale ? exp(log(m->low) + x * (log(m->high) - log(m->low))) : m->low + x * (m->high - m->low);
+	const double value =
+		m->log_scale ? exp(log(m->low) + x * (log(m->high) - log(m->low))) : m->low + x * (m->high - m->low);
 	return m->whole ? fmin(floor(value), m->high - 1) : value;
 }
 
@@ -126,7 +124,7 @@ exploit(struct sched *s, uint32_t trial, size_t size)
 static void
 rank_together(struct sched *s)
 {
-	size_t n, size;
+	size_t n;
 
 	if (!s->opts.synchronous || !s->closed)
 		return; /* with part of the population, the result would depend on which trial was fast */
@@ -137,7 +135,8 @@ rank_together(struct sched *s)
 		if (!s->trials[i].paused)
 			continue;
 		s->trials[i].go_on = true;
-		if (place_of(s, i, &n) >= n - (size = quantile_size(s, n)))
+		const size_t place = place_of(s, i, &n), size = quantile_size(s, n);
+		if (place >= n - size)
 			exploit(s, i, size);
 	}
 }

@@ -39,6 +39,7 @@ static const struct kind kinds[] = {
 	{"$lograndint", LOG, false, true, false},   {"$qlograndint", LOG, true, true, true},
 };
 #define N_KINDS (sizeof(kinds) / sizeof(kinds[0]))
+
 struct walk {
 	uint64_t seed, trial, grid_left; /* grid_left: the trial's number, divided down for keys further right */
 	const struct value *space;
@@ -80,11 +81,8 @@ find_kind(const char *name)
 static const char *
 key_of(const struct value *value)
 {
-	const char *key;
+	const char *key = value_n_members(value) == 1 ? value_first_key(value) : NULL;
 
-	if (value_n_members(value) != 1)
-		return NULL;
-	key = value_first_key(value);
 	return key && key[0] == '$' ? key : NULL;
 }
 
@@ -128,17 +126,14 @@ check_list(const char *key, const struct value *list, const char *path, bool in_
            struct pawl_error *err)
 {
 	const bool is_grid = strcmp(key, "$grid") == 0;
-	struct value *item;
-	size_t i;
 
 	if (!value_is(list, JSON_ARRAY) || value_n_items(list) == 0)
 		return err_set(err, PAWL_EUSAGE, "space: '%s': %s takes a list of one value or more", path, key);
 	if (is_grid && in_choice)
 		return err_set(err, PAWL_EUSAGE, "space: '%s': a $grid cannot stand inside of a $choice or a $grid",
 		               path);
-	for (i = 0; (item = value_item(list, i)) != NULL; i++) {
-		TRY(check(item, path, true, n_grid, err));
-	}
+	for (size_t i = 0; i < value_n_items(list); i++)
+		TRY(check(value_item(list, i), path, true, n_grid, err));
 	if (is_grid && __builtin_mul_overflow(*n_grid, (uint64_t)value_n_items(list), n_grid))
 		*n_grid = UINT64_MAX;
 	if (*n_grid > SPACE_MAX_TRIALS)
@@ -183,7 +178,6 @@ check(const struct value *value, const char *path, bool in_choice, uint64_t *n_g
 	const char *key = key_of(value), *name;
 	char inner[MAX_PATH];
 	struct value *item;
-	size_t i;
 
 	if (key)
 		return check_draw(key, value_get(value, key), path, in_choice, n_grid, err);
@@ -196,9 +190,9 @@ check(const struct value *value, const char *path, bool in_choice, uint64_t *n_g
 			return err_set(err, PAWL_ELIMIT, "space: '%.100s..': the path is too long", path);
 		TRY(check(item, inner, in_choice, n_grid, err));
 	}
-	for (i = 0; (item = value_item(value, i)) != NULL; i++) {
+	for (size_t i = 0; i < value_n_items(value); i++) {
 		snprintf(inner, sizeof(inner), "%.1000s/%zu", path, i);
-		TRY(check(item, inner, in_choice, n_grid, err));
+		TRY(check(value_item(value, i), inner, in_choice, n_grid, err));
 	}
 	return 0;
 }
@@ -265,12 +259,13 @@ resolve_draw(struct walk *w, const char *key, const struct value *args, const ch
 {
 	const struct kind *kind = find_kind(key);
 	char inner[MAX_PATH];
-	size_t n, at;
 
 	if (kind) {
 		*ret = draw_number(kind, args, path, w->seed, w->trial);
 	} else if (is_list_of(key)) {
-		n = value_n_items(args);
+		const size_t n = value_n_items(args);
+		size_t at;
+
 		if (strcmp(key, "$grid") == 0) {
 			at = (size_t)(w->grid_left % n);
 			w->grid_left /= n;
@@ -309,8 +304,7 @@ resolve_object(struct walk *w, const struct value *value, const char *path, stru
 		if (!value_set(made, names[n], resolved))
 			return err_nomem(w->err, NULL);
 	}
-	*ret = made;
-	made = NULL;
+	*ret = steal(&made);
 	return 0;
 }
 
@@ -327,8 +321,7 @@ resolve_array(struct walk *w, const struct value *value, const char *path, struc
 		if (!value_set_item(made, i, resolved))
 			return err_nomem(w->err, NULL);
 	}
-	*ret = made;
-	made = NULL;
+	*ret = steal(&made);
 	return *ret ? 0 : err_nomem(w->err, NULL);
 }
 
@@ -376,7 +369,6 @@ tag_put(struct tag *tag, const char *name, const struct value *value)
 {
 	char item[64], number[32];
 	const size_t shown = strcspn(name, "/");
-	size_t n;
 
 	if (value_is(value, JSON_REAL))
 		snprintf(number, sizeof(number), "%.4g", value_number(value));
@@ -389,8 +381,8 @@ tag_put(struct tag *tag, const char *name, const struct value *value)
 		         value_is_true(value)         ? "True"
 		         : value_is(value, JSON_BOOL) ? "False"
 		                                      : "-");
-	n = (size_t)snprintf(item, sizeof(item), "%s%.*s=%s", tag->len ? "," : "", (int)(shown > 24 ? 24 : shown), name,
-	                     number);
+	const size_t n = (size_t)snprintf(item, sizeof(item), "%s%.*s=%s", tag->len ? "," : "",
+	                                  (int)(shown > 24 ? 24 : shown), name, number);
 	if (n >= sizeof(item) || tag->len + n + 1 > tag->nbytes)
 		return;
 	for (char *c = item; *c; c++)

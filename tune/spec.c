@@ -7,7 +7,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -68,9 +67,6 @@ kind_name(enum spec_expected expected)
 static bool
 is_of_kind(const struct value *found, enum spec_expected expected)
 {
-	struct value *item;
-	size_t i;
-
 	if (value_is(found, JSON_NULL))
 		return expected == TEXT_OR_NULL || expected == WHOLE_OR_NULL || expected == ANY;
 	switch (expected) {
@@ -87,10 +83,9 @@ is_of_kind(const struct value *found, enum spec_expected expected)
 	case OBJECT:
 		return value_is(found, JSON_OBJECT);
 	case TEXTS:
-		for (i = 0; (item = value_item(found, i)) != NULL; i++) {
-			if (!value_is(item, JSON_STRING))
+		for (size_t i = 0; i < value_n_items(found); i++)
+			if (!value_is(value_item(found, i), JSON_STRING))
 				return false;
-		}
 		return value_is(found, JSON_ARRAY) && value_n_items(found) > 0;
 	case ANY:
 		break;
@@ -158,8 +153,7 @@ fill(const struct value *object, const char *what, const struct spec_key *keys, 
 	}
 	if (!made)
 		return err_nomem(err, NULL);
-	*ret = made;
-	made = NULL;
+	*ret = steal(&made);
 	return 0;
 }
 
@@ -171,7 +165,7 @@ fill_inner(struct value *doc, const char *name, const struct spec_key *keys, str
 
 	snprintf(what, sizeof(what), "document: %s", name);
 	TRY(fill(value_get(doc, name), what, keys, &made, err));
-	return !value_set(doc, name, made) ? err_nomem(err, NULL) : 0;
+	return value_set(doc, name, made) ? 0 : err_nomem(err, NULL);
 }
 
 /* ---- parts of the document ---- */
@@ -224,7 +218,7 @@ check_mutation(const char *name, const struct value *what, struct pawl_error *er
 }
 
 static int
-take_metric(struct spec *s, const struct value *scheduler, struct pawl_error *err)
+parse_metric(struct spec *s, const struct value *scheduler, struct pawl_error *err)
 {
 	const char *metric = value_get_text(scheduler, "metric"), *mode = value_get_text(scheduler, "mode");
 
@@ -248,15 +242,12 @@ take_metric(struct spec *s, const struct value *scheduler, struct pawl_error *er
 static int
 refuse_scheduler(const char *type, struct pawl_error *err)
 {
-	char known[300] = "";
-	size_t len = 0;
+	PAWL_CLEAN(buf_clear) struct buf known = {0};
 
-	for (const struct spec_scheduler *k = spec_schedulers; k->name && len < sizeof(known); k++)
-		len += (size_t)snprintf(known + len, sizeof(known) - len, "%s%s", k->name,
-		                        !k[1].name   ? ""
-		                        : !k[2].name ? " or "
-		                                     : ", ");
-	return err_set(err, PAWL_EUSAGE, "scheduler: expected %s, found '%.100s'", known, type ? type : "nothing");
+	for (const struct spec_scheduler *k = spec_schedulers; k->name; k++)
+		buf_printf(&known, "%s%s", k->name, !k[1].name ? "" : !k[2].name ? " or " : ", ");
+	return err_set(err, PAWL_EUSAGE, "scheduler: expected %s, found '%.100s'", buf_str(&known),
+	               type ? type : "nothing");
 }
 
 static int
@@ -264,16 +255,15 @@ parse_scheduler(struct spec *s, struct pawl_error *err)
 {
 	struct value *scheduler = value_get(s->doc, "scheduler"), *filled;
 	const struct spec_scheduler *kind = spec_schedulers;
-	const char *type, *name;
+	const char *name;
 	struct value *item;
-	int r;
 
 	if (value_is(scheduler, JSON_STRING)) {
 		if (!value_set(s->doc, "scheduler", VALUE_OBJECT({"type", value_ref(scheduler)})))
 			return err_nomem(err, NULL);
 		scheduler = value_get(s->doc, "scheduler");
 	}
-	type = value_get_text(scheduler, "type");
+	const char *type = value_get_text(scheduler, "type");
 	while (kind->name && (!type || strcmp(kind->name, type) != 0))
 		kind++;
 	if (type && strcmp(type, "pbt_replay") == 0)
@@ -288,11 +278,11 @@ parse_scheduler(struct spec *s, struct pawl_error *err)
 		return err_nomem(err, NULL);
 	s->kind = kind;
 	s->time_attr = value_get_text(filled, "time_attr") ? value_get_text(filled, "time_attr") : kind->time_attr;
-	r = take_metric(s, filled, err);
-	if (r == 0 && kind->algorithm != &sched_fifo && !s->metric)
-		r = err_set(err, PAWL_EUSAGE, "scheduler: %s needs the document's 'metric', found none", kind->name);
-	if (r < 0 || kind->algorithm != &sched_pbt)
-		return r;
+	TRY(parse_metric(s, filled, err));
+	if (kind->algorithm != &sched_fifo && !s->metric)
+		return err_set(err, PAWL_EUSAGE, "scheduler: %s needs the document's 'metric', found none", kind->name);
+	if (kind->algorithm != &sched_pbt)
+		return 0;
 	s->mutations = value_get(filled, "hyperparam_mutations");
 	s->synchronous = value_is_true(value_get(filled, "synch"));
 	s->takes_turns = !s->synchronous && (s->given || s->n_trials != UINT64_MAX);
@@ -307,8 +297,7 @@ parse_search(struct spec *s, struct pawl_error *err)
 {
 	const char *search = value_get_text(s->doc, "search");
 	const int64_t samples = value_int(value_get(s->doc, "num_samples"));
-	uint64_t n_grid;
-	int r;
+	uint64_t n_grid = 1;
 
 	s->space = value_get(s->doc, "space");
 	s->given = strcmp(search, "given") == 0;
@@ -318,9 +307,8 @@ parse_search(struct spec *s, struct pawl_error *err)
 	if (samples == 0)
 		return err_set(err, PAWL_EUSAGE,
 		               "document: 'num_samples' must be 1 or more, or -1 (without end), found 0");
-	r = s->given ? 0 : space_check(s->space, &n_grid, err);
-	if (r < 0)
-		return r;
+	if (!s->given)
+		TRY(space_check(s->space, &n_grid, err));
 	s->n_trials = UINT64_MAX;
 	if (!s->given && samples > 0 &&
 	    (__builtin_mul_overflow((uint64_t)samples, n_grid, &s->n_trials) || s->n_trials > SPACE_MAX_TRIALS))
@@ -350,17 +338,12 @@ parse_checkpoint(struct spec *s)
 static int
 parse(struct spec *s, struct pawl_error *err)
 {
-	struct sched *sched = NULL;
-	int r = check_name(value_get_text(s->doc, "name"), err);
+	struct sched *sched;
 
-	if (r == 0)
-		r = fill_inner(s->doc, "resources", resources, err);
-	if (r == 0)
-		r = fill_inner(s->doc, "checkpoint", checkpoint, err);
-	if (r == 0)
-		r = fill_inner(s->doc, "sync", sync_keys, err);
-	if (r < 0)
-		return r;
+	TRY(check_name(value_get_text(s->doc, "name"), err));
+	TRY(fill_inner(s->doc, "resources", resources, err));
+	TRY(fill_inner(s->doc, "checkpoint", checkpoint, err));
+	TRY(fill_inner(s->doc, "sync", sync_keys, err));
 	s->name = value_get_text(s->doc, "name");
 	s->local_dir = value_get_text(s->doc, "local_dir");
 	s->stop = value_get(s->doc, "stop");
@@ -369,40 +352,31 @@ parse(struct spec *s, struct pawl_error *err)
 	s->max_concurrent = (uint32_t)value_int(value_get(s->doc, "max_concurrent"));
 	s->time_budget_s = value_number(value_get(s->doc, "time_budget_s"));
 	parse_checkpoint(s);
-	r = check_stop(s->stop, err);
-	if (r == 0)
-		r = parse_search(s, err);
-	if (r == 0)
-		r = parse_scheduler(s, err);
-	if (r == 0 && s->n_trials == UINT64_MAX && !s->given && spec_is_in_step(s))
-		r = err_set(err, PAWL_EUSAGE,
-		            "scheduler: asha with 'synch' waits for all trials: expected a number of samples, found "
-		            "num_samples -1 (without end)");
-	if (r == 0)
-		r = spec_make_scheduler(s, &sched, err);
+	TRY(check_stop(s->stop, err));
+	TRY(parse_search(s, err));
+	TRY(parse_scheduler(s, err));
+	if (s->n_trials == UINT64_MAX && !s->given && spec_is_in_step(s))
+		return err_set(err, PAWL_EUSAGE,
+		               "scheduler: asha with 'synch' waits for all trials: expected a number of samples, "
+		               "found num_samples -1 (without end)");
+	TRY(spec_make_scheduler(s, &sched, err));
 	sched_free(sched);
-	return r;
+	return 0;
 }
 
 int
 spec_parse(const char *text, struct spec *ret, struct pawl_error *err)
 {
 	PAWL_CLEAN(value_free_clean) struct value *found = NULL;
-	struct spec s = {0};
-	int r = value_parse(text, SIZE_MAX, "document", &found, err);
+	PAWL_CLEAN(spec_clear) struct spec s = {0};
 
-	if (r < 0)
-		return r;
+	TRY(value_parse(text, SIZE_MAX, "document", &found, err));
 	if (!value_is(found, JSON_OBJECT))
 		return err_set(err, PAWL_EUSAGE, "document: expected an object with 'name', 'space' and others");
-	r = fill(found, "document", document, &s.doc, err);
-	if (r == 0)
-		r = parse(&s, err);
-	if (r < 0) {
-		spec_clear(&s);
-		return r;
-	}
+	TRY(fill(found, "document", document, &s.doc, err));
+	TRY(parse(&s, err));
 	*ret = s;
+	s = (struct spec){0};
 	return 0;
 }
 
@@ -419,11 +393,10 @@ spec_check_same(const struct spec *old, const struct spec *now, struct pawl_erro
 	static const char *const keys[] = {"search", "seed", "metric", "mode", "scheduler", "space"};
 
 	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
-		PAWL_FREE char *was = NULL, *is = NULL;
 		if (value_equal(value_get(old->doc, keys[i]), value_get(now->doc, keys[i])))
 			continue;
-		was = value_print(value_get(old->doc, keys[i]));
-		is = value_print(value_get(now->doc, keys[i]));
+		PAWL_FREE char *was = value_print(value_get(old->doc, keys[i]));
+		PAWL_FREE char *is = value_print(value_get(now->doc, keys[i]));
 		return err_set(
 			err, PAWL_EUSAGE,
 			"document: '%s' is %.300s, but the experiment was begun with %.300s; choose another name for a "

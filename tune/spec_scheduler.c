@@ -6,7 +6,6 @@
 #include "spec.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -22,13 +21,14 @@ choices_of(const struct value *what)
 static void
 make_mutation(const char *name, const struct value *what, struct sched_mutation *ret)
 {
-	const char *key = value_is(what, JSON_OBJECT) ? value_first_key(what) : NULL;
+	const struct value *choices = choices_of(what);
+	const char *key = value_first_key(what);
 	const struct value *range = key ? value_get(what, key) : NULL;
 
 	*ret = (struct sched_mutation){.name = name};
-	if (choices_of(what)) {
-		ret->n_choices = (uint32_t)value_n_items(choices_of(what));
-	} else {
+	if (choices) {
+		ret->n_choices = (uint32_t)value_n_items(choices);
+	} else if (key) {
 		ret->low = value_number(value_item(range, 0));
 		ret->high = value_number(value_item(range, 1));
 		ret->log_scale = strncmp(key, "$log", 4) == 0;
@@ -37,7 +37,7 @@ make_mutation(const char *name, const struct value *what, struct sched_mutation 
 }
 
 static int
-take_factors(const struct value *scheduler, struct sched_opts *o, struct pawl_error *err)
+parse_factors(const struct value *scheduler, struct sched_opts *o, struct pawl_error *err)
 {
 	const struct value *factors = value_get(scheduler, "perturbation_factors");
 
@@ -54,7 +54,7 @@ take_factors(const struct value *scheduler, struct sched_opts *o, struct pawl_er
 
 /* The options that the document gives. */
 static void
-take_options(const struct value *scheduler, const struct spec_key *keys, struct sched_opts *o)
+set_options(const struct value *scheduler, const struct spec_key *keys, struct sched_opts *o)
 {
 	for (const struct spec_key *k = keys; k->name; k++) {
 		const struct value *found = k->field ? value_get(scheduler, k->name) : NULL;
@@ -80,7 +80,6 @@ int
 spec_make_scheduler(const struct spec *s, struct sched **ret, struct pawl_error *err)
 {
 	const struct value *from = value_get(s->doc, "scheduler");
-	struct sched_mutation *mutations = NULL;
 	struct sched_opts o = {
 		.algorithm = spec_is_in_step(s) ? &sched_hyperband : s->kind->algorithm,
 		.maximize = s->maximize,
@@ -94,22 +93,19 @@ spec_make_scheduler(const struct spec *s, struct sched **ret, struct pawl_error 
 	const char *name;
 	struct value *item;
 	size_t n = 0;
-	int r;
 
-	take_options(from, s->kind->keys, &o);
-	TRY(take_factors(from, &o, err));
+	set_options(from, s->kind->keys, &o);
+	TRY(parse_factors(from, &o, err));
 	if (o.in_step && o.brackets > 1)
 		return err_set(err, PAWL_EUSAGE, "scheduler: asha with 'synch' has one bracket, found %u", o.brackets);
-	mutations = mem_zalloc(o.n_mutations + 1, sizeof(*mutations));
+	PAWL_FREE struct sched_mutation *mutations = mem_zalloc(o.n_mutations + 1, sizeof(*mutations));
 	if (!mutations)
 		return err_nomem(err, "scheduler");
 	VALUE_MEMBERS(s->mutations, name, item) {
 		make_mutation(name, item, &mutations[n++]);
 	}
 	o.mutations = mutations;
-	r = sched_new(&o, ret, err);
-	mem_free(mutations);
-	return r;
+	return sched_new(&o, ret, err);
 }
 
 size_t
@@ -123,16 +119,16 @@ spec_fill(const struct spec *s, uint64_t trial, struct value *config, struct paw
 {
 	const char *name;
 	struct value *item, *drawn;
-	int r;
 
 	VALUE_MEMBERS(s->mutations, name, item) {
-		PAWL_CLEAN(value_free_clean) struct value *choice = NULL;
 		if (value_at(config, name))
 			continue;
-		choice = value_is(item, JSON_ARRAY) ? VALUE_OBJECT({"$choice", value_ref(item)}) : value_ref(item);
-		r = choice ? space_draw(choice, name, s->seed, trial, &drawn, err) : err_nomem(err, NULL);
-		if (r < 0)
-			return r;
+		PAWL_CLEAN(value_free_clean)
+		struct value *choice =
+			value_is(item, JSON_ARRAY) ? VALUE_OBJECT({"$choice", value_ref(item)}) : value_ref(item);
+		if (!choice)
+			return err_nomem(err, NULL);
+		TRY(space_draw(choice, name, s->seed, trial, &drawn, err));
 		if (!value_set_at(config, name, drawn))
 			return err_set(err, PAWL_EUSAGE,
 			               "scheduler: hyperparam_mutations: '%s' cannot be set: a value is in the way",
