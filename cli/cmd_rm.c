@@ -94,7 +94,7 @@ run_rm(struct cli *cli, const void *ptr)
 	const struct rm_args *args = ptr;
 	const struct pawl_info **infos = keep_alloc(&cli->keep, cli->n_operands, sizeof(struct pawl_info *));
 	struct pawl_error err = {0};
-	uint64_t bytes;
+	uint64_t bytes = 0;
 	struct jsonout j;
 
 	for (size_t i = 0; i < cli->n_operands; i++) {
