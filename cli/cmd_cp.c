@@ -28,7 +28,8 @@ static const struct operand operands[] = {
 static const struct option options[] = {
 	{"only", 0, OPT_TEXTS, offsetof(struct cp_args, only), "SELECTOR",
          "copy only this checkpoint of a run (repeatable)"},
-	{"last", 0, OPT_COUNT, offsetof(struct cp_args, last), "N", "copy the newest N of a run, in addition to --only"},
+	{"last", 0, OPT_COUNT, offsetof(struct cp_args, last), "N",
+         "copy the newest N of a run, in addition to --only"},
 	TRANSFER_OPTIONS(cp_args),
 	SCORE_OPTIONS(cp_args),
 	OPTION_END,

@@ -176,11 +176,12 @@ const struct command cmd_sync = {
 	.name = "sync",
 	.group = GROUP_USE,
 	.summary = "copy what is missing of a run to its mirrors or another place",
-	.about = "Without DEST: uploads what the training has not uploaded to its mirrors yet, the newest first. It "
-		 "needs the lease of the run, so it cannot work during a training run.\n\n"
-		 "With DEST: copies to each DEST what it lacks of RUN. It is 'pawl cp RUN DEST' for several places; "
-		 "if one fails, the others continue. It also works during a training run, and can be repeated: only new "
-		 "checkpoints are copied, the newest first. Nothing at DEST is removed.",
+	.about =
+		"Without DEST: uploads what the training has not uploaded to its mirrors yet, the newest first. It "
+		"needs the lease of the run, so it cannot work during a training run.\n\n"
+		"With DEST: copies to each DEST what it lacks of RUN. It is 'pawl cp RUN DEST' for several places; "
+		"if one fails, the others continue. It also works during a training run, and can be repeated: only new "
+		"checkpoints are copied, the newest first. Nothing at DEST is removed.",
 	.operands = operands,
 	.options = options,
 	.examples = examples,

@@ -69,8 +69,8 @@ struct pawl_state {
 /* Appends the JSON form. The state must be complete (all containers ended), else PAWL_EUSAGE. */
 int state_encode(const struct pawl_state *state, struct buf *out, struct pawl_error *err);
 /* Builds a state from a parsed value. Its tensor table holds the names in order of first
- * appearance. The caller fills in dtype, ndim, shape and nbytes (state_describe_tensor). `what` names the
- * source in errors. */
+ * appearance. The caller fills in dtype, ndim, shape and nbytes (state_describe_tensor).
+ * `what` names the source in errors. */
 int state_decode(const char *what, const struct json *value, struct pawl_state **ret, struct pawl_error *err);
 /* Finds a tensor by name; NULL if there is none. Takes constant time, since a state can have 20,000
  * tensors. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * composer: the functions of pawl_jobs.h, "checkpoint files by name": when a save is due, starting one,
- * waiting. R59-R103.
+ * composer: the functions of pawl_jobs.h, "checkpoint files by name": when a save is due, starting
+ * one, waiting. R59-R103.
  */
 #include "jobs/composer/composer.h"
 

@@ -304,11 +304,8 @@ fetch_round(struct writer *w, struct pawl_error *err)
 	if (r->n_parts == 0)
 		return 0;
 	TRY(reshard_plan(m, r->bindings, r->n_parts, fetch_unit_bytes(c->fetch, nbytes), &plan, err));
-	struct fetch_job job = {.name = c->r->info.name,
-	                        .folder = c->r->folder,
-	                        .manifest = m,
-	                        .plan = plan,
-	                        .bindings = r->bindings};
+	struct fetch_job job = {
+		.name = c->r->info.name, .folder = c->r->folder, .manifest = m, .plan = plan, .bindings = r->bindings};
 	TRY(fetch_run(c->fetch, &job, err));
 	for (size_t i = 0; i < r->n_parts; i++) {
 		const struct part *p = &r->parts[i];

@@ -193,11 +193,8 @@ fill_slab(struct reshard_job *x, const struct plan_pack *pack, const struct stat
 	if (n == 0)
 		return 0;
 	TRY(reshard_plan(m, x->bindings, n, fetch_unit_bytes(x->fetch, end - begin), &plan, err));
-	struct fetch_job job = {.name = x->name,
-	                        .folder = x->folder,
-	                        .manifest = m,
-	                        .plan = plan,
-	                        .bindings = x->bindings};
+	struct fetch_job job = {
+		.name = x->name, .folder = x->folder, .manifest = m, .plan = plan, .bindings = x->bindings};
 
 	TRY(fetch_run(x->fetch, &job, err));
 	TRY(reshard_rules_run(&casts, err));

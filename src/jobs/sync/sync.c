@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sync: copies a folder to another place, or back. See pawl_jobs.h, "syncing", and docs/how-to/sync.md.
+ * sync: copies a folder to another place, or back. See pawl_jobs.h, "syncing",
+ * and docs/how-to/sync.md.
  *
  * The order is always: files, manifests, verification (P14), pointers. Every sync may be
  * repeated, and resumes where the last one ended (P15). One deadline covers all of it (P16). A

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sync: what the parts of syncing a folder share. See pawl_jobs.h, "syncing", and docs/how-to/sync.md.
+ * sync: what the parts of syncing a folder share. See pawl_jobs.h, "syncing", and
+ * docs/how-to/sync.md.
  *   sync.c          the handle: kinds of places, passes, deadlines
  *   sync_command.c  a program: its command line, its end, its output
  *   sync_rsync.c    rsync over ssh

@@ -578,7 +578,7 @@ test_errors_say_where_and_what(void **state)
 	buf_clear(&back);
 }
 
-/* T7: a few bytes that unpack to very many. */
+/* A few bytes that unpack to very many. */
 static void
 test_bombs_are_refused(void **state)
 {

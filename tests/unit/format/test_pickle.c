@@ -342,7 +342,7 @@ fill(struct buf *b, char c, size_t n)
 	memset(buf_grow(b, n), c, n);
 }
 
-/* T4: each bomb stops at its limit, and one step before it is good. */
+/* Each bomb stops at its limit, and one step before it is good. */
 static void
 test_P16_limits(void **state)
 {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of safetensors headers: what is written, what is read, and everything that is refused
- * (limits T1). */
+/* Tests of safetensors headers: what is written, what is read, and everything that is refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

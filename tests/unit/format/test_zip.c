@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of the zip reader: archives as torch.save writes them, every rule of T3 broken once, cut
+/* Tests of the zip reader: archives as torch.save writes them, every rule broken once, cut
  * and flipped everywhere. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -389,7 +389,7 @@ test_P17_names_are_one_folder_s_and_each_is_there_once(void **state)
 	expect_names("../a", "../b", PAWL_ECORRUPT);
 }
 
-/* T3: nothing is unpacked. */
+/* Nothing is unpacked. */
 static void
 test_P17_a_compressed_member_is_listed_but_not_read(void **state)
 {

@@ -363,7 +363,7 @@ test_R140_a_name_alone_makes_no_pack_a_compressed_one(void **state)
 	assert_true(stats.reused_bytes > stats.bytes / 2);
 }
 
-/* T7: what a hostile manifest says that a file is unpacked. */
+/* What a hostile manifest says that a file is unpacked. */
 static void
 test_P16_sizes_that_no_codec_can_make_are_refused(void **state)
 {

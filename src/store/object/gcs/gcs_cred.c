@@ -2,9 +2,9 @@
 /*
  * gcs_cred: see gcs_cred.h.
  *
- * P18: a secret is sent only by https or to this machine. The metadata server is the only exception,
- * and the only server that may be reached at a link-local address. This machine and the metadata
- * server are never reached through a proxy.
+ * P18: a secret is sent only by https or to this machine. The metadata server is the only
+ * exception, and the only server that may be reached at a link-local address. This machine and
+ * the metadata server are never reached through a proxy.
  */
 #include "store/object/gcs/gcs_cred.h"
 
