@@ -145,8 +145,11 @@ parse_folder(struct cli *cli, const char *path, struct target *t, struct pawl_er
 static bool
 parse_link(struct cli *cli, const char *path, struct target *t)
 {
-	const char *real = follow(cli, path), *folder = real != NULL ? parent_of(cli, real) : "";
-	const char *run = parent_of(cli, folder);
+	const char *real = follow(cli, path);
+
+	if (real == NULL)
+		return false;
+	const char *folder = parent_of(cli, real), *run = parent_of(cli, folder);
 
 	if (strcmp(name_of(folder), "checkpoints") != 0 || !exists_in(cli, run, "run.json"))
 		return false;

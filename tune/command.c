@@ -6,35 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/err.h"
+#include "base/mem.h"
 #include "base/names.h"
 #include "base/value.h"
 #include "base/vec.h"
 
 extern char **environ;
-
-struct out {
-	char *ptr;
-	size_t len, cap;
-};
-
-static bool
-append_text(struct out *o, const char *text, size_t len)
-{
-	if (o->len + len + 1 > o->cap) {
-		size_t cap = (o->len + len + 1) * 2;
-		char *more = realloc(o->ptr, cap);
-
-		if (more == NULL)
-			return false;
-		o->ptr = more;
-		o->cap = cap;
-	}
-	memcpy(o->ptr + o->len, text, len);
-	o->len += len;
-	o->ptr[o->len] = '\0';
-	return true;
-}
 
 void
 strings_clear(struct strings *s)
@@ -64,18 +43,19 @@ strings_add(struct strings *s, const char *text)
 	return add_owned(s, mem_strdup(text));
 }
 
-static bool
-put_value(struct out *o, const struct value *value)
+/* A text as it is, any other value as JSON. */
+static int
+put_value(struct buf *out, const struct value *value, struct pawl_error *err)
 {
-	char *text;
-	bool ok;
-
-	if (value_is(value, JSON_STRING))
-		return append_text(o, value_text(value), value_text_bytes(value));
-	text = value_print(value);
-	ok = text != NULL && append_text(o, text, strlen(text));
-	mem_free(text);
-	return ok;
+	if (value_is(value, JSON_STRING)) {
+		buf_put(out, value_text(value), value_text_bytes(value));
+		return 0;
+	}
+	PAWL_FREE char *text = value_print(value);
+	if (text == NULL)
+		return err_nomem(err, NULL);
+	buf_puts(out, text);
+	return 0;
 }
 
 /* The names in a configuration, for an error message. */
@@ -97,8 +77,8 @@ put_names(struct buf *out, const struct value *config)
 }
 
 static int
-placeholder(const char *name, size_t len, const char *whole, const struct value *config, struct out *o,
-            struct pawl_error *err)
+fill_placeholder(const char *name, size_t len, const char *text, const struct value *config, struct buf *out,
+                 struct pawl_error *err)
 {
 	char key[256];
 	const struct value *value = NULL;
@@ -108,67 +88,58 @@ placeholder(const char *name, size_t len, const char *whole, const struct value 
 		key[len] = '\0';
 		value = value_at(config, key);
 	}
-	if (value == NULL) {
-		PAWL_CLEAN(buf_clear) struct buf known = {0};
+	if (value != NULL)
+		return put_value(out, value, err);
+	PAWL_CLEAN(buf_clear) struct buf known = {0};
 
-		put_names(&known, config);
-		return err_set(err, PAWL_EUSAGE,
-		               "run: '%.80s': the space has no '%.*s' (known: %s; {{ stands for a brace)", whole,
-		               (int)(len < 80 ? len : 80), name, buf_str(&known));
-	}
-	return put_value(o, value) ? 0 : err_nomem(err, NULL);
+	put_names(&known, config);
+	return err_set(err, PAWL_EUSAGE, "run: '%.80s': the space has no '%.*s' (known: %s; {{ stands for a brace)",
+	               text, (int)(len < 80 ? len : 80), name, buf_str(&known));
 }
 
 static int
-fill_one(const char *text, const struct value *config, struct out *o, struct pawl_error *err)
+fill_argument(const char *text, const struct value *config, struct buf *out, struct pawl_error *err)
 {
-	const char *end;
-	int rc = append_text(o, "", 0) ? 0 : err_nomem(err, NULL);
-
-	for (const char *at = text; rc == 0 && *at != '\0';) {
-		size_t len = strcspn(at, "{}");
+	for (const char *at = text; *at != '\0';) {
+		const size_t len = strcspn(at, "{}");
 
 		if (len > 0 || at[0] == at[1] || *at == '}') {
-			rc = append_text(o, at, len > 0 ? len : 1) ? 0 : err_nomem(err, NULL);
+			buf_put(out, at, len > 0 ? len : 1);
 			at += len > 0 ? len : at[0] == at[1] ? 2 : 1;
 			continue;
 		}
-		end = strchr(at, '}');
+		const char *end = strchr(at, '}');
 		if (end == NULL)
 			return err_set(err, PAWL_EUSAGE,
 			               "run: '%.80s': a placeholder has no end ({{ stands for a brace)", text);
-		rc = placeholder(at + 1, (size_t)(end - at - 1), text, config, o, err);
+		TRY(fill_placeholder(at + 1, (size_t)(end - at - 1), text, config, out, err));
 		at = end + 1;
 	}
-	return rc;
+	return 0;
 }
 
 int
 command_fill(const struct value *template, const struct value *config, struct strings *ret, struct pawl_error *err)
 {
-	struct strings argv = {0};
-	int rc = 0;
+	PAWL_CLEAN(strings_clear) struct strings argv = {0};
 
 	if (value_n_items(template) == 0)
 		return err_set(err, PAWL_EUSAGE, "run: expected the program of a trial and its arguments, found none");
-	for (size_t i = 0; rc == 0 && i < value_n_items(template); i++) {
+	for (size_t i = 0; i < value_n_items(template); i++) {
+		PAWL_CLEAN(buf_clear) struct buf out = {0};
 		const char *text = value_text(value_item(template, i));
-		struct out o = {0};
 
-		rc = text != NULL ? fill_one(text, config, &o, err)
-		                  : err_set(err, PAWL_EUSAGE, "run: argument %zu: expected a text", i);
-		if (rc < 0)
-			mem_free(o.ptr);
-		else if (!add_owned(&argv, o.ptr))
-			rc = err_nomem(err, NULL);
+		if (text == NULL)
+			return err_set(err, PAWL_EUSAGE, "run: argument %zu: expected a text", i);
+		TRY(fill_argument(text, config, &out, err));
+		if (out.failed || !strings_add(&argv, buf_str(&out)))
+			return err_nomem(err, NULL);
 	}
-	if (rc == 0 && argv.items[0][0] == '\0')
-		rc = err_set(err, PAWL_EUSAGE, "run: expected a program, found an empty text");
-	if (rc < 0)
-		strings_clear(&argv);
-	else
-		*ret = argv;
-	return rc;
+	if (argv.items[0][0] == '\0')
+		return err_set(err, PAWL_EUSAGE, "run: expected a program, found an empty text");
+	*ret = argv;
+	argv = (struct strings){0};
+	return 0;
 }
 
 static size_t
@@ -196,37 +167,28 @@ environment_unset(struct strings *env, const char *name)
 bool
 environment_set(struct strings *env, const char *name, const char *value)
 {
-	struct out o = {0};
-
 	environment_unset(env, name);
-	if (!append_text(&o, name, strlen(name)) || !append_text(&o, "=", 1) ||
-	    !append_text(&o, value, strlen(value))) {
-		mem_free(o.ptr);
-		return false;
-	}
-	return add_owned(env, o.ptr);
+	return add_owned(env, mem_printf("%s=%s", name, value));
 }
 
 int
 environment_make(const struct value *changes, struct strings *ret, struct pawl_error *err)
 {
-	struct strings env = {0};
+	PAWL_CLEAN(strings_clear) struct strings env = {0};
 	const char *key;
 	struct value *value;
-	bool ok = true;
 
-	for (char **e = environ; ok && e != NULL && *e != NULL; e++)
-		ok = strings_add(&env, *e);
+	for (char **e = environ; e != NULL && *e != NULL; e++)
+		if (!strings_add(&env, *e))
+			return err_nomem(err, NULL);
 	VALUE_MEMBERS(changes, key, value) {
-		struct out o = {0};
+		PAWL_CLEAN(buf_clear) struct buf out = {0};
 
-		ok = ok && put_value(&o, value) && environment_set(&env, key, o.ptr);
-		mem_free(o.ptr);
-	}
-	if (!ok) {
-		strings_clear(&env);
-		return err_nomem(err, NULL);
+		TRY(put_value(&out, value, err));
+		if (out.failed || !environment_set(&env, key, buf_str(&out)))
+			return err_nomem(err, NULL);
 	}
 	*ret = env;
+	env = (struct strings){0};
 	return 0;
 }

@@ -106,18 +106,17 @@ static int
 note_policy(struct tune_experiment *e, const struct trial *t, const struct trial *donor, const char *line,
             struct pawl_error *err)
 {
-	PAWL_FREE char *before = NULL;
+	PAWL_CLEAN(buf_clear) struct buf text = {0};
 	char from[64], to[64];
 
 	snprintf(from, sizeof(from), "pbt_policy_%s.txt", donor->id);
 	snprintf(to, sizeof(to), "pbt_policy_%s.txt", t->id);
-	const int rc = tune_file_text(e->dirfd, "", from, &before, err);
+	const int rc = tune_file_text(e->dirfd, "", from, &text, err);
 	if (rc != PAWL_ENOTFOUND)
 		TRY(rc);
-	PAWL_FREE char *text = mem_printf("%s%s\n", before ? before : "", line);
-	if (!text)
-		return err_nomem(err, NULL);
-	return tune_file_write(e->dirfd, "", to, text, false, err);
+	buf_printf(&text, "%s\n", line);
+	TRY(buf_check(&text, to, err));
+	return tune_file_write(e->dirfd, "", to, buf_str(&text), false, err);
 }
 
 /* Records the exploit in the format of other tools' replay files: target, donor, their times, old

@@ -12,8 +12,10 @@
 #include <unistd.h>
 
 #include "base/err.h"
-#include "base/value.h"
+#include "base/fileio.h"
+#include "base/mem.h"
 #include "base/spawn.h"
+#include "base/value.h"
 #include "runner_inner.h"
 
 #define TRIAL_FD 3 /* the channel's descriptor in the trial */
@@ -22,22 +24,17 @@
 static char *
 path_of(const char *folder, const char *name)
 {
-	char *whole = realpath(folder, NULL), *path = NULL;
+	PAWL_FREE char *absolute = realpath(folder, NULL);
 
-	if (whole != NULL && asprintf(&path, "%s%s%s", whole, *name != '\0' ? "/" : "", name) < 0)
-		path = NULL;
-	mem_free(whole);
-	return path;
+	return absolute != NULL ? mem_printf("%s%s%s", absolute, *name != '\0' ? "/" : "", name) : NULL;
 }
 
 static bool
 set_path(struct strings *env, const char *variable, const char *folder, const char *name)
 {
-	char *path = path_of(folder, name);
-	bool ok = path != NULL && environment_set(env, variable, path);
+	PAWL_FREE char *path = path_of(folder, name);
 
-	mem_free(path);
-	return ok;
+	return path != NULL && environment_set(env, variable, path);
 }
 
 static int
@@ -106,35 +103,28 @@ int
 process_launch(struct tune_runner *r, struct process *p, const struct tune_start *start, struct pawl_error *why)
 {
 	PAWL_CLEAN(value_free_clean) struct value *config = NULL;
-	struct strings argv = {0}, env = {0};
-	char *out = path_of(start->folder, "stdout");
+	PAWL_CLEAN(strings_clear) struct strings argv = {0}, env = {0};
+	PAWL_FREE char *out = path_of(start->folder, "stdout");
+	PAWL_FD int theirs = -1;
 	struct stat st;
-	int theirs = -1, rc, sys;
 
-	if (out != NULL) /* else errno has the reason */
-		p->errors = path_of(start->folder, "stderr");
-	rc = p->errors != NULL ? value_parse(start->config_json, SIZE_MAX, "the configuration", &config, why)
-	                       : err_sys(why, errno, "%s", start->folder);
-	if (rc == 0)
-		rc = command_fill(r->run, config, &argv, why);
-	if (rc == 0)
-		rc = make_environment(r, start, &p->share, &env, why);
-	if (rc == 0)
-		rc = channel_open(&p->channel, &theirs, why);
-	if (rc == 0) {
-		p->errors_from = stat(p->errors, &st) == 0 ? (int64_t)st.st_size : 0;
-		sys = fork_one(r, p, env.items, theirs, out) ? 0 : spawn(p, argv.items, env.items, theirs, out);
-		if (sys != 0)
-			rc = sys == ENOENT ? err_set(why, PAWL_ENOTFOUND, "run: %.200s: there is no such program",
-			                             argv.items[0])
-			                   : err_sys(why, sys, "run: %.200s", argv.items[0]);
-	}
-	if (rc == 0 && r->memory_bytes > 0)
+	if (out == NULL)
+		return err_sys(why, errno, "%s", start->folder);
+	p->errors = path_of(start->folder, "stderr");
+	if (p->errors == NULL)
+		return err_sys(why, errno, "%s", start->folder);
+	TRY(value_parse(start->config_json, SIZE_MAX, "the configuration", &config, why));
+	TRY(command_fill(r->run, config, &argv, why));
+	TRY(make_environment(r, start, &p->share, &env, why));
+	TRY(channel_open(&p->channel, &theirs, why));
+	p->errors_from = stat(p->errors, &st) == 0 ? (int64_t)st.st_size : 0;
+	const int sys = fork_one(r, p, env.items, theirs, out) ? 0 : spawn(p, argv.items, env.items, theirs, out);
+
+	if (sys == ENOENT)
+		return err_set(why, PAWL_ENOTFOUND, "run: %.200s: there is no such program", argv.items[0]);
+	if (sys != 0)
+		return err_sys(why, sys, "run: %.200s", argv.items[0]);
+	if (r->memory_bytes > 0)
 		p->group = cgroups_make(&r->cgroups, p->trial, (uint64_t)r->memory_bytes, p->pid);
-	if (theirs >= 0)
-		(void)close(theirs);
-	strings_clear(&argv);
-	strings_clear(&env);
-	mem_free(out);
-	return rc;
+	return 0;
 }

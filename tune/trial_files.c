@@ -11,8 +11,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/err.h"
+#include "base/fileio.h"
 #include "base/hidden.h"
+#include "base/mem.h"
 #include "base/os.h"
 #include "base/value.h"
 
@@ -45,12 +48,10 @@ static int
 append(int dirfd, const char *folder, const char *name, const char *text, struct pawl_error *err)
 {
 	char path[600];
-	int fd, r = path_of(path, sizeof(path), folder, name, err);
 
-	if (r < 0)
-		return r;
-	fd = openat(dirfd, path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0666);
-	r = fd < 0 ? -errno : write_all(fd, text, strlen(text));
+	TRY(path_of(path, sizeof(path), folder, name, err));
+	const int fd = openat(dirfd, path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0666);
+	int r = fd < 0 ? -errno : write_all(fd, text, strlen(text));
 	if (fd >= 0 && close(fd) < 0 && r == 0)
 		r = -errno;
 	return r < 0 ? err_sys(err, -r, "%s: write", path) : 0;
@@ -60,15 +61,12 @@ int
 tune_file_write(int dirfd, const char *folder, const char *name, const char *text, int durable, struct pawl_error *err)
 {
 	char path[600], hidden[600], temporary[HIDDEN_NAME_BYTES];
-	int fd, r = path_of(path, sizeof(path), folder, name, err);
 
+	TRY(path_of(path, sizeof(path), folder, name, err));
 	hidden_name_fixed(name, HIDDEN_TMP, temporary);
-	if (r == 0)
-		r = path_of(hidden, sizeof(hidden), folder, temporary, err);
-	if (r < 0)
-		return r;
-	fd = openat(dirfd, hidden, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
-	r = fd < 0 ? -errno : write_all(fd, text, strlen(text));
+	TRY(path_of(hidden, sizeof(hidden), folder, temporary, err));
+	const int fd = openat(dirfd, hidden, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
+	int r = fd < 0 ? -errno : write_all(fd, text, strlen(text));
 	if (r == 0 && durable && os_sync(fd) < 0)
 		r = -errno;
 	if (fd >= 0 && close(fd) < 0 && r == 0)
@@ -82,75 +80,33 @@ tune_file_write(int dirfd, const char *folder, const char *name, const char *tex
 	return r < 0 ? err_sys(err, -r, "%s: write", path) : 0;
 }
 
-static int
-read_whole(int fd, char **ret, size_t *ret_len, struct pawl_error *err)
-{
-	struct stat st;
-	size_t len = 0;
-	ssize_t n = 1;
-
-	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || (uint64_t)st.st_size > MAX_FILE)
-		return err_set(err, PAWL_ECORRUPT, "expected a regular file of at most %zu bytes", MAX_FILE);
-	*ret = mem_alloc((size_t)st.st_size + 1);
-	if (!*ret)
-		return err_nomem(err, NULL);
-	while (len < (size_t)st.st_size && n > 0) {
-		n = read(fd, *ret + len, (size_t)st.st_size - len);
-		if (n > 0)
-			len += (size_t)n;
-	}
-	(*ret)[len] = '\0';
-	*ret_len = len;
-	return n < 0 ? err_sys(err, errno, "read") : 0;
-}
-
-static int
-read_text(int dirfd, const char *folder, const char *name, char **ret, size_t *ret_len, struct pawl_error *err)
+int
+tune_file_text(int dirfd, const char *folder, const char *name, struct buf *out, struct pawl_error *err)
 {
 	char path[600];
-	int fd, r = path_of(path, sizeof(path), folder, name, err);
 
-	if (r < 0)
-		return r;
-	fd = openat(dirfd, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-	if (fd < 0)
-		return err_sys(err, errno, "%s: open", path);
-	r = read_whole(fd, ret, ret_len, err);
-	close(fd);
-	return r;
-}
-
-int
-tune_file_text(int dirfd, const char *folder, const char *name, char **ret, struct pawl_error *err)
-{
-	size_t len = 0;
-
-	return read_text(dirfd, folder, name, ret, &len, err);
+	TRY(path_of(path, sizeof(path), folder, name, err));
+	return fd_read_file(dirfd, path, MAX_FILE, out, err);
 }
 
 int
 tune_file_read(int dirfd, const char *folder, const char *name, struct value **ret, struct pawl_error *err)
 {
-	PAWL_FREE char *text = NULL;
+	PAWL_CLEAN(buf_clear) struct buf text = {0};
 	char path[600];
-	size_t len = 0;
-	int r = read_text(dirfd, folder, name, &text, &len, err);
 
-	if (r == 0)
-		r = path_of(path, sizeof(path), folder, name, err);
-	return r < 0 ? r : value_parse(text, len, path, ret, err);
+	TRY(tune_file_text(dirfd, folder, name, &text, err));
+	TRY(path_of(path, sizeof(path), folder, name, err));
+	return value_parse(buf_str(&text), text.len, path, ret, err);
 }
 
 static int
 write_json(int dirfd, const char *folder, const char *name, const struct value *value, struct pawl_error *err)
 {
-	PAWL_FREE char *text = value_print(value), *line = NULL;
+	PAWL_FREE char *text = value_print(value);
+	PAWL_FREE char *line = text ? mem_printf("%s\n", text) : NULL;
 
-	if (!text || asprintf(&line, "%s\n", text) < 0) {
-		line = NULL;
-		return err_nomem(err, NULL);
-	}
-	return tune_file_write(dirfd, folder, name, line, false, err);
+	return line ? tune_file_write(dirfd, folder, name, line, false, err) : err_nomem(err, NULL);
 }
 
 int
@@ -168,13 +124,9 @@ trial_files_state(int dirfd, const char *trial, const struct value *state, struc
 int
 trial_files_append(int dirfd, const char *folder, const char *name, const char *text, struct pawl_error *err)
 {
-	PAWL_FREE char *line = NULL;
+	PAWL_FREE char *line = mem_printf("%s\n", text);
 
-	if (asprintf(&line, "%s\n", text) < 0) {
-		line = NULL;
-		return err_nomem(err, NULL);
-	}
-	return append(dirfd, folder, name, line, err);
+	return line ? append(dirfd, folder, name, line, err) : err_nomem(err, NULL);
 }
 
 int
@@ -187,167 +139,106 @@ trial_files_error(int dirfd, const char *trial, const char *text, struct pawl_er
 
 /* ---- progress.csv ---- */
 
-struct row {
-	char *text;
-	size_t len;
-	bool failed;
-};
-
 static void
-row_put(struct row *row, const char *text, bool first)
+put_cell(struct buf *row, const char *text)
 {
 	const bool quoted = strpbrk(text, ",\"\r\n") != NULL;
-	char *more = realloc(row->text, row->len + 2 * strlen(text) + 4);
 
-	if (!more) {
-		row->failed = true;
-		return;
-	}
-	row->text = more;
-	if (!first)
-		more[row->len++] = ',';
 	if (quoted)
-		more[row->len++] = '"';
+		buf_putc(row, '"');
 	for (const char *c = text; *c; c++) {
 		if (*c == '"')
-			more[row->len++] = '"';
-		more[row->len++] = *c;
+			buf_putc(row, '"');
+		buf_putc(row, *c);
 	}
 	if (quoted)
-		more[row->len++] = '"';
-	more[row->len] = '\0';
+		buf_putc(row, '"');
 }
 
 /* Lists the paths of all values that are not objects, one a line. */
-static void
-list_columns(struct row *columns, const struct value *object, const char *prefix)
+static int
+list_columns(struct buf *columns, const struct value *object, const char *prefix, struct pawl_error *err)
 {
 	const char *name;
 	struct value *item;
 
 	VALUE_MEMBERS(object, name, item) {
-		PAWL_FREE char *path = NULL;
-		char *more;
-		size_t n;
-		if (asprintf(&path, "%s%s%s", prefix, prefix[0] ? "/" : "", name) < 0) {
-			path = NULL;
-			columns->failed = true;
-			return;
-		}
-		if (value_is(item, JSON_OBJECT)) {
-			list_columns(columns, item, path);
-			continue;
-		}
-		n = strlen(path);
-		if (strchr(path, '\n'))
-			continue;
-		more = realloc(columns->text, columns->len + n + 2);
-		if (!more) {
-			columns->failed = true;
-			return;
-		}
-		columns->text = more;
-		memcpy(more + columns->len, path, n);
-		memcpy(more + columns->len + n, "\n", 2);
-		columns->len += n + 1;
+		PAWL_FREE char *path = mem_printf("%s%s%s", prefix, prefix[0] ? "/" : "", name);
+		if (!path)
+			return err_nomem(err, NULL);
+		if (value_is(item, JSON_OBJECT))
+			TRY(list_columns(columns, item, path, err));
+		else if (!strchr(path, '\n'))
+			buf_printf(columns, "%s\n", path);
 	}
+	return buf_check(columns, "progress.csv", err);
 }
 
-/* One row of the table: of column names if result is NULL, else of values. */
-static char *
-make_row(const char *columns, const struct value *result)
+/* Adds a row of the table: of column names if result is NULL, else of values. */
+static int
+put_row(struct buf *out, const char *columns, const struct value *result, struct pawl_error *err)
 {
-	struct row row = {0};
-	bool first = true;
-
-	for (const char *at = columns; *at && !row.failed; first = false) {
+	for (const char *at = columns; *at;) {
 		const size_t n = strcspn(at, "\n");
 		PAWL_FREE char *path = mem_strndup(at, n), *shown = NULL;
-		const struct value *value = result && path ? value_at(result, path) : NULL;
-		at += n + (at[n] == '\n');
+		if (!path)
+			return err_nomem(err, NULL);
+		const struct value *value = result ? value_at(result, path) : NULL;
 		if (value && !value_is(value, JSON_STRING) && !value_is(value, JSON_NULL))
 			shown = value_print(value);
-		row.failed |= !path;
-		if (path)
-			row_put(&row,
-			        !result                        ? path
-			        : shown                        ? shown
-			        : value_is(value, JSON_STRING) ? value_text(value)
-			                                       : "",
-			        first);
+		if (at != columns)
+			buf_putc(out, ',');
+		put_cell(out, !result ? path : shown ? shown : value_is(value, JSON_STRING) ? value_text(value) : "");
+		at += n + (at[n] == '\n');
 	}
-	if (!row.failed && row.text) {
-		char *more = realloc(row.text, row.len + 2);
-		if (more) {
-			memcpy(more + row.len, "\n", 2);
-			return more;
-		}
-	}
-	mem_free(row.text);
-	return NULL;
+	buf_putc(out, '\n');
+	return buf_check(out, "progress.csv", err);
 }
 
 /* Takes the columns of a table that an earlier run began: they are the keys of the first result. */
 static int
 take_first(void *arg, struct value *result, struct pawl_error *err)
 {
-	struct row *columns = arg;
+	struct buf *columns = arg;
 
-	(void)err;
-	if (!columns->text)
-		list_columns(columns, result, "");
-	return 0;
+	return columns->len ? 0 : list_columns(columns, result, "", err);
 }
 
 static int
 find_columns(int dirfd, const char *trial, const struct value *result, char **ret, bool *ret_new,
              struct pawl_error *err)
 {
-	struct row columns = {0};
+	PAWL_CLEAN(buf_clear) struct buf columns = {0};
 	char path[600];
 	struct stat st;
-	int r = path_of(path, sizeof(path), trial, "progress.csv", err);
 
-	if (r < 0)
-		return r;
+	TRY(path_of(path, sizeof(path), trial, "progress.csv", err));
 	*ret_new = fstatat(dirfd, path, &st, AT_SYMLINK_NOFOLLOW) < 0 || st.st_size == 0;
 	if (!*ret_new)
-		r = trial_files_read(dirfd, trial, take_first, &columns, err);
-	if (r == 0 && !columns.text)
-		list_columns(&columns, result, "");
-	if (r == 0 && (columns.failed || !columns.text))
-		r = err_nomem(err, NULL);
-	if (r < 0)
-		mem_free(columns.text);
-	else
-		*ret = columns.text;
-	return r;
+		TRY(trial_files_read(dirfd, trial, take_first, &columns, err));
+	if (!columns.len)
+		TRY(list_columns(&columns, result, "", err));
+	*ret = mem_strdup(buf_str(&columns));
+	return *ret ? 0 : err_nomem(err, NULL);
 }
 
 int
 trial_files_result(int dirfd, const char *trial, const struct value *result, const char *line, char **columns,
                    struct pawl_error *err)
 {
-	PAWL_FREE char *text = NULL, *row = NULL, *names = NULL;
+	PAWL_CLEAN(buf_clear) struct buf rows = {0};
+	PAWL_FREE char *text = mem_printf("%s\n", line);
 	bool is_new = false;
-	int r = 0;
 
+	if (!text)
+		return err_nomem(err, NULL);
 	if (!*columns)
-		r = find_columns(dirfd, trial, result, columns, &is_new, err);
-	if (r < 0)
-		return r;
-	if (asprintf(&text, "%s\n", line) < 0) {
-		text = NULL;
-		return err_nomem(err, NULL);
-	}
-	row = make_row(*columns, result);
-	names = is_new ? make_row(*columns, NULL) : NULL;
-	if (!row || (is_new && !names))
-		return err_nomem(err, NULL);
-	r = append(dirfd, trial, "result.json", text, err);
-	if (r == 0 && is_new)
-		r = append(dirfd, trial, "progress.csv", names, err);
-	return r < 0 ? r : append(dirfd, trial, "progress.csv", row, err);
+		TRY(find_columns(dirfd, trial, result, columns, &is_new, err));
+	if (is_new)
+		TRY(put_row(&rows, *columns, NULL, err));
+	TRY(put_row(&rows, *columns, result, err));
+	TRY(append(dirfd, trial, "result.json", text, err));
+	return append(dirfd, trial, "progress.csv", buf_str(&rows), err);
 }
 
 /* ---- reading them back ---- */

@@ -9,6 +9,7 @@
 
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/value.h"
 #include "pawl.h"
 
@@ -32,8 +33,8 @@ int trial_files_read(int dirfd, const char *trial, int (*each)(void *arg, struct
                      struct pawl_error *err);
 /* Reads a JSON file; *ret is a new reference. PAWL_ENOTFOUND if the file does not exist. */
 int tune_file_read(int dirfd, const char *folder, const char *name, struct value **ret, struct pawl_error *err);
-/* Reads any file as text, to free(). */
-int tune_file_text(int dirfd, const char *folder, const char *name, char **ret, struct pawl_error *err);
+/* Appends the text of any file to *out. */
+int tune_file_text(int dirfd, const char *folder, const char *name, struct buf *out, struct pawl_error *err);
 /* Replaces a file completely. durable: it is on the disk when the call returns. */
 int tune_file_write(int dirfd, const char *folder, const char *name, const char *text, int durable, struct pawl_error *err);
 
