@@ -6,285 +6,265 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/fileio.h"
 #include "base/hidden.h"
 #include "base/mem.h"
 #include "base/os.h"
 
-#define TREE_COPY_BYTES (1 << 18)
+#define COPY_BYTES ((size_t)1 << 20)
+#define FOLDER (O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW)
 
+PAWL_DEFINE_CLEAN(DIR, closedir);
+
+typedef int entry_fn(int dirfd, const char *name, unsigned depth, void *arg, struct pawl_error *err);
+
+/* Calls fn for each entry of an open folder, until one fails. */
 static int
-fail(struct pawl_error *err, const char *what, const char *path)
+visit_entries(int folder_fd, const char *name, unsigned depth, entry_fn *fn, void *arg, struct pawl_error *err)
 {
-	int sys = errno, code = sys == ENOSPC || sys == EDQUOT ? PAWL_ENOSPACE
-	                        : sys == ENOENT                ? PAWL_ENOTFOUND
-	                                                       : PAWL_EIO;
-
-	return err_set(err, code, "%.300s: cannot %s: %s", path, what, strerror(sys));
-}
-
-static int
-sync_one(const char *path, struct pawl_error *err)
-{
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW), rc;
-
-	if (fd < 0)
-		return fail(err, "open", path);
-	rc = os_sync(fd) == 0 ? 0 : fail(err, "sync", path);
-	(void)close(fd);
-	return rc;
-}
-
-/* Calls fn for the path of each entry of a folder, until one fails. */
-static int
-visit_entries(const char *path, unsigned depth,
-              int (*fn)(const char *path, const char *name, unsigned depth, void *arg, struct pawl_error *err),
-              void *arg, struct pawl_error *err)
-{
-	DIR *dir = opendir(path);
-	struct dirent *entry;
-	int rc = 0;
-
-	if (dir == NULL)
-		return fail(err, "open", path);
 	if (depth == TREE_MAX_DEPTH)
-		rc = err_set(err, PAWL_ELIMIT, "%.300s: deeper than %d folders", path, TREE_MAX_DEPTH);
-	while (rc == 0 && (entry = readdir(dir)) != NULL) {
-		char *child = NULL;
+		return err_set(err, PAWL_ELIMIT, "%.300s: deeper than %d folders", name, TREE_MAX_DEPTH);
+	const int listed = openat(folder_fd, ".", FOLDER);
+	PAWL_CLEAN(closedir_clean) DIR *dir = listed < 0 ? NULL : fdopendir(listed);
+	const struct dirent *entry;
 
-		if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-			continue;
-		if (asprintf(&child, "%s/%s", path, entry->d_name) < 0)
-			rc = err_nomem(err, NULL);
-		else
-			rc = fn(child, entry->d_name, depth + 1, arg, err);
-		mem_free(child);
+	if (dir == NULL) {
+		const int sys = errno;
+
+		if (listed >= 0)
+			(void)close(listed);
+		return err_sys(err, sys, "%s: open", name);
 	}
-	(void)closedir(dir);
-	return rc;
+	while ((entry = readdir(dir)) != NULL)
+		if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+			TRY(fn(folder_fd, entry->d_name, depth + 1, arg, err));
+	return 0;
 }
 
+/* ---- syncing ---- */
+
 static int
-sync_entry(const char *path, const char *name, unsigned depth, void *arg, struct pawl_error *err)
+sync_entry(int dirfd, const char *name, unsigned depth, void *arg, struct pawl_error *err)
 {
 	struct stat st;
-	int rc = 0;
 
-	(void)name;
-	if (lstat(path, &st) != 0)
-		return fail(err, "look at", path);
+	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return err_sys(err, errno, "%s: look", name);
+	if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode))
+		return 0;
+	PAWL_FD int fd = openat(dirfd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0)
+		return err_sys(err, errno, "%s: open", name);
 	if (S_ISDIR(st.st_mode))
-		rc = visit_entries(path, depth, sync_entry, arg, err);
-	if (rc == 0 && (S_ISDIR(st.st_mode) || S_ISREG(st.st_mode)))
-		rc = sync_one(path, err);
-	return rc;
+		TRY(visit_entries(fd, name, depth, sync_entry, arg, err));
+	return os_sync(fd) == 0 ? 0 : err_sys(err, errno, "%s: sync", name);
 }
 
 int
 tree_sync(const char *path, struct pawl_error *err)
 {
-	return sync_entry(path, path, 0, NULL, err);
+	return sync_entry(AT_FDCWD, path, 0, NULL, err);
 }
 
+/* ---- copying ---- */
+
 static int
-copy_bytes(int from, int to, const char *path, struct pawl_error *err)
+copy_bytes(int from, int to, const char *name, struct pawl_error *err)
 {
-	char *block = mem_alloc(TREE_COPY_BYTES);
-	ssize_t n = 0;
+	PAWL_FREE char *block = mem_alloc(COPY_BYTES);
+	uint64_t at = 0;
 
 	if (block == NULL)
-		return err_nomem(err, NULL);
+		return err_nomem(err, name);
 	for (;;) {
-		n = read(from, block, TREE_COPY_BYTES);
+		const ssize_t n = fd_pread(from, block, COPY_BYTES, at);
+
 		if (n < 0 && errno == EINTR)
 			continue;
-		if (n <= 0)
-			break;
-		for (ssize_t at = 0; at < n;) {
-			ssize_t wrote = write(to, block + at, (size_t)(n - at));
-
-			if (wrote < 0 && errno != EINTR) {
-				mem_free(block);
-				return fail(err, "write", path);
-			}
-			at += wrote > 0 ? wrote : 0;
-		}
+		if (n < 0)
+			return err_sys(err, errno, "%s: read", name);
+		if (n == 0)
+			return os_sync(to) == 0 ? 0 : err_sys(err, errno, "%s: sync", name);
+		TRY(fd_pwrite_all(to, block, (size_t)n, at, name, err));
+		at += (uint64_t)n;
 	}
-	mem_free(block);
-	return n < 0 ? fail(err, "read", path) : 0;
+}
+
+int
+tree_copy_file(int from_dirfd, const char *name, int to_dirfd, const char *as, mode_t mode, struct pawl_error *err)
+{
+	PAWL_FD int from = openat(from_dirfd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	if (from < 0)
+		return err_sys(err, errno, "%s: open", name);
+	PAWL_FD int to = openat(to_dirfd, as, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode & 0777);
+	if (to < 0)
+		return err_sys(err, errno, "%s: make", as);
+	TRY(copy_bytes(from, to, as, err));
+	return fd_close(&to, as, err);
 }
 
 static int
-copy_file(const char *path, const char *to, mode_t mode, struct pawl_error *err)
+copy_link(int from_dirfd, const char *name, int to_dirfd, const char *as, struct pawl_error *err)
 {
-	int in = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW), out, rc;
-
-	if (in < 0)
-		return fail(err, "open", path);
-	out = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode & 0777);
-	rc = out >= 0 ? copy_bytes(in, out, to, err) : fail(err, "make", to);
-	if (out >= 0 && close(out) != 0 && rc == 0)
-		rc = fail(err, "write", to);
-	(void)close(in);
-	return rc;
-}
-
-static int
-copy_link(const char *path, const char *to, struct pawl_error *err)
-{
-	char text[4096];
-	ssize_t n = readlink(path, text, sizeof(text) - 1);
+	char target[4096];
+	const ssize_t n = readlinkat(from_dirfd, name, target, sizeof(target) - 1);
 
 	if (n < 0)
-		return fail(err, "read", path);
-	text[n] = '\0';
-	return symlink(text, to) == 0 ? 0 : fail(err, "make", to);
+		return err_sys(err, errno, "%s: read", name);
+	target[n] = '\0';
+	return symlinkat(target, to_dirfd, as) == 0 ? 0 : err_sys(err, errno, "%s: make", as);
 }
 
-static int copy_entry(const char *path, const char *name, unsigned depth, void *arg, struct pawl_error *err);
+/* Where the entries of one folder are copied to. */
+struct copy {
+	int to_fd;
+	bool link;
+};
+
+static int copy_any(int from_dirfd, const char *name, const struct copy *to, const char *as, unsigned depth,
+                    struct pawl_error *err);
 
 static int
-copy_any(const char *path, const char *to, unsigned depth, struct pawl_error *err)
+copy_entry(int dirfd, const char *name, unsigned depth, void *arg, struct pawl_error *err)
+{
+	return copy_any(dirfd, name, arg, name, depth, err);
+}
+
+static int
+copy_folder(int from_dirfd, const char *name, const struct copy *to, const char *as, unsigned depth,
+            struct pawl_error *err)
+{
+	PAWL_FD int from = openat(from_dirfd, name, FOLDER);
+	if (from < 0)
+		return err_sys(err, errno, "%s: open", name);
+	if (mkdirat(to->to_fd, as, 0777) < 0)
+		return err_sys(err, errno, "%s: make folder", as);
+	PAWL_FD int made = openat(to->to_fd, as, FOLDER);
+	if (made < 0)
+		return err_sys(err, errno, "%s: open", as);
+	struct copy inner = {.to_fd = made, .link = to->link};
+	TRY(visit_entries(from, name, depth, copy_entry, &inner, err));
+	return os_sync(made) == 0 ? 0 : err_sys(err, errno, "%s: sync", as);
+}
+
+/* No links to another device or to a file of another user, without support, or beyond their number:
+ * the file is copied. */
+static bool
+is_copied_instead(int sys)
+{
+	return sys == EXDEV || sys == EPERM || sys == EMLINK || sys == EOPNOTSUPP || sys == EACCES;
+}
+
+/* Sockets and pipes belong to no state. They are passed over. */
+static int
+copy_any(int from_dirfd, const char *name, const struct copy *to, const char *as, unsigned depth,
+         struct pawl_error *err)
 {
 	struct stat st;
 
-	if (lstat(path, &st) != 0)
-		return fail(err, "look at", path);
-	if (S_ISREG(st.st_mode))
-		return copy_file(path, to, st.st_mode, err);
+	if (fstatat(from_dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return err_sys(err, errno, "%s: look", name);
+	if (S_ISDIR(st.st_mode))
+		return copy_folder(from_dirfd, name, to, as, depth, err);
 	if (S_ISLNK(st.st_mode))
-		return copy_link(path, to, err);
-	if (!S_ISDIR(st.st_mode))
-		return err_set(err, PAWL_EUNSUPPORTED, "%.300s: neither a file nor a folder", path);
-	if (mkdir(to, 0777) != 0)
-		return fail(err, "make", to);
-	return visit_entries(path, depth, copy_entry, (char *)(uintptr_t)to, err);
-}
-
-static int
-copy_entry(const char *path, const char *name, unsigned depth, void *arg, struct pawl_error *err)
-{
-	char *to = NULL;
-	int rc;
-
-	if (asprintf(&to, "%s/%s", (const char *)arg, name) < 0)
-		return err_nomem(err, NULL);
-	rc = copy_any(path, to, depth, err);
-	mem_free(to);
-	return rc;
-}
-
-/* Copies to `to`, which must not exist; does not sync. Links stay links. Anything but files,
- * folders and links is refused. */
-static int
-tree_copy(const char *from, const char *to, struct pawl_error *err)
-{
-	return copy_any(from, to, 0, err);
-}
-
-static int
-remove_entry(const char *path, const char *name, unsigned depth, void *arg, struct pawl_error *err)
-{
-	struct stat st;
-
-	(void)name;
-	if (lstat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
-		(void)visit_entries(path, depth, remove_entry, arg, err);
-		(void)rmdir(path);
-	} else {
-		(void)unlink(path);
+		return copy_link(from_dirfd, name, to->to_fd, as, err);
+	if (!S_ISREG(st.st_mode))
+		return 0;
+	if (to->link) {
+		if (linkat(from_dirfd, name, to->to_fd, as, 0) == 0)
+			return 0;
+		if (!is_copied_instead(errno))
+			return err_sys(err, errno, "%s: link", name);
 	}
-	return 0;
+	return tree_copy_file(from_dirfd, name, to->to_fd, as, st.st_mode, err);
 }
 
-/* Removes as much as possible; a missing path is not an error. */
-static void
-tree_remove(const char *path)
+int
+tree_copy(int from_dirfd, const char *from, int to_dirfd, const char *to, bool link, struct pawl_error *err)
 {
-	(void)remove_entry(path, path, 0, NULL, NULL);
+	return copy_any(from_dirfd, from, &(struct copy){.to_fd = to_dirfd, .link = link}, to, 0, err);
 }
 
-/* Moves `hidden` to its final name, replacing and removing what had that name. */
+/* ---- moving ---- */
+
+/* Gives `hidden` its final name. What had that name is replaced and removed. */
 static int
 put_in_place(const char *hidden, const char *to, struct pawl_error *err)
 {
 	int sys = folder_appear(AT_FDCWD, hidden, AT_FDCWD, to, true);
 
 	if (sys == EEXIST && folder_exchange(AT_FDCWD, hidden, AT_FDCWD, to) == 0) {
-		tree_remove(hidden);
+		fd_remove_tree(AT_FDCWD, hidden, NULL);
 		return 0;
 	}
 	if (sys == EEXIST) { /* without an exchange, neither exists for a moment */
-		tree_remove(to);
+		fd_remove_tree(AT_FDCWD, to, NULL);
 		sys = folder_appear(AT_FDCWD, hidden, AT_FDCWD, to, true);
 	}
-	errno = sys;
-	return sys == 0 ? 0 : fail(err, "make", to);
+	return sys == 0 ? 0 : err_sys(err, sys, "%s: make", to);
 }
 
-/* Moves or copies `from` to the hidden name. *ret_copied: the original still exists. */
+/* Moves or copies `from` to the hidden name, durably. *ret_copied: the original still exists. */
 static int
-take_over(const char *from, const char *hidden, bool *ret_copied, struct pawl_error *err)
+bring_in(const char *from, const char *hidden, bool *ret_copied, struct pawl_error *err)
 {
-	*ret_copied = false;
 	if (rename(from, hidden) == 0)
-		return 0;
+		return tree_sync(hidden, err);
 	if (errno != EXDEV)
-		return fail(err, "move", from);
+		return err_sys(err, errno, "%s: move", from);
 	*ret_copied = true;
-	return tree_copy(from, hidden, err);
+	return tree_copy(AT_FDCWD, from, AT_FDCWD, hidden, false, err);
+}
+
+/* The same for a file, which becomes a folder that contains it. */
+static int
+bring_in_file(const char *from, const char *hidden, bool *ret_copied, struct pawl_error *err)
+{
+	const char *slash = strrchr(from, '/');
+	PAWL_FREE char *inner = mem_printf("%s/%s", hidden, slash != NULL ? slash + 1 : from);
+
+	if (inner == NULL)
+		return err_nomem(err, from);
+	if (mkdir(hidden, 0777) < 0)
+		return err_sys(err, errno, "%s: make folder", hidden);
+	TRY(bring_in(from, inner, ret_copied, err));
+	return fd_sync_dirat(AT_FDCWD, hidden, err);
+}
+
+static int
+move_in(const char *from, const char *hidden, const char *to, bool *ret_copied, struct pawl_error *err)
+{
+	struct stat st;
+
+	if (lstat(from, &st) < 0)
+		return err_sys(err, errno, "%s: look", from);
+	if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
+		return err_set(err, PAWL_EUSAGE, "%.300s: expected a folder or a file", from);
+	TRY(S_ISREG(st.st_mode) ? bring_in_file(from, hidden, ret_copied, err)
+	                        : bring_in(from, hidden, ret_copied, err));
+	return put_in_place(hidden, to, err);
 }
 
 int
 tree_move_in(const char *from, const char *in, const char *to, struct pawl_error *err)
 {
-	char *hidden = NULL, *inner = NULL, *whole = NULL, name[HIDDEN_NAME_BYTES];
-	const char *base = strrchr(from, '/');
-	struct stat st;
+	char name[HIDDEN_NAME_BYTES];
 	bool copied = false;
-	int rc = 0;
 
-	base = base != NULL ? base + 1 : from;
-	if (lstat(from, &st) != 0)
-		return fail(err, "look at", from);
 	TRY(hidden_name(to, HIDDEN_PARTIAL, name, err));
-	if (asprintf(&hidden, "%s/%s", in, name) < 0)
-		hidden = NULL;
-	if (hidden == NULL || asprintf(&inner, "%s/%s", hidden, base) < 0)
-		inner = NULL;
-	if (inner == NULL || asprintf(&whole, "%s/%s", in, to) < 0)
-		whole = NULL;
-	if (whole == NULL)
-		rc = err_nomem(err, NULL);
-	if (rc == 0) {
-		if (S_ISREG(st.st_mode))
-			rc = mkdir(hidden, 0777) == 0 ? take_over(from, inner, &copied, err)
-			                              : fail(err, "make", hidden);
-		else if (S_ISDIR(st.st_mode))
-			rc = take_over(from, hidden, &copied, err);
-		else
-			rc = err_set(err, PAWL_EUSAGE, "%.300s: expected a folder or a file", from);
-	}
+	PAWL_FREE char *hidden = mem_printf("%s/%s", in, name), *target = mem_printf("%s/%s", in, to);
+	if (hidden == NULL || target == NULL)
+		return err_nomem(err, from);
+	int rc = move_in(from, hidden, target, &copied, err);
 	if (rc == 0)
-		rc = tree_sync(hidden, err);
-	if (rc == 0)
-		rc = put_in_place(hidden, whole, err);
-	if (rc == 0)
-		rc = sync_one(in, err);
-	if (rc == 0 && copied)
-		tree_remove(from);
-	if (rc < 0 && copied)
-		tree_remove(hidden);
-	mem_free(whole);
-	mem_free(inner);
-	mem_free(hidden);
+		rc = fd_sync_dirat(AT_FDCWD, in, err);
+	if (copied)
+		fd_remove_tree(AT_FDCWD, rc == 0 ? from : hidden, NULL);
 	return rc;
 }
