@@ -18,8 +18,10 @@ PREFIX ?= /usr/local
 
 # Everything that the wheel is made from: when one of these is newer, it is installed anew.
 WHEEL_SOURCES := $(shell find include src tune cli python meson.build meson_options.txt pyproject.toml -type f 2>/dev/null)
-# $(call SETUP,folder,options) and $(call COMPILE,folder): show warnings, and everything when they fail. In CI a warning is an error.
-SETUP = [ -f $(1)/build.ninja ] || { rm -rf $(1); out=$$($(MESON) setup $(1) $(if $(CI),--werror) $(2) 2>&1) || { echo "$$out"; exit 1; }; }
+# $(call SETUP,folder,options) and $(call COMPILE,folder): show warnings, and everything when they fail.
+# In CI a warning is an error, but not under sanitizers, which make compilers see things.
+WERROR = $(if $(CI),--werror)
+SETUP = [ -f $(1)/build.ninja ] || { rm -rf $(1); out=$$($(MESON) setup $(1) $(2) 2>&1) || { echo "$$out"; exit 1; }; }
 COMPILE = out=$$($(NINJA) -C $(1) 2>&1) || { echo "$$out" | grep -v '^\[[0-9]*/[0-9]*\] [A-Z][a-z]* '; exit 1; }; \
 	echo "$$out" | grep -A 6 'warning:' || true
 
@@ -53,7 +55,7 @@ venv: deps-build
 	@tools/venv.sh
 
 build: deps-test venv
-	@$(call SETUP,build,-Dtests=true -Dexamples=true)
+	@$(call SETUP,build,$(WERROR) -Dtests=true -Dexamples=true)
 	@echo "building"
 	@$(call COMPILE,build)
 
@@ -140,7 +142,7 @@ check-san: check-asan check-tsan ## the C tests under ASan+UBSan and under TSan
 # What may be left out of a build.
 LESS = -Dstores=disabled -Djobs=disabled -Dtune=disabled -Dlz4=disabled -Dxz=disabled -Dbz2=disabled
 check-core: deps-test venv ## the core alone, without stores on other machines, jobs, the trial runner and three formats, and its C tests
-	@$(call SETUP,build-core,-Dtests=true $(LESS))
+	@$(call SETUP,build-core,$(WERROR) -Dtests=true $(LESS))
 	@$(call COMPILE,build-core)
 	@$(PYTHON) tools/run-tests.py --build build-core --only unit
 
