@@ -33,24 +33,18 @@ pin_one(struct cli *cli, const char *text, const struct pin_args *args, bool pin
 	PAWL_CLEAN(cli_close) struct pawl *run = NULL;
 	struct target target;
 	uint64_t id = 0;
-	int rc;
 
-	rc = target_parse(cli, text, &target, err);
-	if (rc == 0 && target.single)
-		rc = err_set(err, PAWL_EUSAGE, "%s belongs to no run, so no rule can delete it", text);
-	if (rc == 0 && target.selector == NULL)
-		rc = err_set(err, PAWL_EUSAGE, "%s is a run; name a checkpoint, such as %s@latest", text, text);
-	if (rc == 0)
-		rc = target_open(cli, &target, false, &args->score, &run, err);
-	if (rc == 0)
-		rc = target_find(cli, run, &target, &id, err);
-	if (rc == 0)
-		rc = target_info(cli, run, id, ret, err);
-	if (rc == 0)
-		*ret_was = ((*ret)->marks & PAWL_MARK_PINNED) != 0;
-	if (rc == 0)
-		rc = pin ? pawl_pin(run, id, err) : pawl_unpin(run, id, err);
-	return rc == 0 ? target_info(cli, run, id, ret, err) : rc;
+	TRY(target_parse(cli, text, &target, err));
+	if (target.single)
+		return err_set(err, PAWL_EUSAGE, "%s belongs to no run, so no rule can delete it", text);
+	if (target.selector == NULL)
+		return err_set(err, PAWL_EUSAGE, "%s is a run; name a checkpoint, such as %s@latest", text, text);
+	TRY(target_open(cli, &target, false, &args->score, &run, err));
+	TRY(target_find(cli, run, &target, &id, err));
+	TRY(target_info(cli, run, id, ret, err));
+	*ret_was = ((*ret)->marks & PAWL_MARK_PINNED) != 0;
+	TRY(pin ? pawl_pin(run, id, err) : pawl_unpin(run, id, err));
+	return target_info(cli, run, id, ret, err);
 }
 
 static int

@@ -58,34 +58,27 @@ remove_one(struct cli *cli, const char *text, const struct rm_args *args, const 
 	struct disk_use use = {0};
 	struct target target;
 	uint64_t id = 0;
-	int rc;
 
-	rc = target_parse(cli, text, &target, err);
-	if (rc == 0 && target.single)
-		rc = err_set(err, PAWL_EUSAGE, "%s belongs to no run; it is an ordinary %s, which '%s' deletes", text,
-		             target.file ? "file" : "folder", target.file ? "rm" : "rm -r");
-	if (rc == 0 && target.selector == NULL)
-		rc = err_set(err, PAWL_EUSAGE, "%s is a run; name a checkpoint, such as %s@400", text, text);
-	if (rc == 0)
-		rc = target_open(cli, &target, !args->dry_run, &args->score, &run, err);
-	if (rc == 0)
-		rc = target_find(cli, run, &target, &id, err);
-	if (rc == 0)
-		rc = target_info(cli, run, id, &info, err);
-	if (rc == 0)
-		rc = check_marks(info, args, err);
-	if (rc == 0)
-		disk_of_checkpoint(cli, info, &use);
-	if (rc == 0 && !args->dry_run && ask_is_needed(cli, args->yes) &&
+	TRY(target_parse(cli, text, &target, err));
+	if (target.single)
+		return err_set(err, PAWL_EUSAGE, "%s belongs to no run; it is an ordinary %s, which '%s' deletes", text,
+		               target.file ? "file" : "folder", target.file ? "rm" : "rm -r");
+	if (target.selector == NULL)
+		return err_set(err, PAWL_EUSAGE, "%s is a run; name a checkpoint, such as %s@400", text, text);
+	TRY(target_open(cli, &target, !args->dry_run, &args->score, &run, err));
+	TRY(target_find(cli, run, &target, &id, err));
+	TRY(target_info(cli, run, id, &info, err));
+	TRY(check_marks(info, args, err));
+	disk_of_checkpoint(cli, info, &use);
+	if (!args->dry_run && ask_is_needed(cli, args->yes) &&
 	    !ask_confirm(cli, "delete %s (step %" PRId64 "), which frees %s", info->name, info->step,
 	                 human_bytes(&cli->keep, (double)use.own)))
 		return 0;
-	if (rc == 0 && !args->dry_run)
-		rc = pawl_remove(run, id, args->force, err);
-	if (rc == 0)
-		*ret = info;
+	if (!args->dry_run)
+		TRY(pawl_remove(run, id, args->force, err));
+	*ret = info;
 	*ret_bytes = use.own;
-	return rc;
+	return 0;
 }
 
 static int

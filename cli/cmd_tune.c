@@ -368,22 +368,16 @@ result_print(struct cli *cli, const struct tune_experiment *e)
 static int
 check_document(const char *document, char **ret_spec, struct pawl_error *err)
 {
-	char *spec = NULL, *config = NULL, *text = NULL;
+	PAWL_FREE char *spec = NULL, *config = NULL, *text = NULL;
 	uint64_t n = 0;
-	int rc = tune_spec_check(document, &spec, &n, err);
 
-	if (rc == 0)
-		rc = n > 0 ? tune_spec_config(document, 0, &config, err)
-		           : err_set(err, PAWL_EUSAGE, "document: search: expected 'grid-random', found 'given'");
-	if (rc == 0)
-		rc = tune_command_text(document, config, &text, err);
-	free(text);
-	free(config);
-	if (rc == 0)
-		*ret_spec = spec;
-	else
-		free(spec);
-	return rc;
+	TRY(tune_spec_check(document, &spec, &n, err));
+	if (n == 0)
+		return err_set(err, PAWL_EUSAGE, "document: search: expected 'grid-random', found 'given'");
+	TRY(tune_spec_config(document, 0, &config, err));
+	TRY(tune_command_text(document, config, &text, err));
+	*ret_spec = steal(&spec);
+	return 0;
 }
 
 /* Does the command contain a placeholder or a single brace? Errors in it were reported before. */
@@ -423,17 +417,11 @@ static int
 open_sync(struct cli *cli, const char *document, const struct tune_args *args, struct search_sync **ret,
           struct pawl_error *err)
 {
-	char *spec = NULL;
-	int rc = check_document(document, &spec, err);
+	PAWL_FREE char *spec = NULL;
 
-	if (rc == 0)
-		rc = search_sync_open(cli, spec, ret, err);
-	if (rc == 0 && (args->resume || args->retry_failed))
-		rc = search_sync_fetch(*ret, err);
-	else if (rc == 0)
-		rc = search_sync_check(*ret, err);
-	free(spec);
-	return rc;
+	TRY(check_document(document, &spec, err));
+	TRY(search_sync_open(cli, spec, ret, err));
+	return args->resume || args->retry_failed ? search_sync_fetch(*ret, err) : search_sync_check(*ret, err);
 }
 
 /* Runs the trials and prints their events; prints last what could not be synced. */
@@ -466,37 +454,40 @@ run_trials(struct cli *cli, struct tune_experiment *e, struct tune_runner *runne
 	                             : rc;
 }
 
+/* Returns the exit status, or a negative code. */
 static int
-run_search(struct cli *cli, const struct tune_args *args)
+run_document(struct cli *cli, const char *document, const struct tune_args *args, struct pawl_error *err)
 {
 	PAWL_CLEAN(search_close) struct tune_experiment *e = NULL;
 	PAWL_CLEAN(search_sync_close) struct search_sync *sync = NULL;
 	PAWL_CLEAN(close_runner) struct tune_runner *runner = NULL;
 	struct tune_runner_opts opts = {.cpus = (double)args->cpus, .gpus = (int64_t)args->gpus};
-	struct pawl_error err = {0};
 	struct tune_counts counts;
-	const char *document = NULL;
-	int rc = read_document(cli, cli->operands[0], &document, &err);
 
-	if (rc == 0)
-		note_command(cli, document);
-	if (rc == 0 && args->dry_run)
-		return dry_run(cli, document);
-	if (rc == 0)
-		rc = open_sync(cli, document, args, &sync, &err);
-	if (rc == 0)
-		rc = open_search(document, args, &e, &err);
+	TRY(open_sync(cli, document, args, &sync, err));
+	const int rc = open_search(document, args, &e, err);
 	if (rc == PAWL_EEXISTS)
 		cli_note(cli, "--resume continues it");
-	if (rc == 0)
-		rc = tune_runner_new(e, &opts, &runner, &err);
-	if (rc < 0)
-		return cli_fail(cli, &err);
-	rc = run_trials(cli, e, runner, sync, &err);
-	if (rc < 0)
-		return cli_fail(cli, &err);
+	TRY(rc);
+	TRY(tune_runner_new(e, &opts, &runner, err));
+	TRY(run_trials(cli, e, runner, sync, err));
 	tune_experiment_counts(e, &counts);
 	return counts.state[TUNE_ERROR] > 0 ? 1 : 0;
+}
+
+static int
+run_search(struct cli *cli, const struct tune_args *args)
+{
+	struct pawl_error err = {0};
+	const char *document = NULL;
+
+	if (read_document(cli, cli->operands[0], &document, &err) < 0)
+		return cli_fail(cli, &err);
+	note_command(cli, document);
+	if (args->dry_run)
+		return dry_run(cli, document);
+	const int rc = run_document(cli, document, args, &err);
+	return rc < 0 ? cli_fail(cli, &err) : rc;
 }
 
 static int

@@ -193,9 +193,7 @@ target_release(struct taken *taken)
 int
 target_take(struct cli *cli, const char *text, const struct score *score, struct taken *ret, struct pawl_error *err)
 {
-	int rc = target_parse(cli, text, &ret->target, err);
-
-	if (rc == 0)
-		rc = target_open(cli, &ret->target, false, score, &ret->run, err);
-	return rc == 0 ? target_hold(cli, ret->run, &ret->target, &ret->info, &ret->hold, err) : rc;
+	TRY(target_parse(cli, text, &ret->target, err));
+	TRY(target_open(cli, &ret->target, false, score, &ret->run, err));
+	return target_hold(cli, ret->run, &ret->target, &ret->info, &ret->hold, err);
 }
