@@ -3,7 +3,6 @@
 #include "ask.h"
 
 #include <signal.h>
-#include <spawn.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/os.h"
+#include "base/spawn.h"
 
 bool
 ask_is_needed(const struct cli *cli, bool yes)
@@ -55,39 +55,17 @@ pager_command(struct cli *cli)
 	return keep_printf(&cli->keep, "trap : INT\n%s\ncase $? in 126|127) exec cat;; esac", pager);
 }
 
-/* Starts the pager in our process group, with the pipe as its input, the usual signals, and options
- * for less: colours, and no wait if everything fits on one screen. */
-static int
+/* Starts the pager with the pipe as its input, and with options for less: colours, and no wait if
+ * everything fits on one screen. */
+static bool
 start_pager(const char *command, int input, pid_t *ret)
 {
-	char shell[] = "sh", flag[] = "-c";
+	char shell[] = "/bin/sh", flag[] = "-c";
 	char *const argv[] = {shell, flag, (char *)(uintptr_t)command, NULL};
-	posix_spawn_file_actions_t files;
-	posix_spawnattr_t attr;
-	sigset_t none, all;
-	int rc;
 
 	(void)setenv("LESS", "FRX", 0);
-	(void)sigemptyset(&none);
-	(void)sigfillset(&all);
-	if (posix_spawn_file_actions_init(&files) != 0)
-		return -1;
-	if (posix_spawnattr_init(&attr) != 0) {
-		(void)posix_spawn_file_actions_destroy(&files);
-		return -1;
-	}
-	rc = posix_spawn_file_actions_adddup2(&files, input, STDIN_FILENO);
-	if (rc == 0)
-		rc = posix_spawnattr_setsigmask(&attr, &none);
-	if (rc == 0)
-		rc = posix_spawnattr_setsigdefault(&attr, &all);
-	if (rc == 0)
-		rc = posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-	if (rc == 0)
-		rc = posix_spawn(ret, "/bin/sh", &files, &attr, argv, os_environ());
-	(void)posix_spawnattr_destroy(&attr);
-	(void)posix_spawn_file_actions_destroy(&files);
-	return rc == 0 ? 0 : -1;
+	return spawn_program(ret, argv, os_environ(), &(struct spawn_file){.fd = STDIN_FILENO, .from = input}, 1,
+	                     SPAWN_NONE) == 0;
 }
 
 void
@@ -101,7 +79,7 @@ ask_page(struct cli *cli)
 	(void)fflush(stdout);
 	if (os_pipe(ends) != 0)
 		return;
-	if (start_pager(command, ends[0], &cli->pager) == 0 && dup2(ends[1], STDOUT_FILENO) >= 0) {
+	if (start_pager(command, ends[0], &cli->pager) && dup2(ends[1], STDOUT_FILENO) >= 0) {
 		work_close(cli->work);
 		cli->work = NULL;
 		(void)signal(SIGINT, SIG_IGN);

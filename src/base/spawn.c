@@ -25,7 +25,8 @@ add_files(posix_spawn_file_actions_t *actions, const struct spawn_file *files, s
 static int
 set_attributes(posix_spawnattr_t *attr, enum spawn_leads leads)
 {
-	const short leader = leads == SPAWN_SESSION ? POSIX_SPAWN_SETSID : POSIX_SPAWN_SETPGROUP;
+	static const short leader[] = {
+		[SPAWN_NONE] = 0, [SPAWN_GROUP] = POSIX_SPAWN_SETPGROUP, [SPAWN_SESSION] = POSIX_SPAWN_SETSID};
 	sigset_t none, usual;
 	int rc;
 
@@ -34,7 +35,7 @@ set_attributes(posix_spawnattr_t *attr, enum spawn_leads leads)
 	(void)sigaddset(&usual, SIGPIPE);
 	(void)sigaddset(&usual, SIGINT);
 	(void)sigaddset(&usual, SIGCHLD);
-	rc = posix_spawnattr_setflags(attr, (short)(leader | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF));
+	rc = posix_spawnattr_setflags(attr, (short)(leader[leads] | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF));
 	if (rc == 0)
 		rc = posix_spawnattr_setsigmask(attr, &none);
 	return rc == 0 ? posix_spawnattr_setsigdefault(attr, &usual) : rc;

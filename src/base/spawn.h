@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* spawn: starts a program in a process group or session of its own. child.h adds pipes and
- * waiting. */
+/* spawn: starts a program, in a process group or session of its own if wanted. child.h adds pipes
+ * and waiting. */
 #ifndef PAWL_BASE_SPAWN_H
 #define PAWL_BASE_SPAWN_H
 
@@ -16,6 +16,7 @@ struct spawn_file {
 	int from;
 };
 enum spawn_leads {
+	SPAWN_NONE,   /* stays in our process group */
 	SPAWN_GROUP,  /* a process group */
 	SPAWN_SESSION /* a session: no Ctrl+C reaches it */
 };
