@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 
 #include "base/denied.h"
+#include "base/text.h"
 
 #define FOLLOW_LOOKS 100u /* attempts, if what a link leads to is deleted each time */
 
@@ -165,7 +166,7 @@ target_is_url(const char *text)
 {
 	const char *mark = strstr(text, "://");
 
-	return mark != NULL && mark > text && strncmp(text, "file://", 7) != 0 &&
+	return text_is_url(text) && mark > text &&
 	       strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+.-") ==
 	               (size_t)(mark - text);
 }
@@ -320,8 +321,7 @@ parse(struct cli *cli, const char *text, bool may_list, struct target *ret, stru
 
 	if (text[0] == '@' && stat(text, &st) != 0)
 		return parse_default(cli, text, ret, err);
-	rc = target_is_url(text) ? parse_url(cli, text, &t, err)
-	                         : parse_path(cli, strncmp(text, "file://", 7) == 0 ? text + 7 : text, &t, err);
+	rc = target_is_url(text) ? parse_url(cli, text, &t, err) : parse_path(cli, text_skip_file(text), &t, err);
 	if (rc == PAWL_ENOTFOUND && lacks_at(cli, text))
 		return err_set(err, rc, "%s: no such file or folder; did you mean @%s?", text, text);
 	if (rc < 0) /* options_parse gives the text itself as the operand */

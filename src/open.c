@@ -106,12 +106,10 @@ static int
 open_store(struct pawl *run, struct pawl_error *err)
 {
 	struct pawl_open_opts *o = &run->opts;
-	const char *root = o->root;
+	const char *root = text_skip_file(o->root);
 	PAWL_FREE char *parent = NULL;
 	bool memory = o->retention.num_to_keep == PAWL_KEEP_MEMORY;
 
-	if (strncmp(root, "file://", 7) == 0)
-		root += 7;
 	if (o->single)
 		TRY(split_single(run, root, &parent, err));
 	else if (!o->read_only && !memory)

@@ -449,3 +449,15 @@ text_compare_path(const char *a, const char *b)
 		b = b_end + 1;
 	}
 }
+
+const char *
+text_skip_file(const char *address)
+{
+	return strncmp(address, "file://", 7) == 0 ? address + 7 : address;
+}
+
+bool
+text_is_url(const char *address)
+{
+	return text_skip_file(address) == address && strstr(address, "://") != NULL;
+}

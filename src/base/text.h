@@ -34,6 +34,10 @@ void text_put_base64(struct buf *out, const void *ptr, size_t len);
 int text_get_base64(const char *text, size_t len, struct buf *out, struct pawl_error *err);
 /* "1.2 GiB"-like into out. */
 void text_bytes(double nbytes, char out[32]);
+/* The path of "file://PATH"; any other address as it is. */
+const char *text_skip_file(const char *address);
+/* Is it a URL, and not one of a path? */
+bool text_is_url(const char *address);
 /* Bounded, always terminated copy; false if it was cut. */
 bool text_copy(char *dst, size_t cap, const char *src);
 

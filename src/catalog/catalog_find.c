@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/text.h"
 #include "catalog/far.h"
 #include "run/run.h"
 
@@ -326,8 +327,8 @@ int
 pawl_split_address(const char *address, char *root, char *selector)
 {
 	const char *sign = strstr(address, "://"), *path = sign ? sign + 3 : address;
-	const bool is_path = !sign || strncmp(address, "file://", 7) == 0;
-	const size_t len = is_path ? strlen(path) : strcspn(path, "?");
+	const bool is_url = text_is_url(address);
+	const size_t len = is_url ? strcspn(path, "?") : strlen(path);
 	size_t at = len;
 
 	*selector = '\0';
@@ -336,7 +337,7 @@ pawl_split_address(const char *address, char *root, char *selector)
 		at--;
 	if (at == 0 || path[at - 1] != '@')
 		return 0;
-	if (is_path ? access(path, F_OK) == 0 : memchr(path, '/', at) == NULL) /* ssh://user@host */
+	if (is_url ? memchr(path, '/', at) == NULL : access(path, F_OK) == 0) /* ssh://user@host */
 		return 0;
 	memcpy(selector, path + at, len - at);
 	selector[len - at] = '\0';

@@ -17,6 +17,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/names.h"
+#include "base/text.h"
 #include "base/vec.h"
 #include "catalog/places.h"
 #include "run/run_file.h"
@@ -24,12 +25,6 @@
 #include "store/store.h"
 
 #define MAX_NAMES 1000u
-
-static bool
-is_url(const char *address)
-{
-	return strstr(address, "://") != NULL && strncmp(address, "file://", 7) != 0;
-}
 
 /* The length of the parent's part of a path or URL; 0: it has none. */
 static size_t
@@ -89,7 +84,7 @@ near_path(const char *path)
 	const char *last = len > 0 || path[0] == '/' ? path + len + 1 : path;
 	PAWL_FREE char *parent = len > 0 ? mem_strndup(path, len) : mem_strdup(path[0] == '/' ? "/" : ".");
 
-	if (!parent || (is_url(path) && len == 0))
+	if (!parent || (text_is_url(path) && len == 0))
 		return NULL;
 	int rc = store_open(parent, false, true, &store, NULL);
 	if (rc == 0)
@@ -97,7 +92,7 @@ near_path(const char *path)
 	if (rc == PAWL_ENOTFOUND && len > 0) {
 		PAWL_FREE char *near = near_path(parent);
 
-		if (near && !is_url(near) && exists_in(near, last))
+		if (near && !text_is_url(near) && exists_in(near, last))
 			return mem_printf("%s/%s", near, last);
 		return near ? mem_strdup(near) : NULL;
 	}
@@ -153,7 +148,7 @@ put_meant(struct buf *out, const char *path)
 		buf_printf(out, "; did you mean %s@%s?", run, mark + 1);
 		return;
 	}
-	if (colon && !is_url(path) && (!first || colon < first)) {
+	if (colon && !text_is_url(path) && (!first || colon < first)) {
 		buf_puts(out, "; a folder of another machine is ssh://USER@HOST/PATH");
 		return;
 	}
@@ -175,11 +170,11 @@ refuse_missing(const char *path, struct pawl_error *err)
 	PAWL_CLEAN(buf_clear) struct buf text = {0};
 
 	TRY(store_check_slashes(path, err));
-	if (!is_url(path) || !strchr(path, '?')) /* a URL's options would be missing from its parent's */
+	if (!text_is_url(path) || !strchr(path, '?')) /* a URL's options would be missing from its parent's */
 		put_meant(&text, path);
 	return err_set(err, PAWL_ENOTFOUND, "%s: %s%s", path,
-	               is_url(path) ? "no run and no checkpoint here (expected " RUN_KEY " or " MANIFEST_NAME ")"
-	                            : "no such file or folder",
+	               text_is_url(path) ? "no run and no checkpoint here (expected " RUN_KEY " or " MANIFEST_NAME ")"
+	                                 : "no such file or folder",
 	               buf_str(&text));
 }
 
@@ -188,7 +183,7 @@ static int
 refuse_folder(const char *path, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf text = {0};
-	PAWL_FREE char *parent = is_url(path) ? NULL : mem_printf("%s/..", path);
+	PAWL_FREE char *parent = text_is_url(path) ? NULL : mem_printf("%s/..", path);
 	char above[PATH_MAX], here[PATH_MAX];
 
 	if (parent && exists_in(parent, RUN_KEY) && realpath(parent, above))
@@ -198,7 +193,7 @@ refuse_folder(const char *path, struct pawl_error *err)
 		               path, above, above, strrchr(here, '/') + 1);
 	put_places(&text, path, "it");
 	return err_set(err, PAWL_ENOTFOUND, "%s: no run and no checkpoint here (expected %s)%s", path,
-	               is_url(path) ? RUN_KEY " or " MANIFEST_NAME : RUN_KEY ", " MANIFEST_NAME " or .metadata",
+	               text_is_url(path) ? RUN_KEY " or " MANIFEST_NAME : RUN_KEY ", " MANIFEST_NAME " or .metadata",
 	               buf_str(&text));
 }
 
@@ -277,7 +272,7 @@ explain_address(const char *address, struct pawl_error *err)
 	if (!root || !selector)
 		return err_nomem(err, address);
 	bool selects = pawl_split_address(address, root, selector);
-	const char *place = strncmp(root, "file://", 7) == 0 ? root + 7 : root;
+	const char *place = text_skip_file(root);
 
 	if (selects && !*selector)
 		return err_set(
@@ -287,7 +282,8 @@ explain_address(const char *address, struct pawl_error *err)
 	if (address[0] == '@' && places_kind_of(place, NULL) != PAWL_KIND_RUN)
 		return err_set(err, PAWL_ENOTFOUND, "%s: the current folder is not a run; write RUN%s", address,
 		               address);
-	return is_url(place) ? refuse_url(address, place, selector, err) : refuse_path(address, place, selector, err);
+	return text_is_url(place) ? refuse_url(address, place, selector, err)
+	                          : refuse_path(address, place, selector, err);
 }
 
 int

@@ -391,7 +391,7 @@ open_root(const char *root, struct store **ret, struct pawl_error *err)
 {
 	struct pawl_error why = {0};
 
-	if (!strstr(root, "://") || strncmp(root, "file://", 7) == 0)
+	if (!text_is_url(root))
 		return store_open(root, false, false, ret, err);
 	int rc = store_open(root, true, false, ret, &why);
 

@@ -5,6 +5,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "store/registry.h"
 #include "store/user/store_user.h"
 
@@ -46,8 +47,9 @@ open_local(const char *url, bool create, bool no_direct_io, struct store **ret, 
 {
 	if (strcmp(url, "mem:") == 0)
 		return store_mem_open(ret, err);
-	if (strncmp(url, "file://", 7) == 0 && url[7] != '\0')
-		return store_file_open(url + 7, create, no_direct_io, ret, err);
+	const char *path = text_skip_file(url);
+	if (path != url && *path != '\0')
+		return store_file_open(path, create, no_direct_io, ret, err);
 	size_t scheme = scheme_length(url);
 	TRY(store_check_slashes(url, err));
 	bool known = registry_find(url) != NULL;

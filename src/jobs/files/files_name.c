@@ -81,12 +81,11 @@ files_target_set(const char *path, const char *format, struct files_target *ret,
 	ret->path = mem_strdup(path);
 	if (!ret->path)
 		return err_nomem(err, path);
-	if (strncmp(path, "file://", 7) == 0)
-		path += 7;
-	else if (strstr(path, "://"))
+	if (text_is_url(path))
 		return err_set(err, PAWL_EUNSUPPORTED, "%s: single files are written to paths, not to other stores",
 		               path);
 
+	path = text_skip_file(path);
 	const char *slash = strrchr(path, '/');
 
 	ret->folder = !slash ? mem_strdup(".") : mem_strndup(path, slash == path ? 1 : (size_t)(slash - path));

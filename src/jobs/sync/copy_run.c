@@ -333,7 +333,7 @@ copy_rest(struct copy_run *t, struct pawl *to, struct pawl_error *err)
 static bool
 is_same(const struct pawl *from, const char *target)
 {
-	const char *path = strncmp(target, "file://", 7) == 0 ? target + 7 : target;
+	const char *path = text_skip_file(target);
 	char whole[PATH_MAX];
 	const char *place = from->home.caps.local && realpath(path, whole) ? whole : target;
 	size_t len = strlen(place), own = strlen(from->home.root);

@@ -123,9 +123,10 @@ sync_place_read(const char *given, struct sync_place *ret, struct pawl_error *er
 		return err_set(err, PAWL_EUSAGE,
 		               "sync: a URL has a password in it; expected a key, an agent or a configuration");
 	size_t host = host_length(given);
-	bool is_url = strstr(given, "://") != NULL;
-	if (strncmp(given, "file://", 7) == 0) {
-		TRY(read_path(given + 7, ret, err));
+	const char *path = text_skip_file(given);
+	bool is_url = text_is_url(given);
+	if (path != given) {
+		TRY(read_path(path, ret, err));
 	} else if (!is_url && host > 0) {
 		TRY(read_host(given, host, ret, err));
 	} else if (!is_url) {
