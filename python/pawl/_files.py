@@ -11,8 +11,9 @@ import errno
 import os
 import shutil
 import stat
+import uuid
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from . import _pawl
 from ._pawl import AccessError, ExistsError, NoSpaceError, NotFoundError, PawlError, ReadOnlyError, StorageError
@@ -53,6 +54,12 @@ def _sync(path: str) -> None:
         os.close(fd)
 
 
+def hidden(target: str, suffix: str = ".partial") -> str:
+    """A name next to the target that no reader uses. What a crash leaves of it is recognised and removed."""
+    above, name = os.path.split(os.path.abspath(target))
+    return os.path.join(above, f".{name.lstrip('.')}.{uuid.uuid4().hex[:8]}{suffix}")
+
+
 def make_room(target: str) -> None:
     """Refuses a place where something is; an empty folder is nothing."""
     if not os.path.lexists(target):
@@ -65,8 +72,7 @@ def make_room(target: str) -> None:
 
 def copy(source: str, target: str, notes: str, verify: Callable[[str, str], None]) -> None:
     """Copies the files of a checkpoint, but no hidden ones except its notes, into a folder that is not there yet."""
-    above, name = os.path.split(os.path.abspath(target))
-    partial = os.path.join(above, f".{name}.{os.getpid()}.partial")
+    partial = hidden(target)
     try:
         with _as_ours(target):
             os.mkdir(partial)
@@ -78,21 +84,29 @@ def copy(source: str, target: str, notes: str, verify: Callable[[str, str], None
             _sync(partial)
             verify(partial, source)
             os.rename(partial, target)
-            _sync(above)
+            _sync(os.path.dirname(partial))
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
 
 
-def replace(target: str, text: str) -> None:
-    """Gives a file this text, durably."""
-    with _as_ours(target):
-        with open(target + ".new", "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(target + ".new", target)
-        _sync(os.path.dirname(target))
+def replace(target: str, content: str | bytes, durable: bool = True, beside: str | None = None) -> None:
+    """Gives a file this content at once. beside: the hidden file is made next to this; None: next to the target."""
+    partial = hidden(beside or target, ".tmp")
+    try:
+        with _as_ours(target):
+            with open(partial, "wb") as file:
+                file.write(content.encode() if isinstance(content, str) else content)
+                if durable:
+                    file.flush()
+                    os.fsync(file.fileno())
+            os.replace(partial, target)
+            if durable:
+                _sync(os.path.dirname(os.path.abspath(target)))
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(partial)
+        raise
 
 
 def publish(partial: str, target: str) -> None:

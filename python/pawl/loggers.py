@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from . import _checks, _metrics
+from . import _checks, _files, _metrics
 from ._pawl import Ticket, UsageError
 
 Log = Callable[[Mapping[str, float], int], None]
@@ -148,10 +148,7 @@ class PrometheusFile:
         if self._metrics:
             lines.append("# TYPE pawl_metric gauge")
         lines += [self._line("pawl_metric", f'name="{_escaped(n)}"', value) for n, value in self._metrics.items()]
-        part = f"{self._path}.{os.getpid()}.part"
-        with open(part, "w", encoding="utf-8") as file:
-            file.write("\n".join(lines) + "\n")
-        os.replace(part, self._path)
+        _files.replace(self._path, "\n".join(lines) + "\n", durable=False)
 
     def _line(self, name: str, more: str, value: float) -> str:
         labels = ",".join(text for text in (self._labels, more) if text)

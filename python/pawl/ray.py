@@ -23,7 +23,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from . import _options
+from . import _files, _options
 from ._holds import HoldsManager
 from ._pawl import NotFoundError, Ticket, UnsupportedError, UsageError, url_schemes
 from ._ray_trial import TrialSaver
@@ -90,7 +90,7 @@ def upload(checkpoint: Any, name: str) -> Any:
     local = isinstance(storage.storage_filesystem, _fs.LocalFileSystem)
     if not local or not isinstance(checkpoint.filesystem, _fs.LocalFileSystem):
         return storage.persist_current_checkpoint(checkpoint, name)
-    partial = os.path.join(os.path.dirname(target), f".{os.path.basename(target)}.partial")
+    partial = _files.hidden(target)
     try:
         shutil.copytree(checkpoint.path, partial, copy_function=os.link)
         os.rename(partial, target)

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from .. import _pawl, _signals
+from .. import _files, _pawl, _signals
 from .._pawl import UsageError
 from ..options import Duration
 from ..syncer import SyncConfig
@@ -287,9 +287,7 @@ class _Trials:
             return
         self._bytes = self._job.payload(self._plan.space)
         if self._plan.engine == "local":
-            with open(self._payload + ".new", "wb") as file:
-                file.write(self._bytes)
-            os.replace(self._payload + ".new", self._payload)
+            _files.replace(self._payload, self._bytes, durable=False)
         self._n_objects = len(self._job.objects)
 
     def _environment(self) -> list[str]:

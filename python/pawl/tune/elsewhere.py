@@ -5,10 +5,8 @@ donor, until the clone has files of its own there (``copy``)."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import uuid
 
 from .. import _checks, _files, _pawl
 from .._pawl import UnsupportedError
@@ -46,8 +44,7 @@ def fetch(sync: SyncConfig, place: str, folder: str) -> None:
 
 def stand_in(folder: str, place: str, sync: SyncConfig) -> None:
     """Makes the folder that stands for a checkpoint."""
-    above, name = os.path.split(folder)
-    partial = os.path.join(above, f".{name}.{uuid.uuid4().hex[:8]}.partial")
+    partial = _files.hidden(folder)
     os.mkdir(partial)
     _write(partial, place, sync)
     _files.publish(partial, folder)
@@ -74,15 +71,8 @@ def copy(folder: str, place: str, sync: SyncConfig) -> None:
 def _write(folder: str, place: str, sync: SyncConfig) -> None:
     """The note, replaced at once. Nothing else is ever in the folder: it would be taken for the checkpoint."""
     command = sync.syncer if isinstance(sync.syncer, str) else None
-    above, name = os.path.split(folder)
-    part = os.path.join(above, f".{name}.note.tmp")
-    try:
-        with open(part, "w", encoding="utf-8") as file:
-            json.dump({"place": place, "syncer": command, "shell": sync.shell}, file)
-        os.replace(part, os.path.join(folder, NOTE))
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(part)
+    note = json.dumps({"place": place, "syncer": command, "shell": sync.shell})
+    _files.replace(os.path.join(folder, NOTE), note, beside=folder)
 
 
 def note_of(folder: str) -> dict[str, object] | None:
@@ -101,8 +91,7 @@ def bring(folder: str) -> None:
     syncer = note["syncer"]
     if not isinstance(syncer, str):
         raise UnsupportedError(f"{folder} is at {note['place']}, where a sync function copied it: fetch it from there")
-    above, name = os.path.split(os.path.abspath(folder))
-    partial = os.path.join(above, f".{name}.{uuid.uuid4().hex[:8]}.partial")
+    partial = _files.hidden(folder)
     fetch(SyncConfig(syncer=syncer, shell=bool(note["shell"])), str(note["place"]), partial)
     _files.publish(partial, folder)
 

@@ -117,7 +117,7 @@ class Actor:
         return "copied" if start.sync.upload_dir is None else "remote"
 
     def _fetch(self, start: Start, place: str, target: str) -> None:
-        partial = os.path.join(self._folder, f".{os.path.basename(target)}.{uuid.uuid4().hex[:8]}.partial")
+        partial = _files.hidden(target)
         elsewhere.fetch(start.sync, place, partial)
         _files.publish(partial, target)
 

@@ -396,7 +396,7 @@ class RayRunner:
         if how == "remote":
             elsewhere.stand_in(target, message["place"], self._plan.sync)
         elif how == "copied":
-            partial = os.path.join(one.folder, f".{name}.{one.number}.partial")
+            partial = _files.hidden(target)
             self._pull(one, name, partial)
             _files.publish(partial, target)
         else:

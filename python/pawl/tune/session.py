@@ -12,7 +12,6 @@ import os
 import shutil
 import socket
 import threading
-import uuid
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -195,7 +194,7 @@ class Session:
         if isinstance(step, bool) or not hasattr(type(step), "__index__") or int(step) < 0:
             raise UsageError(f"checkpoint_dir: step must be a whole number of 0 or more, received {step!r}")
         name = f"checkpoint_{int(step):06d}"
-        partial = os.path.join(self.context.trial_dir, f".{name}.{uuid.uuid4().hex[:8]}.partial")
+        partial = _files.hidden(os.path.join(self.context.trial_dir, name))
         os.mkdir(partial)
         try:
             yield partial

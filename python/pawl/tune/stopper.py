@@ -12,7 +12,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .. import _checks
+from .. import _checks, _files
 from .._pawl import UsageError
 
 __all__ = [
@@ -271,11 +271,8 @@ class Kept:
             return
         self._written = _now()
         made, state = _made(self._stopper), self._stopper.get_state()
-        above, name = os.path.split(self._file)
-        part = os.path.join(above, f".{name}.tmp")
-        with open(part, "w", encoding="utf-8") as file:
-            json.dump({"kind": type(self._stopper).__name__, "made": made, "state": state}, file)
-        os.replace(part, self._file)
+        kept = {"kind": type(self._stopper).__name__, "made": made, "state": state}
+        _files.replace(self._file, json.dumps(kept))
 
 
 def split(stop: object) -> tuple[dict[str, float], Stopper | None]:
