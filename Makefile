@@ -125,7 +125,7 @@ lint: build ## the lint scripts, ruff, mypy, formatting and cppcheck
 	@.venv/bin/ruff check --quiet --no-cache .
 	@.venv/bin/mypy --no-error-summary --cache-dir=/dev/null python/pawl
 	@.venv/bin/ruff format --quiet --check bench examples python tests tools
-	@.venv/bin/clang-format --dry-run --Werror $$(find src tune cli tests examples python -name '*.c')
+	@.venv/bin/clang-format --dry-run --Werror $$(find include src tune cli tests examples python -name '*.[ch]')
 	@cppcheck --quiet --error-exitcode=1 --std=c11 --enable=warning,performance --inline-suppr \
 		--suppress=missingIncludeSystem -DPAWL_BUILD -Iinclude -Isrc -Itune src tune cli
 
@@ -133,7 +133,7 @@ tidy: build ## clang-tidy over the library and the command (minutes)
 	@find src tune cli -name '*.c' | xargs -P 2 -n 1 clang-tidy --quiet -p build 2>/dev/null
 
 format: venv ## format the C and Python sources
-	@.venv/bin/clang-format -i $$(find src tune cli tests examples python -name '*.c')
+	@.venv/bin/clang-format -i $$(find include src tune cli tests examples python -name '*.[ch]')
 	@.venv/bin/ruff check --quiet --select I --fix .
 	@.venv/bin/ruff format --quiet bench examples python tests tools
 

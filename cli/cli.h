@@ -60,9 +60,9 @@ const struct command *cli_find_command(const char *name);
 /* A usage error that names the commands. Returns exit status 2. */
 int cli_unknown_command(struct cli *cli, const char *name);
 
-extern const struct command cmd_ls, cmd_du, cmd_show, cmd_diff, cmd_verify, cmd_restore, cmd_cp, cmd_sync, cmd_convert, cmd_export,
-	cmd_reshard, cmd_prune, cmd_pin, cmd_unpin, cmd_score, cmd_rm, cmd_gc, cmd_repair, cmd_doctor, cmd_bench,
-	cmd_tune, cmd_report, cmd_version, cmd_help, cmd_completion, cmd_man;
+extern const struct command cmd_ls, cmd_du, cmd_show, cmd_diff, cmd_verify, cmd_restore, cmd_cp, cmd_sync, cmd_convert,
+	cmd_export, cmd_reshard, cmd_prune, cmd_pin, cmd_unpin, cmd_score, cmd_rm, cmd_gc, cmd_repair, cmd_doctor,
+	cmd_bench, cmd_tune, cmd_report, cmd_version, cmd_help, cmd_completion, cmd_man;
 
 PAWL_DEFINE_CLEAN(struct pawl_list, pawl_list_free);
 

@@ -21,9 +21,9 @@ struct target {
 	const char *root;     /* the path to open: the run folder or the single checkpoint */
 	const char *selector; /* NULL = none was named */
 	bool single;
-	bool file; /* of another program; single is set, too */
-	bool link; /* the selector is the destination of a link such as RUN/latest */
-	bool may_list; /* a URL of a folder that is neither is not explained: the caller lists it */
+	bool file;          /* of another program; single is set, too */
+	bool link;          /* the selector is the destination of a link such as RUN/latest */
+	bool may_list;      /* a URL of a folder that is neither is not explained: the caller lists it */
 	uint64_t bandwidth; /* bytes per second, read and written; 0 = no limit. target_parse leaves it 0 */
 };
 
@@ -36,12 +36,12 @@ const char *target_join(struct cli *cli, const char *root, const char *name);
 struct score {
 	struct texts by, order;
 };
-#define SCORE_OPTIONS(type)                                                           \
-	{"by",      0,                                                                \
-	 OPT_TEXTS, offsetof(struct type, score.by),                                  \
+#define SCORE_OPTIONS(type)                                              \
+	{"by",      0,                                                   \
+	 OPT_TEXTS, offsetof(struct type, score.by),                     \
 	 "METRIC",  "metric that decides 'best'; repeat to break ties"}, \
-		{"order",   0,                                                        \
-	         OPT_TEXTS, offsetof(struct type, score.order),                       \
+		{"order",   0,                                           \
+	         OPT_TEXTS, offsetof(struct type, score.order),          \
 	         "max|min", "which values are better (default: max)"}
 
 /* Finds out what the argument names; the folder must exist. Reads no checkpoint. */

@@ -13,17 +13,22 @@ struct transfer_args {
 	double timeout_seconds;
 	bool dry_run;
 };
-#define TRANSFER_OPTIONS(type)                                                                                \
-	{"dry-run",         'n', OPT_FLAG, offsetof(struct type, transfer.dry_run), NULL,                     \
-	 "print what would be copied; change nothing"},                                                       \
-		{"bwlimit", 0, OPT_RATE, offsetof(struct type, transfer.bandwidth), "RATE",                   \
-		 "limit of bytes per second each way, such as 20MB/s"},                                  \
-		{"streams", 0, OPT_COUNT, offsetof(struct type, transfer.streams), "N",                       \
-		 "pieces in flight at a time (default: 4)"},                                               \
-		{"memory", 0, OPT_BYTES, offsetof(struct type, transfer.memory_bytes), "SIZE",                \
-		 "memory for all pieces together (default: 256MiB)"},                                        \
-		{"timeout", 0, OPT_SECONDS, offsetof(struct type, transfer.timeout_seconds), "TIME",          \
-		 "give up after this time; a second call continues"}
+#define TRANSFER_OPTIONS(type)                                                     \
+	{"dry-run", 'n',                                                           \
+	 OPT_FLAG,  offsetof(struct type, transfer.dry_run),                       \
+	 NULL,      "print what would be copied; change nothing"},                 \
+		{"bwlimit", 0,                                                     \
+	         OPT_RATE,  offsetof(struct type, transfer.bandwidth),             \
+	         "RATE",    "limit of bytes per second each way, such as 20MB/s"}, \
+		{"streams", 0,                                                     \
+	         OPT_COUNT, offsetof(struct type, transfer.streams),               \
+	         "N",       "pieces in flight at a time (default: 4)"},            \
+		{"memory",  0,                                                     \
+	         OPT_BYTES, offsetof(struct type, transfer.memory_bytes),          \
+	         "SIZE",    "memory for all pieces together (default: 256MiB)"},   \
+		{"timeout",   0,                                                   \
+	         OPT_SECONDS, offsetof(struct type, transfer.timeout_seconds),     \
+	         "TIME",      "give up after this time; a second call continues"}
 
 struct transfer {
 	const char *to;

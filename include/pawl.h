@@ -180,11 +180,7 @@ enum pawl_writer {
 };
 
 /* Whose memory `data` of a tensor points to. */
-enum pawl_device {
-	PAWL_DEVICE_HOST = 0,
-	PAWL_DEVICE_CUDA = 1,
-	PAWL_DEVICE_HIP = 2
-};
+enum pawl_device { PAWL_DEVICE_HOST = 0, PAWL_DEVICE_CUDA = 1, PAWL_DEVICE_HIP = 2 };
 #define PAWL_NO_STREAM UINT64_MAX
 
 /* Can this process copy from and to devices of this kind? Uses only a driver that the process has
@@ -207,12 +203,12 @@ struct pawl_tensor {
 	const char *kind; /* tag that comes back with the leaf ("torch", "numpy"), at most
 	                     32 bytes; NULL = none */
 	int writer;       /* enum pawl_writer; used only with many ranks */
-	int device;                   /* enum pawl_device: `data` is a pointer of this driver */
-	int device_id;                /* number of the device in this process; -1 = the driver is asked */
-	uint64_t stream;              /* the driver's handle of the stream that computes the tensor; 0 is
-	                                 the default stream. PAWL_NO_STREAM: a save or a restore waits
-	                                 for all work of the device, which is slow. After a lazy save it
-	                                 must exist until pawl_fence has returned */
+	int device;       /* enum pawl_device: `data` is a pointer of this driver */
+	int device_id;    /* number of the device in this process; -1 = the driver is asked */
+	uint64_t stream;  /* the driver's handle of the stream that computes the tensor; 0 is
+	                     the default stream. PAWL_NO_STREAM: a save or a restore waits
+	                     for all work of the device, which is slow. After a lazy save it
+	                     must exist until pawl_fence has returned */
 };
 #define PAWL_TENSOR_INIT {.size = sizeof(struct pawl_tensor), .device_id = -1, .stream = PAWL_NO_STREAM}
 
@@ -697,8 +693,8 @@ struct pawl_save_stats {
 	uint64_t reused_bytes;
 	double blocked_seconds; /* how long the caller waited */
 	double stage_seconds, write_seconds, commit_seconds, total_seconds;
-	uint64_t minor_faults; /* page faults of the copying threads */
-	uint64_t plain_bytes;  /* of the checkpoint before compression */
+	uint64_t minor_faults;     /* page faults of the copying threads */
+	uint64_t plain_bytes;      /* of the checkpoint before compression */
 	uint64_t registered_bytes; /* of the save's memory: registered with the driver of a device,
 	                              which copies faster to it */
 };
@@ -865,12 +861,12 @@ struct pawl_restore_opts {
 	                               read and verified by one and passed to the others by this function,
 	                               on the thread of pawl_restore_read. NULL = each rank reads */
 	void *share_arg;
-	const char *const *rename;  /* "GLOB=TEMPLATE" of paths, the first that matches counts: {1} is what
-	                               the first '*' or '?' matched. include and the live state see the new
-	                               paths */
+	const char *const *rename; /* "GLOB=TEMPLATE" of paths, the first that matches counts: {1} is what
+	                              the first '*' or '?' matched. include and the live state see the new
+	                              paths */
 	size_t n_rename;
-	const char *const *cast;    /* "GLOB=DTYPE", the first that matches counts: F16, BF16, F32 and F64
-	                               ("float32", "bf16", ..) become this one; other dtypes stay */
+	const char *const *cast; /* "GLOB=DTYPE", the first that matches counts: F16, BF16, F32 and F64
+	                            ("float32", "bf16", ..) become this one; other dtypes stay */
 	size_t n_cast;
 };
 #define PAWL_RESTORE_OPTS_INIT {.size = sizeof(struct pawl_restore_opts)}

@@ -23,7 +23,7 @@ extern "C" {
 enum pawl_change { PAWL_SAME = 0, PAWL_ADDED = 1, PAWL_REMOVED = 2, PAWL_CHANGED = 3 };
 struct pawl_diff_row {
 	const char *path;
-	int change;              /* enum pawl_change, never PAWL_SAME */
+	int change; /* enum pawl_change, never PAWL_SAME */
 	int is_tensor;
 	const char *was, *is;    /* dtype and shape, or the value as text */
 	double max_abs, max_rel; /* of changed tensors with the same dtype and shape; else NaN. Two NaN
@@ -41,21 +41,21 @@ PAWL_API void pawl_diff_free(struct pawl_diff *diff);
 
 struct pawl_convert_opts {
 	size_t size;
-	const char *to;             /* "safetensors", "hf", "pt", "dcp", "pawl", "npz", "npy"; NULL = by suffix: safetensors
-	                               without one, "hf" for a folder and for shards */
+	const char *to; /* "safetensors", "hf", "pt", "dcp", "pawl", "npz", "npy"; NULL = by suffix: safetensors
+	                   without one, "hf" for a folder and for shards */
 	const char *const *include; /* globs of paths; none = everything */
 	size_t n_include;
 	const char *const *exclude;
 	size_t n_exclude;
-	const char *const *rename;  /* "GLOB=TEMPLATE", the first that matches counts, such as "old.*=new.*":
-	                               the n-th '*' on the right, or {n}, is what the n-th '*' or '?'
-	                               matched, {0} the full name */
+	const char *const *rename; /* "GLOB=TEMPLATE", the first that matches counts, such as "old.*=new.*":
+	                              the n-th '*' on the right, or {n}, is what the n-th '*' or '?'
+	                              matched, {0} the full name */
 	size_t n_rename;
-	const char *dtype;          /* "fp16", "bf16", "fp32", "fp64" for F16, BF16, F32 and F64; NULL = keep */
-	uint64_t max_shard_bytes;   /* of "hf" and "dcp"; 0 = one file */
-	const char *strip_prefix;   /* removed from names of tensors, for example "model/"; NULL = none */
-	int model;                  /* 1: only the model, under the names that load_state_dict takes */
-	int dots;                   /* 1: write '.' instead of '/' in names, after renaming */
+	const char *dtype;        /* "fp16", "bf16", "fp32", "fp64" for F16, BF16, F32 and F64; NULL = keep */
+	uint64_t max_shard_bytes; /* of "hf" and "dcp"; 0 = one file */
+	const char *strip_prefix; /* removed from names of tensors, for example "model/"; NULL = none */
+	int model;                /* 1: only the model, under the names that load_state_dict takes */
+	int dots;                 /* 1: write '.' instead of '/' in names, after renaming */
 	int overwrite;
 };
 #define PAWL_CONVERT_OPTS_INIT {.size = sizeof(struct pawl_convert_opts)}
@@ -80,11 +80,11 @@ PAWL_API int pawl_convert(struct pawl *run, uint64_t id, const char *target, con
 
 struct pawl_reshard_opts {
 	size_t size;
-	uint32_t world_size;     /* ranks of the new checkpoint, at least 1 */
-	int drop_rank_values;    /* 1: leave values per rank out if the number of ranks changes; 0:
-	                            PAWL_EMISMATCH */
-	const char *compression; /* of the new packs, as in struct pawl_packs */
-	int compression_level;   /* 0 = the default of the codec */
+	uint32_t world_size;       /* ranks of the new checkpoint, at least 1 */
+	int drop_rank_values;      /* 1: leave values per rank out if the number of ranks changes; 0:
+	                              PAWL_EMISMATCH */
+	const char *compression;   /* of the new packs, as in struct pawl_packs */
+	int compression_level;     /* 0 = the default of the codec */
 	const char *const *rename; /* other names and dtypes, as in struct pawl_restore_opts */
 	size_t n_rename;
 	const char *const *cast;
@@ -115,7 +115,7 @@ struct pawl_syncer_report {
 	int verified;           /* 1: every checkpoint at the source was transferred and verified */
 	uint64_t n_checkpoints; /* how many */
 	double seconds;
-	char note[200];         /* why it was not verified; "" otherwise */
+	char note[200]; /* why it was not verified; "" otherwise */
 };
 #define PAWL_SYNCER_REPORT_INIT {.size = sizeof(struct pawl_syncer_report)}
 
@@ -226,40 +226,41 @@ struct pawl_saver_opts {
 	/* Templates. Variables: run_name rank local_rank world_size local_world_size node_rank; not
 	 * in folder: epoch batch batch_in_epoch sample sample_in_epoch token token_in_epoch
 	 * total_wct epoch_wct batch_wct. */
-	const char *folder;            /* a path */
-	const char *filename;          /* below the folder; the suffix is the format: .pt, .pt.zst, .tar.gz, ... */
-	const char *remote_file_name;  /* URL of a file (s3://bucket/{run_name}/..), or a name in `remote`;
-	                                  NULL = no uploads */
-	const char *latest_filename;   /* of a symbolic link to the latest; NULL = none */
+	const char *folder;           /* a path */
+	const char *filename;         /* below the folder; the suffix is the format: .pt, .pt.zst, .tar.gz, ... */
+	const char *remote_file_name; /* URL of a file (s3://bucket/{run_name}/..), or a name in `remote`;
+	                                 NULL = no uploads */
+	const char *latest_filename;  /* of a symbolic link to the latest; NULL = none */
 	const char *latest_remote_file_name; /* in the same store; with ".symlink" appended, the object that
 	                                  holds the remote name of the latest. NULL = none */
-	const char *save_interval;     /* as pawl_interval_due takes it; NULL = the caller decides */
-	int overwrite;                 /* 1: existing files may be replaced */
-	int weights_only;              /* 1: only what is at "model", or at "state/model" */
-	int64_t num_checkpoints_to_keep; /* in the folder; the oldest go first, each after its upload; -1 = all */
-	const char *const *ignore_keys;  /* globs of paths that are left out of the state */
+	const char *save_interval;           /* as pawl_interval_due takes it; NULL = the caller decides */
+	int overwrite;                       /* 1: existing files may be replaced */
+	int weights_only;                    /* 1: only what is at "model", or at "state/model" */
+	int64_t num_checkpoints_to_keep;     /* in the folder; the oldest go first, each after its upload; -1 = all */
+	const char *const *ignore_keys;      /* globs of paths that are left out of the state */
 	size_t n_ignore_keys;
 	uint32_t num_concurrent_uploads;
-	int64_t upload_timeout_ms;     /* of one file */
-	const char *run_name;          /* NULL = unknown: {run_name} is then an error */
-	const struct pawl_rank *rank;  /* NULL = pawl_rank_identify. Only rank 0 writes states; every rank
-	                                  writes its own folders */
-	const char *remote;            /* URL of the store for relative remote names; NULL = none */
-	int uploads_by_caller;         /* 1: the caller uploads relative remote names without a store and
-	                                  reports it by pawl_saver_uploaded */
-	struct pawl_arena *arena;      /* NULL = own */
-	int raw_pickle;                /* as in struct pawl_file_opts */
+	int64_t upload_timeout_ms;    /* of one file */
+	const char *run_name;         /* NULL = unknown: {run_name} is then an error */
+	const struct pawl_rank *rank; /* NULL = pawl_rank_identify. Only rank 0 writes states; every rank
+	                                 writes its own folders */
+	const char *remote;           /* URL of the store for relative remote names; NULL = none */
+	int uploads_by_caller;        /* 1: the caller uploads relative remote names without a store and
+	                                 reports it by pawl_saver_uploaded */
+	struct pawl_arena *arena;     /* NULL = own */
+	int raw_pickle;               /* as in struct pawl_file_opts */
 };
-#define PAWL_SAVER_OPTS_INIT                                                                       \
-	{                                                                                          \
-		.size = sizeof(struct pawl_saver_opts), .folder = "{run_name}/checkpoints",        \
-		.filename = "ep{epoch}-ba{batch}-rank{rank}.pt",                                   \
-		.remote_file_name = "{run_name}/checkpoints/ep{epoch}-ba{batch}-rank{rank}.pt",    \
-		.latest_filename = "latest-rank{rank}.pt",                                         \
-		.latest_remote_file_name = "{run_name}/checkpoints/latest-rank{rank}.pt",          \
-		.save_interval = "1ep", .num_checkpoints_to_keep = -1, .num_concurrent_uploads = 1, \
-		.upload_timeout_ms = 3600000                                                       \
-	}
+#define PAWL_SAVER_OPTS_INIT                                                             \
+	{.size = sizeof(struct pawl_saver_opts),                                         \
+	 .folder = "{run_name}/checkpoints",                                             \
+	 .filename = "ep{epoch}-ba{batch}-rank{rank}.pt",                                \
+	 .remote_file_name = "{run_name}/checkpoints/ep{epoch}-ba{batch}-rank{rank}.pt", \
+	 .latest_filename = "latest-rank{rank}.pt",                                      \
+	 .latest_remote_file_name = "{run_name}/checkpoints/latest-rank{rank}.pt",       \
+	 .save_interval = "1ep",                                                         \
+	 .num_checkpoints_to_keep = -1,                                                  \
+	 .num_concurrent_uploads = 1,                                                    \
+	 .upload_timeout_ms = 3600000}
 /* Writes nothing yet. PAWL_EUSAGE: unknown variables, names that lead out of the folder, options
  * that contradict each other. */
 PAWL_API int pawl_saver_open(const struct pawl_saver_opts *opts, struct pawl_saver **ret, struct pawl_error *err);
@@ -294,7 +295,7 @@ PAWL_API int pawl_saver_close(struct pawl_saver *saver, struct pawl_error *err);
 
 struct pawl_saved {
 	size_t size;
-	uint64_t seq;       /* number of the save, from 1 */
+	uint64_t seq; /* number of the save, from 1 */
 	struct pawl_progress progress;
 	int uploaded;
 	char path[4096];

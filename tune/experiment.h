@@ -29,7 +29,7 @@ struct checkpoint {
 	char *name;
 	uint64_t iteration;
 	double time_s, score, metric;
-	double at;      /* the scheduler's time at this checkpoint */
+	double at; /* the scheduler's time at this checkpoint */
 };
 
 struct trial {
@@ -42,9 +42,9 @@ struct trial {
 	struct value *new_config; /* of the exploit */
 	char *name, *id;
 	struct value *config;
-	struct value *result; /* the last result, with the configuration */
+	struct value *result;            /* the last result, with the configuration */
 	char *config_text, *result_text; /* result_text: made on demand */
-	char *columns; /* columns of progress.csv */
+	char *columns;                   /* columns of progress.csv */
 	uint64_t iteration, n_results, from_iteration;
 	double time_s, from_time_s, stamp; /* stamp: time of the start or of the last report */
 	double metric, best;
@@ -83,7 +83,7 @@ struct tune_experiment {
 	double opened_s;
 	struct doomed doomed[16]; /* the newest ones */
 	size_t n_doomed;
-	char *path; /* path returned by next() */
+	char *path;       /* path returned by next() */
 	char reason[160]; /* of the last verdict */
 };
 
@@ -116,15 +116,18 @@ int experiment_put(struct tune_experiment *e, struct value *entry, bool durable,
 int experiment_check(struct tune_experiment *e, uint32_t trial, struct trial **ret, struct pawl_error *err);
 /* Writes the present state of a trial to its trial.json. */
 int experiment_note_state(struct tune_experiment *e, const struct trial *t, struct pawl_error *err);
-int experiment_end(struct tune_experiment *e, struct trial *t, const char *how, const char *why, struct pawl_error *err);
+int experiment_end(struct tune_experiment *e, struct trial *t, const char *how, const char *why,
+                   struct pawl_error *err);
 double experiment_now(const struct tune_experiment *e);
 
 /* ---- experiment_next.c ---- */
 
 /* Draws the configuration and the name of trial `number` of a search. *ret is a new reference. */
-int experiment_draw(struct tune_experiment *e, uint32_t number, char name[TUNE_NAME_BYTES], struct value **ret, struct pawl_error *err);
+int experiment_draw(struct tune_experiment *e, uint32_t number, char name[TUNE_NAME_BYTES], struct value **ret,
+                    struct pawl_error *err);
 /* The configuration of a trial that continues from a donor; a new reference. */
-int experiment_exploit_config(struct tune_experiment *e, const struct sched_decision *what, struct value **ret, struct pawl_error *err);
+int experiment_exploit_config(struct tune_experiment *e, const struct sched_decision *what, struct value **ret,
+                              struct pawl_error *err);
 /* Makes the clone that a trial needs, or declines the exploit if that is not possible. */
 int experiment_exploit(struct tune_experiment *e, struct trial *t, struct pawl_error *err);
 bool experiment_is_over_time(const struct tune_experiment *e);

@@ -33,8 +33,8 @@ struct forker_end {
 };
 
 struct forker {
-	int fd;    /* -1: no forker was started, or it has ended */
-	pid_t pid; /* 0 = none */
+	int fd;                      /* -1: no forker was started, or it has ended */
+	pid_t pid;                   /* 0 = none */
 	VEC(struct forker_end) ends; /* ends that the runner has not asked for yet */
 };
 #define FORKER_INIT {.fd = -1}

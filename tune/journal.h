@@ -29,8 +29,8 @@ struct journal_found {
 
 /* Reads all lines up to the first one that is not good. Calls `each` for each of them; if it fails,
  * reading ends. */
-int journal_read(int dirfd, const char *name, int (*each)(void *arg, const struct value *entry, struct pawl_error *err), void *arg,
-                 struct journal_found *ret, struct pawl_error *err);
+int journal_read(int dirfd, const char *name, int (*each)(void *arg, const struct value *entry, struct pawl_error *err),
+                 void *arg, struct journal_found *ret, struct pawl_error *err);
 /* Opens the journal for appending after `nbytes`; the bytes after that are cut off. */
 int journal_open(int dirfd, const char *name, uint64_t nbytes, struct journal *ret, struct pawl_error *err);
 void journal_close(struct journal *j);

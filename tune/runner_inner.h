@@ -31,9 +31,9 @@ enum phase { PHASE_RUNNING, PHASE_LEAVING, PHASE_TERM, PHASE_KILL };
 
 struct process {
 	uint32_t trial;
-	pid_t pid; /* also its process group */
-	int pidfd; /* -1: the system does not support it */
-	int group; /* folder of its control group; -1 = none */
+	pid_t pid;   /* also its process group */
+	int pidfd;   /* -1: the system does not support it */
+	int group;   /* folder of its control group; -1 = none */
 	bool forked; /* by the forker, which reports its end */
 	struct channel channel;
 	struct share share;
@@ -82,7 +82,8 @@ int runner_queue(struct tune_runner *r, const struct tune_event *event, struct p
 int process_launch(struct tune_runner *r, struct process *p, const struct tune_start *start, struct pawl_error *why);
 /* Starts the process of a trial. If the program cannot be run, the trial fails; that does not count
  * as an error here. */
-int process_start(struct tune_runner *r, const struct tune_start *start, const struct share *share, struct pawl_error *err);
+int process_start(struct tune_runner *r, const struct tune_start *start, const struct share *share,
+                  struct pawl_error *err);
 /* Reads and handles its messages. */
 int process_hear(struct tune_runner *r, struct process *p, struct pawl_error *err);
 /* Handles a process that has ended: its last messages, its result, its place. Frees p. */

@@ -36,30 +36,30 @@ extern const struct sched_algorithm sched_fifo, sched_median, sched_asha, sched_
 
 /* How one hyperparameter is explored: numbers by a factor, lists by a neighbour. */
 struct sched_mutation {
-	const char *name;       /* path in the configuration */
-	uint32_t n_choices;     /* > 0: an ordered list of this many values; the value is its index */
-	double low, high;       /* n_choices 0: the range for new draws */
-	bool log_scale, whole;  /* how new values are drawn, and whether they are rounded to integers */
+	const char *name;      /* path in the configuration */
+	uint32_t n_choices;    /* > 0: an ordered list of this many values; the value is its index */
+	double low, high;      /* n_choices 0: the range for new draws */
+	bool log_scale, whole; /* how new values are drawn, and whether they are rounded to integers */
 };
 
 struct sched_opts {
 	const struct sched_algorithm *algorithm; /* NULL = sched_fifo */
-	bool maximize;              /* larger metrics are better */
-	double grace;               /* no stop before this time; 0 = 1 */
-	double max_time;            /* ASHA, HyperBand: the largest time of a trial; 0 = 100 (81 for HyperBand) */
-	double reduction;           /* ASHA, HyperBand: eta; 0 = 4 (3 for HyperBand) */
-	uint32_t brackets;          /* ASHA; 0 = 1 */
-	bool in_step;               /* HyperBand: one bracket of all trials from `grace` on (synchronous ASHA) */
-	uint32_t min_samples;       /* median: other trials that must have reported; 0 = 3 */
-	bool hard_stop;             /* median: stop; else pause */
-	double interval;            /* PBT: time between perturbations; 0 = 60 */
-	double burn_in;             /* PBT: none before this time */
-	double quantile;            /* PBT: share of donors and of exploiters; 0 = 0.25; at most 0.5 */
-	double resample;            /* PBT: chance to draw a value anew; < 0 = 0.25 */
+	bool maximize;                           /* larger metrics are better */
+	double grace;                            /* no stop before this time; 0 = 1 */
+	double max_time;               /* ASHA, HyperBand: the largest time of a trial; 0 = 100 (81 for HyperBand) */
+	double reduction;              /* ASHA, HyperBand: eta; 0 = 4 (3 for HyperBand) */
+	uint32_t brackets;             /* ASHA; 0 = 1 */
+	bool in_step;                  /* HyperBand: one bracket of all trials from `grace` on (synchronous ASHA) */
+	uint32_t min_samples;          /* median: other trials that must have reported; 0 = 3 */
+	bool hard_stop;                /* median: stop; else pause */
+	double interval;               /* PBT: time between perturbations; 0 = 60 */
+	double burn_in;                /* PBT: none before this time */
+	double quantile;               /* PBT: share of donors and of exploiters; 0 = 0.25; at most 0.5 */
+	double resample;               /* PBT: chance to draw a value anew; < 0 = 0.25 */
 	double factor_up, factor_down; /* PBT; 0 = 1.2, 0.8 */
-	bool custom_explore;        /* PBT: the caller changes values, too: mutations may be empty */
-	bool synchronous;           /* PBT: all trials wait for the slowest at each perturbation */
-	bool takes_turns;           /* PBT: a trial that reaches a perturbation leaves its place to waiting ones */
+	bool custom_explore;           /* PBT: the caller changes values, too: mutations may be empty */
+	bool synchronous;              /* PBT: all trials wait for the slowest at each perturbation */
+	bool takes_turns;              /* PBT: a trial that reaches a perturbation leaves its place to waiting ones */
 	const struct sched_mutation *mutations; /* PBT; borrowed */
 	size_t n_mutations;
 	uint64_t seed;
@@ -69,9 +69,9 @@ struct sched;
 
 struct sched_decision {
 	enum sched_verdict verdict;
-	bool save;             /* CONTINUE: save now, others may continue from this checkpoint (PBT) */
-	uint32_t donor;        /* EXPLOIT: owner of the checkpoint */
-	const double *values;  /* EXPLOIT: a new value for each mutation; the scheduler's, until the next call */
+	bool save;            /* CONTINUE: save now, others may continue from this checkpoint (PBT) */
+	uint32_t donor;       /* EXPLOIT: owner of the checkpoint */
+	const double *values; /* EXPLOIT: a new value for each mutation; the scheduler's, until the next call */
 };
 
 /* A trial that waits for a place: it has not begun yet, was paused, or was interrupted. */

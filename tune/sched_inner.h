@@ -7,7 +7,7 @@
 
 struct sched_trial {
 	bool known, ended, stopped, paused;
-	bool go_on;          /* paused, but may run again */
+	bool go_on; /* paused, but may run again */
 	uint32_t bracket;
 	double time, metric; /* of the last report; larger metrics are better here, in any mode */
 	bool others_wait;    /* for a place, at the last report */
@@ -19,7 +19,7 @@ struct sched_trial {
 	bool is_kept, dropped;   /* HyperBand: kept at its last rung; dropped ones are not compared any more */
 	bool exploits;           /* PBT: continues from the donor */
 	uint32_t donor;
-	double *values;          /* PBT: n_mutations */
+	double *values; /* PBT: n_mutations */
 };
 
 struct sched_rung {
@@ -32,7 +32,7 @@ struct sched_bracket {
 	struct sched_rung *rungs;
 	size_t n_rungs;
 	uint32_t capacity, n_trials, first; /* HyperBand: its trials have consecutive numbers */
-	uint32_t level;              /* HyperBand: the rung that its trials run towards */
+	uint32_t level;                     /* HyperBand: the rung that its trials run towards */
 };
 
 struct sched {

@@ -23,7 +23,8 @@ int space_check(const struct value *space, uint64_t *ret_n_grid, struct pawl_err
 int space_config(const struct value *space, uint64_t seed, uint64_t trial, struct value **ret, struct pawl_error *err);
 /* Draws one value of a description (a plain value gives itself), keyed by path as above. *ret is a
  * new reference. */
-int space_draw(const struct value *what, const char *path, uint64_t seed, uint64_t trial, struct value **ret, struct pawl_error *err);
+int space_draw(const struct value *what, const char *path, uint64_t seed, uint64_t trial, struct value **ret,
+               struct pawl_error *err);
 /* "lr=0.01,width=32": the values of a configuration that the space varies (all of them if space is
  * NULL). Uses only characters allowed in file names; writes at most nbytes. */
 void space_tag(const struct value *space, const struct value *config, char *text, size_t nbytes);

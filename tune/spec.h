@@ -23,8 +23,7 @@ struct spec_key {
 };
 #define KEY(name, expected, least, initial) {name, expected, least, initial, 0}
 /* An option of the scheduler, which becomes a field of struct sched_opts. */
-#define OPTION(name, expected, least, field) \
-	{name, expected, least, NULL, offsetof(struct sched_opts, field)}
+#define OPTION(name, expected, least, field) {name, expected, least, NULL, offsetof(struct sched_opts, field)}
 #define KEYS_END KEY(NULL, ANY, 0, NULL)
 
 /* What a document may have as its scheduler. */
@@ -41,16 +40,16 @@ struct spec {
 	struct value *doc; /* with defaults filled in */
 	const char *name, *local_dir, *metric, *time_attr;
 	bool maximize;
-	bool given;         /* the driver adds the configurations */
-	uint64_t n_trials;  /* in all; UINT64_MAX = unlimited or unknown */
+	bool given;        /* the driver adds the configurations */
+	uint64_t n_trials; /* in all; UINT64_MAX = unlimited or unknown */
 	uint64_t seed;
 	const struct value *space, *stop, *mutations; /* mutations: of PBT, else NULL */
 	const struct spec_scheduler *kind;
-	bool synchronous; /* PBT: all wait for the slowest */
-	bool takes_turns; /* other PBT, except a search without end, where some trials would always wait */
-	int64_t max_failures; /* < 0 = unlimited */
+	bool synchronous;        /* PBT: all wait for the slowest */
+	bool takes_turns;        /* other PBT, except a search without end, where some trials would always wait */
+	int64_t max_failures;    /* < 0 = unlimited */
 	uint32_t max_concurrent; /* 0 = no limit of its own */
-	uint64_t keep, freq; /* keep: 0 = all; freq: 0 = saves are never requested */
+	uint64_t keep, freq;     /* keep: 0 = all; freq: 0 = saves are never requested */
 	bool at_end;
 	const char *score_attr; /* without its prefix */
 	bool score_least;       /* true for the prefix "min-" */

@@ -50,7 +50,7 @@ enum tune_resume {
 enum tune_wish { TUNE_GO_ON = 0, TUNE_STOP_TRIAL = 1, TUNE_STOP_ALL = 2 };
 
 struct tune_open_opts {
-	const char *folder;  /* the experiment's own; NULL = <local_dir>/<name> of the document */
+	const char *folder; /* the experiment's own; NULL = <local_dir>/<name> of the document */
 	enum tune_resume resume;
 	const char *restore; /* TUNE_NEW, TUNE_AUTO: begin with the trials of this folder's experiment; NULL = none */
 	/* Called in tune_experiment_report with the complete result, before the verdict: stop
@@ -89,40 +89,43 @@ int tune_spec_config(const char *spec_json, uint64_t sample, char **ret, struct 
 
 /* For "search": "given": adds a configuration (an object), and declares that no more will follow.
  * Both are refused for any other search. */
-int tune_experiment_add(struct tune_experiment *e, const char *config_json, uint32_t *ret_trial, struct pawl_error *err);
+int tune_experiment_add(struct tune_experiment *e, const char *config_json, uint32_t *ret_trial,
+                        struct pawl_error *err);
 int tune_experiment_close_search(struct tune_experiment *e, struct pawl_error *err);
 
 enum tune_next {
-	TUNE_WAIT = 0,  /* nothing to start now: limit reached, paused trials wait, or a configuration is missing */
+	TUNE_WAIT = 0, /* nothing to start now: limit reached, paused trials wait, or a configuration is missing */
 	TUNE_START = 1,
-	TUNE_DONE = 2   /* all trials have ended and no more will come, or the budget is spent and none runs */
+	TUNE_DONE = 2 /* all trials have ended and no more will come, or the budget is spent and none runs */
 };
 
 struct tune_start {
 	uint32_t trial;
-	uint32_t attempt;        /* 1 for the first start of the trial */
-	const char *name;        /* "trial_00003_lr=0.01" */
-	const char *folder;      /* absolute, or relative as the experiment's folder was given; contains params.json */
+	uint32_t attempt;   /* 1 for the first start of the trial */
+	const char *name;   /* "trial_00003_lr=0.01" */
+	const char *folder; /* absolute, or relative as the experiment's folder was given; contains params.json */
 	const char *config_json;
-	const char *checkpoint;  /* name in the folder; NULL: begin from scratch */
-	uint64_t iteration;      /* of the checkpoint; 0 = none */
+	const char *checkpoint; /* name in the folder; NULL: begin from scratch */
+	uint64_t iteration;     /* of the checkpoint; 0 = none */
 };
 
 /* Chooses the trial to start now and marks it as running. The experiment owns the strings, until
  * the next call on it. */
-int tune_experiment_next(struct tune_experiment *e, enum tune_next *ret, struct tune_start *ret_start, struct pawl_error *err);
+int tune_experiment_next(struct tune_experiment *e, enum tune_next *ret, struct tune_start *ret_start,
+                         struct pawl_error *err);
 /* Sets the process that runs the trial, for pid and hostname in its results. Not needed if the
  * trial reports these itself. */
-int tune_experiment_runs(struct tune_experiment *e, uint32_t trial, int64_t pid, const char *host, struct pawl_error *err);
+int tune_experiment_runs(struct tune_experiment *e, uint32_t trial, int64_t pid, const char *host,
+                         struct pawl_error *err);
 
 enum tune_verdict_kind { TUNE_CONTINUE = 0, TUNE_PAUSE = 1, TUNE_STOP = 2, TUNE_EXPLOIT = 3 };
 
 struct tune_verdict {
 	enum tune_verdict_kind kind; /* all but CONTINUE: end the process, then call tune_experiment_ended */
-	bool save;               /* save now (before it ends), then call tune_experiment_checkpoint */
-	bool stop_all;           /* the judge requests to stop the complete experiment */
-	const char *result_json; /* the complete result as written; owned by the experiment until the next call */
-	const char *reason;      /* for people: "training_iteration >= 10", "median stopping"; "" */
+	bool save;                   /* save now (before it ends), then call tune_experiment_checkpoint */
+	bool stop_all;               /* the judge requests to stop the complete experiment */
+	const char *result_json;     /* the complete result as written; owned by the experiment until the next call */
+	const char *reason;          /* for people: "training_iteration >= 10", "median stopping"; "" */
 };
 
 /* A report of a running trial: metrics (an object), and the checkpoint in its folder that belongs
@@ -133,7 +136,8 @@ struct tune_verdict {
 int tune_experiment_report(struct tune_experiment *e, uint32_t trial, const char *metrics_json, const char *checkpoint,
                            struct tune_verdict *ret, struct pawl_error *err);
 /* A checkpoint of the last reported state that was saved after the report. */
-int tune_experiment_checkpoint(struct tune_experiment *e, uint32_t trial, const char *checkpoint, struct pawl_error *err);
+int tune_experiment_checkpoint(struct tune_experiment *e, uint32_t trial, const char *checkpoint,
+                               struct pawl_error *err);
 
 enum tune_end {
 	TUNE_FINISHED = 0, /* by itself, or after a verdict */
@@ -142,8 +146,8 @@ enum tune_end {
 };
 
 /* The trial's process has ended. ret_again (may be NULL): it will be started again. */
-int tune_experiment_ended(struct tune_experiment *e, uint32_t trial, enum tune_end how, const char *why, bool *ret_again,
-                          struct pawl_error *err);
+int tune_experiment_ended(struct tune_experiment *e, uint32_t trial, enum tune_end how, const char *why,
+                          bool *ret_again, struct pawl_error *err);
 /* Stops a trial for good: at once if it does not run. Otherwise the runner ends its process and
  * calls tune_experiment_ended. */
 int tune_experiment_stop_trial(struct tune_experiment *e, uint32_t trial, const char *why, struct pawl_error *err);
@@ -155,11 +159,11 @@ enum tune_state { TUNE_PENDING = 0, TUNE_RUNNING = 1, TUNE_PAUSED = 2, TUNE_TERM
 const char *tune_state_name(enum tune_state state);
 
 struct tune_counts {
-	uint32_t trials;    /* created so far */
-	uint64_t expected;  /* in all; 0 = unknown ("given") */
-	uint32_t state[5];  /* by enum tune_state */
+	uint32_t trials;   /* created so far */
+	uint64_t expected; /* in all; 0 = unknown ("given") */
+	uint32_t state[5]; /* by enum tune_state */
 	uint64_t reports;
-	double time_s;      /* since it was opened */
+	double time_s; /* since it was opened */
 };
 void tune_experiment_counts(const struct tune_experiment *e, struct tune_counts *ret);
 
@@ -167,25 +171,25 @@ struct tune_trial {
 	uint32_t number;
 	const char *name, *id;
 	enum tune_state state;
-	uint64_t iteration;        /* of the last result */
-	double time_s;             /* training time in all */
-	double metric, best;       /* last result and best so far; NaN = none */
+	uint64_t iteration;  /* of the last result */
+	double time_s;       /* training time in all */
+	double metric, best; /* last result and best so far; NaN = none */
 	const char *config_json;
-	const char *result_json;   /* the last, NULL = none */
-	const char *checkpoint;    /* the newest, name in its folder; NULL = none */
+	const char *result_json; /* the last, NULL = none */
+	const char *checkpoint;  /* the newest, name in its folder; NULL = none */
 	uint32_t n_checkpoints;
 	uint32_t attempts, failures;
-	const char *error;         /* of the last failure; NULL = none */
-	const char *host;          /* host that runs it, or ran it last; NULL = unknown */
+	const char *error; /* of the last failure; NULL = none */
+	const char *host;  /* host that runs it, or ran it last; NULL = unknown */
 };
 /* Strings are owned by the experiment, until the next call that changes it. PAWL_ENOTFOUND: no
  * trial has this number. */
 int tune_trial_info(const struct tune_experiment *e, uint32_t trial, struct tune_trial *ret, struct pawl_error *err);
 
 struct tune_checkpoint {
-	const char *name;      /* in the trial's folder */
+	const char *name; /* in the trial's folder */
 	uint64_t iteration;
-	double score, metric;  /* NaN = none */
+	double score, metric; /* NaN = none */
 };
 /* The i-th of the checkpoints that are kept, oldest first. */
 int tune_trial_checkpoint(const struct tune_experiment *e, uint32_t trial, uint32_t i, struct tune_checkpoint *ret,
@@ -195,11 +199,11 @@ int tune_trial_checkpoint(const struct tune_experiment *e, uint32_t trial, uint3
  * "last-10-avg", "avg" or "all" (the best ever reported); NULL = "last". Values that are not finite
  * are never best; the older trial wins a tie. PAWL_ENOTFOUND: no trial has reported it. ret_value
  * may be NULL. */
-int tune_best(const struct tune_experiment *e, const char *metric, const char *mode, const char *scope, uint32_t *ret_trial,
-              double *ret_value, struct pawl_error *err);
+int tune_best(const struct tune_experiment *e, const char *metric, const char *mode, const char *scope,
+              uint32_t *ret_trial, double *ret_value, struct pawl_error *err);
 /* The kept checkpoint of a trial whose result was best. The experiment owns the name. */
-int tune_best_checkpoint(const struct tune_experiment *e, uint32_t trial, const char *metric, const char *mode, const char **ret,
-                         struct pawl_error *err);
+int tune_best_checkpoint(const struct tune_experiment *e, uint32_t trial, const char *metric, const char *mode,
+                         const char **ret, struct pawl_error *err);
 
 /* ---- leftovers in the folder to which an experiment is synced ---- */
 

@@ -90,9 +90,9 @@ def copy(source: str, target: str, notes: str, verify: Callable[[str, str], None
         raise
 
 
-def replace(target: str, content: str | bytes, durable: bool = True, beside: str | None = None) -> None:
-    """Gives a file this content at once. beside: the hidden file is made next to this; None: next to the target."""
-    partial = hidden(beside or target, ".tmp")
+def replace(target: str, content: str | bytes, durable: bool = True, near: str | None = None) -> None:
+    """Gives a file this content at once. near: the hidden file is made next to this; None: next to the target."""
+    partial = hidden(near or target, ".tmp")
     try:
         with _as_ours(target):
             with open(partial, "wb") as file:

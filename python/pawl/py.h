@@ -64,15 +64,16 @@ py_set(PyObject **slot, PyObject *value)
 	Py_XDECREF(old);
 }
 
-/* Names that are looked up often, kept as interned strings. */
-#define PY_STRINGS(X)                                                                                                  \
-	X(dtype)                                                                                                       \
-	X(shape)                                                                                                       \
-	X(stride) X(strides) X(data_ptr) X(is_cpu) X(is_cuda) X(get_device) X(layout) X(is_conj) X(is_neg) X(is_meta)  \
-		X(requires_grad) X(resolve_conj) X(resolve_neg) X(detach) X(contiguous) X(view) X(copy_) X(itemsize)   \
-			X(name) X(isnative) X(__array_interface__) X(state_dict) X(load_state_dict) X(tensor)          \
-				X(global_shape) X(offsets) X(copy) X(clear) X(_metadata) X(empty) X(per_rank) X(value) \
-					X(writer)
+/* Names that are looked up often, kept as interned strings. The formatter moves such a list each
+ * time. */
+/* clang-format off */
+#define PY_STRINGS(X) \
+	X(dtype) X(shape) X(stride) X(strides) X(data_ptr) X(is_cpu) X(is_cuda) X(get_device) X(layout) \
+	X(is_conj) X(is_neg) X(is_meta) X(requires_grad) X(resolve_conj) X(resolve_neg) X(detach) \
+	X(contiguous) X(view) X(copy_) X(itemsize) X(name) X(isnative) X(__array_interface__) \
+	X(state_dict) X(load_state_dict) X(tensor) X(global_shape) X(offsets) X(copy) X(clear) \
+	X(_metadata) X(empty) X(per_rank) X(value) X(writer)
+/* clang-format on */
 
 #define PY_STRING_MEMBER(n) PyObject *n;
 

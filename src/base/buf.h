@@ -13,8 +13,8 @@
 struct buf {
 	char *ptr;
 	size_t len, cap;
-	size_t max;   /* 0 = none */
-	int failed;   /* 0, PAWL_ENOMEM or PAWL_ELIMIT: nothing is appended any more */
+	size_t max; /* 0 = none */
+	int failed; /* 0, PAWL_ENOMEM or PAWL_ELIMIT: nothing is appended any more */
 };
 
 void buf_clear(struct buf *b); /* frees and zeroes all but max; usable as PAWL_CLEAN(buf_clear) */

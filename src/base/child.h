@@ -11,10 +11,10 @@
 #include "base/buf.h"
 
 enum {
-	CHILD_TALK = 1,    /* stdin and stdout are one socket, ours is `talk`; else stdin is /dev/null */
-	CHILD_FEED = 2,    /* stdin alone is that socket; stdout goes where stderr does */
-	CHILD_MERGED = 4,  /* stdout goes where stderr does; else, without CHILD_TALK, it is thrown away */
-	CHILD_CAPTURE = 8  /* alone: what it prints to stdout comes to `said`, and stderr is thrown away */
+	CHILD_TALK = 1,   /* stdin and stdout are one socket, ours is `talk`; else stdin is /dev/null */
+	CHILD_FEED = 2,   /* stdin alone is that socket; stdout goes where stderr does */
+	CHILD_MERGED = 4, /* stdout goes where stderr does; else, without CHILD_TALK, it is thrown away */
+	CHILD_CAPTURE = 8 /* alone: what it prints to stdout comes to `said`, and stderr is thrown away */
 };
 
 struct child {

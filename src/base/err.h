@@ -55,11 +55,11 @@ err_give(struct pawl_error *err, int rc, const struct pawl_error *own)
 }
 
 /* Returns from the calling function with the value of expr if that is negative. */
-#define TRY(expr)                                                                                                     \
-	do {                                                                                                          \
-		int try_rc_ = (expr);                                                                                 \
-		if (try_rc_ < 0)                                                                                      \
-			return try_rc_;                                                                               \
+#define TRY(expr)                       \
+	do {                            \
+		int try_rc_ = (expr);   \
+		if (try_rc_ < 0)        \
+			return try_rc_; \
 	} while (0)
 
 #endif

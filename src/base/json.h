@@ -34,20 +34,20 @@ struct json {
 	enum json_type type;
 	bool boolean;
 	int64_t i;
-	uint64_t u;        /* also set for non-negative JSON_INT */
-	double real;       /* also set for ints */
+	uint64_t u;  /* also set for non-negative JSON_INT */
+	double real; /* also set for ints */
 	const char *str;
-	size_t len;        /* of str; of containers: number of children */
-	const char *key;   /* inside objects */
+	size_t len;      /* of str; of containers: number of children */
+	const char *key; /* inside objects */
 	size_t key_len;
 	struct json *first, *next;
 };
 
 struct json_limits {
-	size_t max_bytes;   /* 0 = 64 MiB */
-	unsigned max_depth; /* 0 = 32 */
-	size_t max_string;  /* 0 = 64 KiB */
-	size_t max_values;  /* 0 = 10,000,000 */
+	size_t max_bytes;     /* 0 = 64 MiB */
+	unsigned max_depth;   /* 0 = 32 */
+	size_t max_string;    /* 0 = 64 KiB */
+	size_t max_values;    /* 0 = 10,000,000 */
 	const char *stop_key; /* NULL, or a key of the top-level object at which reading stops as if the
 	                         object ended there (nothing after it is even looked at) */
 };

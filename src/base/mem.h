@@ -51,12 +51,12 @@ void mem_prefer_node(void *ptr, size_t nbytes, int node);
 #define PAWL_FREE PAWL_CLEAN(mem_clean_free)
 /* Defines fn##_clean, so that PAWL_CLEAN(fn##_clean) type *var = ...; calls fn(var) at the end of
  * the scope unless var is NULL by then. */
-#define PAWL_DEFINE_CLEAN(type, fn)                      \
-	static inline void fn##_clean(type **pointer)    \
-	{                                                \
-		if (*pointer)                            \
-			fn(*pointer);                    \
-	}                                                \
+#define PAWL_DEFINE_CLEAN(type, fn)                   \
+	static inline void fn##_clean(type **pointer) \
+	{                                             \
+		if (*pointer)                         \
+			fn(*pointer);                 \
+	}                                             \
 	struct pawl_error /* takes the semicolon */
 /* Takes the value out of a scope-bound pointer: return steal(&var). */
 #define steal(pp)                                   \

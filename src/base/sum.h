@@ -28,7 +28,11 @@ struct sum128 sum_final(const struct sum_stream *s);
  * overlap. */
 void sum_copy(struct sum_stream *s, void *dst, const void *src, size_t len);
 
-static inline bool sum_equal(struct sum128 a, struct sum128 b) { return a.lo == b.lo && a.hi == b.hi; }
+static inline bool
+sum_equal(struct sum128 a, struct sum128 b)
+{
+	return a.lo == b.lo && a.hi == b.hi;
+}
 /* 32 lower-case hex digits, high half first (the canonical XXH128 text form), no NUL. */
 void sum_to_hex(struct sum128 sum, char out[32]);
 bool sum_from_hex(const char text[32], struct sum128 *ret); /* false if not 32 lower-case hex digits */

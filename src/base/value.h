@@ -66,7 +66,7 @@ struct value *value_new_members(const struct value_member *members, size_t n);
 	                  sizeof((const struct value_member[]){__VA_ARGS__}) / sizeof(struct value_member))
 /* An array of these items; takes the references. */
 struct value *value_new_items(struct value *const *items, size_t n);
-#define VALUE_ARRAY(...)                                       \
+#define VALUE_ARRAY(...)                                      \
 	value_new_items((struct value *const[]){__VA_ARGS__}, \
 	                sizeof((struct value *const[]){__VA_ARGS__}) / sizeof(struct value *))
 /* Copies of the value itself, and of all that it contains. */

@@ -19,10 +19,10 @@
 
 #include "base/mem.h"
 
-#define VEC(type)                       \
-	struct {                        \
-		type *items;            \
-		size_t n, capacity;     \
+#define VEC(type)                   \
+	struct {                    \
+		type *items;        \
+		size_t n, capacity; \
 	}
 
 /* Makes room for n items; false without memory (then the array is as it was). At least doubles what
@@ -35,17 +35,17 @@ bool vec_reserve_items(void **items, size_t *capacity, size_t n, size_t item_byt
 	vec_reserve_items((void **)&(items), &(capacity), (count), sizeof(*(items)))
 
 /* A new last item, all zero, or NULL without memory. */
-#define vec_add(vec)                                                                    \
-	((__typeof__((vec)->items))vec_add_item((void **)&(vec)->items, &(vec)->n,      \
-	                                        &(vec)->capacity, sizeof(*(vec)->items)))
+#define vec_add(vec)                                                                                 \
+	((__typeof__((vec)->items))vec_add_item((void **)&(vec)->items, &(vec)->n, &(vec)->capacity, \
+	                                        sizeof(*(vec)->items)))
 void *vec_add_item(void **items, size_t *n, size_t *capacity, size_t item_bytes);
 
 /* Frees the array, not what its items point to; it is empty afterwards. */
-#define vec_free(vec)                                                     \
-	do {                                                              \
-		mem_free((vec)->items);                                   \
-		(vec)->items = NULL;                                      \
-		(vec)->n = (vec)->capacity = 0;                           \
+#define vec_free(vec)                           \
+	do {                                    \
+		mem_free((vec)->items);         \
+		(vec)->items = NULL;            \
+		(vec)->n = (vec)->capacity = 0; \
 	} while (0)
 
 #endif

@@ -33,7 +33,6 @@
 #include "state/manifest.h"
 #include "store/store.h"
 
-
 #define CATALOG_HOLDS HOLDS_FOLDER
 #define CATALOG_DELETING ".deleting"                    /* file in a folder whose deletion has begun */
 #define CATALOG_MAX 1000000u                            /* checkpoints in a run */
@@ -48,19 +47,20 @@ struct catalog_entry {
 	struct manifest *summary; /* owned; NULL for a bad one */
 	char *name;               /* folder name */
 	char *problem;            /* NULL, or why the manifest does not verify */
-	int code; /* of the problem: PAWL_ENOTFOUND no manifest, PAWL_EAUTH no permission, else damage */
-	uint64_t id;              /* of the summary; of a bad one: name_id */
-	uint64_t name_id;         /* by the run's template, else the digits at the end of the name, or 0 */
-	struct pawl_metric *metrics; /* saved ones overlaid with late ones; one block with the names, or the summary's */
+	int code;         /* of the problem: PAWL_ENOTFOUND no manifest, PAWL_EAUTH no permission, else damage */
+	uint64_t id;      /* of the summary; of a bad one: name_id */
+	uint64_t name_id; /* by the run's template, else the digits at the end of the name, or 0 */
+	struct pawl_metric
+		*metrics; /* saved ones overlaid with late ones; one block with the names, or the summary's */
 	size_t n_metrics;
 	bool pinned, held;
-	int64_t mtime_ns; /* of the folder when it was read; 0 = read it again */
+	int64_t mtime_ns;  /* of the folder when it was read; 0 = read it again */
 	bool is_withdrawn; /* of a bad one: its save was aborted (ranks/abort_commit.h) */
 	bool is_gone;      /* deleted between its listing and its reading; the table holds no such entry */
-	struct store *at; /* NULL = in the run's own store; else the only mirror that has it, borrowed */
+	struct store *at;  /* NULL = in the run's own store; else the only mirror that has it, borrowed */
 };
 
-struct mirrors; /* catalog/far.h */
+struct mirrors;         /* catalog/far.h */
 struct catalog_listing; /* catalog/catalog_list.h */
 
 /* What differs between kinds of catalogs. Chosen when the catalog is loaded. */
@@ -77,14 +77,14 @@ struct catalog_kind {
 
 struct catalog {
 	const struct catalog_kind *kind;
-	struct store *store;           /* borrowed */
-	const struct mirrors *mirrors; /* known contents of mirrors; NULL = the run has none; borrowed */
-	const char *single_name;       /* of a single checkpoint */
-	int level;                     /* enum pawl_level of what the store holds */
-	const char *name_template;     /* of the run's names; NULL = unknown; borrowed */
-	pthread_mutex_t *guard;        /* the run's lock; NULL = no other thread sees the table; borrowed */
+	struct store *store;                  /* borrowed */
+	const struct mirrors *mirrors;        /* known contents of mirrors; NULL = the run has none; borrowed */
+	const char *single_name;              /* of a single checkpoint */
+	int level;                            /* enum pawl_level of what the store holds */
+	const char *name_template;            /* of the run's names; NULL = unknown; borrowed */
+	pthread_mutex_t *guard;               /* the run's lock; NULL = no other thread sees the table; borrowed */
 	const struct foreign_format *foreign; /* of what another program wrote, or NULL; borrowed */
-	struct catalog_entry *entries; /* ascending by id; bad ones sorted in by the id of their name */
+	struct catalog_entry *entries;        /* ascending by id; bad ones sorted in by the id of their name */
 	size_t n, cap;
 	/* Aborted saves that left nothing else (ranks/abort_commit.h). They are not checkpoints,
 	 * but their names and ids are used. */

@@ -67,7 +67,7 @@ struct mirror {
 	size_t n_tries, cap_tries;
 	int64_t marks_not_before_ms; /* after marks could not be put */
 	int64_t marks_failed_ns;     /* when the last try to put marks began that failed */
-	int64_t not_before_ms; /* for all: after a failure that could not be recorded without memory */
+	int64_t not_before_ms;       /* for all: after a failure that could not be recorded without memory */
 	uint64_t n_failed;
 	uint32_t n_row;         /* failures since the last success */
 	struct pawl_error last; /* of the last try; code 0 = it went well */

@@ -30,17 +30,17 @@ struct pin_mark {
  * likewise; memory is the bump's. A failing listing is an error (P8). A mark that does not parse
  * counts as a pin, since it may have been one. */
 int pins_read(struct store *store, const char *const *names, size_t n, struct bump *memory, struct pin_mark **ret,
-               size_t *ret_n, struct pawl_error *err);
+              size_t *ret_n, struct pawl_error *err);
 /* Writes a mark durably. An empty one is removed. */
 int pins_write(struct store *store, const struct pin_mark *mark, struct pawl_error *err);
 
 /* The saved metrics with late ones put over them, in one block that holds the names too; mem_free
  * it. NULL when out of memory. */
 struct pawl_metric *pins_overlay(const struct pawl_metric *saved, size_t n_saved, const struct pawl_metric *late,
-                                  size_t n_late, size_t *ret_n);
+                                 size_t n_late, size_t *ret_n);
 /* Those of `all` that are not saved, or saved with another value; ret has room for n_all. Returns
  * how many. */
 size_t pins_late(const struct pawl_metric *saved, size_t n_saved, const struct pawl_metric *all, size_t n_all,
-                  struct pawl_metric *ret);
+                 struct pawl_metric *ret);
 
 #endif

@@ -58,12 +58,12 @@ struct copy_job {
 	const char *from_folder; /* key of the checkpoint's folder: "checkpoints/checkpoint_000007", or the name of
 	                            a single checkpoint */
 	const char *to_folder;
-	const char *like_folder; /* NULL, or key of another checkpoint at the target. Files that are the same in
-	                            both are linked there (or copied by the server), not sent */
-	unsigned n_streams;      /* pieces in flight at a time; 0 = COPY_STREAMS, at most COPY_MAX_STREAMS */
-	uint64_t memory_bytes;   /* of all buffers together; 0 = COPY_MEMORY. If it is too little, fewer streams
-	                            run; a file with larger blocks is PAWL_ELIMIT */
-	int64_t deadline_ms;     /* by clock_mono_ms; 0 = none. PAWL_ETIMEOUT after that; checked between pieces */
+	const char *like_folder;  /* NULL, or key of another checkpoint at the target. Files that are the same in
+	                             both are linked there (or copied by the server), not sent */
+	unsigned n_streams;       /* pieces in flight at a time; 0 = COPY_STREAMS, at most COPY_MAX_STREAMS */
+	uint64_t memory_bytes;    /* of all buffers together; 0 = COPY_MEMORY. If it is too little, fewer streams
+	                             run; a file with larger blocks is PAWL_ELIMIT */
+	int64_t deadline_ms;      /* by clock_mono_ms; 0 = none. PAWL_ETIMEOUT after that; checked between pieces */
 	struct pawl_meter *meter; /* NULL = none. total_bytes grows by the checkpoint's size once it is known,
 	                             done_bytes by what is at the target. cancel: PAWL_ECANCELLED; checked between
 	                             pieces. Callers poll it, without a callback */
@@ -71,8 +71,8 @@ struct copy_job {
 
 struct copy_result {
 	uint64_t id;
-	bool was_there;        /* the checkpoint already existed at the target; nothing was copied */
-	uint64_t bytes;        /* of its files */
+	bool was_there; /* the checkpoint already existed at the target; nothing was copied */
+	uint64_t bytes; /* of its files */
 	uint64_t sent_bytes, found_bytes, linked_bytes; /* how they got to the target; found: from an earlier call */
 };
 

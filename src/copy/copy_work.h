@@ -12,7 +12,7 @@
 #include "copy/copy.h"
 
 enum copy_phase {
-	COPY_OLD,   /* an object of this size exists at the target: read back */
+	COPY_OLD, /* an object of this size exists at the target: read back */
 	COPY_SEND,
 	COPY_CHECK, /* sent: read back */
 	COPY_DONE
@@ -43,7 +43,7 @@ struct copy_item {
 
 struct copy_work {
 	struct store *from, *to;
-	const char *name;       /* of the checkpoint or object, for errors */
+	const char *name; /* of the checkpoint or object, for errors */
 	copy_step_fn *step;
 	void *step_arg;
 	unsigned n_streams;     /* 0 = COPY_STREAMS */

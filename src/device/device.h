@@ -23,9 +23,9 @@ struct device *device_ref(struct device *d);
 void device_close(struct device *d);
 
 enum device_place_kind {
-	DEVICE_PLACE_HOST,    /* pageable or registered; also everything while the driver is not in use */
-	DEVICE_PLACE_DEVICE,  /* the processor cannot read it */
-	DEVICE_PLACE_MANAGED  /* moves by itself; the processor can read it */
+	DEVICE_PLACE_HOST,   /* pageable or registered; also everything while the driver is not in use */
+	DEVICE_PLACE_DEVICE, /* the processor cannot read it */
+	DEVICE_PLACE_MANAGED /* moves by itself; the processor can read it */
 };
 struct device_place {
 	enum device_place_kind kind;

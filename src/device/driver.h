@@ -76,8 +76,8 @@ struct driver_batch {
 	X(get_device, (int *), "", "", 0, "hipGetDevice", false)                                                       \
 	X(set_device, (int), "", "", 0, "hipSetDevice", false)                                                         \
 	X(ctx_sync, (void), "cuCtxSynchronize", "", 2000, "hipDeviceSynchronize", false)                               \
-	X(priority_range, (int *, int *), "cuCtxGetStreamPriorityRange", "", 5050,                                     \
-	  "hipDeviceGetStreamPriorityRange", false)                                                                    \
+	X(priority_range, (int *, int *), "cuCtxGetStreamPriorityRange", "", 5050, "hipDeviceGetStreamPriorityRange",  \
+	  false)                                                                                                       \
 	X(pointer_attributes, (unsigned, int *, void **, uint64_t), "cuPointerGetAttributes", "", 7000,                \
 	  "hipDrvPointerGetAttributes", false)                                                                         \
 	X(host_register, (void *, size_t, unsigned), "cuMemHostRegister", "_v2", 6050, "hipHostRegister", false)       \
@@ -109,14 +109,14 @@ struct driver_batch {
 	X(copy_batch,                                                                                                  \
 	  (uint64_t *, uint64_t *, size_t *, size_t, struct driver_batch *, size_t *, size_t, size_t *, void *),       \
 	  "cuMemcpyBatchAsync", "", 12080, "", true)                                                                   \
-	X(capture_mode, (int *), "cuThreadExchangeStreamCaptureMode", "", 10010,                                       \
-	  "hipThreadExchangeStreamCaptureMode", false)
+	X(capture_mode, (int *), "cuThreadExchangeStreamCaptureMode", "", 10010, "hipThreadExchangeStreamCaptureMode", \
+	  false)
 
 enum driver_call {
 #define DRIVER_NUMBER(member, ...) DRIVER_##member,
 	DRIVER_CALLS(DRIVER_NUMBER)
 #undef DRIVER_NUMBER
-	DRIVER_N_CALLS
+		DRIVER_N_CALLS
 };
 
 struct driver {

@@ -12,7 +12,7 @@
 struct foreign_format {
 	const char *name;
 	const char *suffixes[3]; /* of file names */
-	const char *mark; /* of folders: this file is in it, no manifest of pawl; NULL = a file */
+	const char *mark;        /* of folders: this file is in it, no manifest of pawl; NULL = a file */
 	/* Is it a file of this format, judging by its first n bytes (at most 256)? May be NULL. */
 	bool (*looks)(const unsigned char *first, size_t n, uint64_t file_nbytes);
 	/* Fills in state, metadata, tensors, files, members and their numbers. key: the file, or

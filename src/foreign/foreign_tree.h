@@ -33,7 +33,8 @@ struct foreign_pieces {
 int foreign_tree_begin(struct foreign_tree *tree, struct manifest *m, struct pawl_error *err);
 void foreign_tree_clear(struct foreign_tree *tree);
 /* *ret: its number. */
-int foreign_add_file(struct foreign_tree *tree, const char *name, uint64_t nbytes, uint32_t *ret, struct pawl_error *err);
+int foreign_add_file(struct foreign_tree *tree, const char *name, uint64_t nbytes, uint32_t *ret,
+                     struct pawl_error *err);
 /* The members of an archive that begins at `at` in a file, so that reads check their checksums. */
 int foreign_add_members(struct foreign_tree *tree, uint32_t file, uint64_t at, const struct zip *zip,
                         struct pawl_error *err);

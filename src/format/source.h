@@ -21,8 +21,8 @@ static inline int
 source_read(const struct source *s, uint64_t offset, void *dst, size_t n, struct pawl_error *err)
 {
 	if (n > s->nbytes || offset > s->nbytes - n)
-		return err_set(err, PAWL_ECORRUPT, "%s: expected %zu bytes at %llu, but there are %llu in all", s->what, n,
-		               (unsigned long long)offset, (unsigned long long)s->nbytes);
+		return err_set(err, PAWL_ECORRUPT, "%s: expected %zu bytes at %llu, but there are %llu in all", s->what,
+		               n, (unsigned long long)offset, (unsigned long long)s->nbytes);
 	return n > 0 ? s->read(s->arg, offset, dst, n, err) : 0;
 }
 

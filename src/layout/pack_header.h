@@ -20,7 +20,7 @@ struct pack_header_box {
 /* Reads the tensor's entry in the header. Shards and complex128 also have one in "pawl.tensors"
  * (else NULL). PAWL_ECORRUPT if the two contradict each other. The memory is the bump's and the
  * header's. */
-int pack_header_read_box(const struct st_tensor *st, const struct json *special, struct bump *memory, struct pack_header_box *ret,
-                  struct pawl_error *err);
+int pack_header_read_box(const struct st_tensor *st, const struct json *special, struct bump *memory,
+                         struct pack_header_box *ret, struct pawl_error *err);
 
 #endif

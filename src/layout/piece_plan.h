@@ -33,9 +33,9 @@ struct file_piece {
 /* Zero-initialise. */
 struct piece_plan {
 	struct buf bytes;
-	size_t n_placed; /* number of the bytes that are in pieces */
+	size_t n_placed;               /* number of the bytes that are in pieces */
 	VEC(struct file_piece) pieces; /* ascending by at */
-	uint64_t nbytes; /* of all pieces */
+	uint64_t nbytes;               /* of all pieces */
 };
 
 void piece_plan_clear(struct piece_plan *plan); /* usable as PAWL_CLEAN(piece_plan_clear) */

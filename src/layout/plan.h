@@ -19,8 +19,8 @@
 #include "state/state.h"
 
 struct plan_slot {
-	size_t tensor;    /* index in the state's table */
-	uint64_t begin;   /* relative to the data, which starts at header.len */
+	size_t tensor;  /* index in the state's table */
+	uint64_t begin; /* relative to the data, which starts at header.len */
 	uint64_t nbytes;
 };
 
@@ -33,7 +33,7 @@ struct plan_pack {
 	struct plan_slot *slots; /* ascending by begin; they fill the data without gaps */
 	size_t n_slots;
 	uint64_t data_nbytes, nbytes; /* nbytes = header.len + data_nbytes */
-	uint64_t image_offset;   /* of the pack's image in a snapshot; a multiple of 4,096 */
+	uint64_t image_offset;        /* of the pack's image in a snapshot; a multiple of 4,096 */
 	size_t n_blocks, first_block; /* in the plan's array of checksums */
 };
 
@@ -51,9 +51,9 @@ struct plan {
 	struct plan_pack *packs;
 	size_t n_packs;
 	uint64_t block_bytes;
-	uint64_t nbytes;         /* of all files */
-	uint64_t image_bytes;    /* of a complete snapshot */
-	uint64_t room_bytes;     /* the same with room for more packs, so that regrouping never needs more memory */
+	uint64_t nbytes;      /* of all files */
+	uint64_t image_bytes; /* of a complete snapshot */
+	uint64_t room_bytes;  /* the same with room for more packs, so that regrouping never needs more memory */
 	size_t n_blocks;
 	struct plan_head head;
 	uint64_t pack_bytes;
@@ -65,9 +65,9 @@ struct plan_opts {
 	uint64_t pack_bytes, block_bytes;
 	unsigned rank;
 	const char *run_id;
-	bool regroup;            /* packs can be linked: tensors share them by what changes together (regroup.h) */
-	const struct past *past; /* input of regrouping; NULL = nothing is known */
-	const uint64_t *probes;  /* of the tensors (regroup.h) */
+	bool regroup;               /* packs can be linked: tensors share them by what changes together (regroup.h) */
+	const struct past *past;    /* input of regrouping; NULL = nothing is known */
+	const uint64_t *probes;     /* of the tensors (regroup.h) */
 	const unsigned char *rests; /* per tensor: it is expected to change rarely; NULL = not known */
 };
 
@@ -76,8 +76,8 @@ struct sum128 plan_fingerprint(const struct pawl_state *state, const struct plan
 /* Lays a state out. Pack 0's header is encoded later, by plan_refresh. */
 int plan_make(const struct pawl_state *state, const struct plan_opts *opts, struct plan **ret, struct pawl_error *err);
 /* Encodes pack 0's header with the metadata of this save and sets offsets and totals. */
-int plan_refresh(struct plan *p, const struct plan_opts *opts, struct pawl_slice checkpoint_json, struct pawl_slice state_json,
-                 struct pawl_error *err);
+int plan_refresh(struct plan *p, const struct plan_opts *opts, struct pawl_slice checkpoint_json,
+                 struct pawl_slice state_json, struct pawl_error *err);
 void plan_free(struct plan *p);
 PAWL_DEFINE_CLEAN(struct plan, plan_free);
 

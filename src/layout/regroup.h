@@ -41,9 +41,9 @@ struct regroup_tensor {
 	uint64_t nbytes;
 	uint64_t probe; /* of the last save; REGROUP_NO_PROBE, or REGROUP_BAD_PROBE */
 	uint32_t pack;
-	int16_t streak;   /* number of saves in a row at which it had changed; negative: had not changed */
-	uint8_t seen;     /* enum regroup_seen, at the last save */
-	bool has_rested;  /* at some save it had not changed */
+	int16_t streak;  /* number of saves in a row at which it had changed; negative: had not changed */
+	uint8_t seen;    /* enum regroup_seen, at the last save */
+	bool has_rested; /* at some save it had not changed */
 };
 
 /* Notes what the last save has shown of a tensor, and the probe of that save. */

@@ -28,7 +28,7 @@
  * With begin and end, only these bytes of the box's logical contents (C order) are wanted. Then dst
  * must be contiguous, and byte `begin` goes to dst.data. */
 struct reshard_binding {
-	size_t tensor;       /* row of the manifest's tensor table */
+	size_t tensor; /* row of the manifest's tensor table */
 	struct pawl_tensor dst;
 	bool contiguous;     /* dst is in C order */
 	uint64_t begin, end; /* end 0 = everything */
@@ -36,13 +36,13 @@ struct reshard_binding {
 
 struct reshard_move {
 	uint32_t binding, file;
-	uint32_t n_outer;    /* dimensions of the grid of runs; 0 = a single run */
+	uint32_t n_outer; /* dimensions of the grid of runs; 0 = a single run */
 	uint64_t run_bytes;
-	uint64_t src, dst;   /* of the first run: offset in the file, in the box's logical contents */
+	uint64_t src, dst; /* of the first run: offset in the file, in the box's logical contents */
 	const uint64_t *counts, *src_steps, *dst_steps; /* n_outer each, outermost first; steps in bytes */
 	uint64_t src_begin, src_end; /* the wanted bytes of the file, cut to the binding's begin and end */
-	uint64_t dst_base;   /* binding's begin */
-	uint64_t dst_end;    /* if not 0: bytes of a run outside dst_base..dst_end are not wanted */
+	uint64_t dst_base;           /* binding's begin */
+	uint64_t dst_end;            /* if not 0: bytes of a run outside dst_base..dst_end are not wanted */
 };
 
 /* Bytes of one move inside one unit: its runs in [begin, end). Runs may reach beyond that range. A
@@ -54,7 +54,7 @@ struct reshard_part {
 
 struct reshard_unit {
 	uint32_t file;
-	uint64_t begin, end; /* begin is a multiple of the file's block size; end too, or the file's size */
+	uint64_t begin, end;        /* begin is a multiple of the file's block size; end too, or the file's size */
 	size_t first_part, n_parts; /* parts ascend by begin */
 };
 
@@ -64,14 +64,14 @@ struct reshard_plan {
 	struct reshard_part *parts;
 	struct reshard_unit *units; /* ascending by file and begin, disjoint */
 	size_t n_moves, n_parts, n_units;
-	uint64_t nbytes;            /* of all units */
+	uint64_t nbytes; /* of all units */
 };
 
 /* unit_bytes: largest unit, rounded down to a multiple of the file's block size, but at least one
  * block. PAWL_EUSAGE for a box outside its tensor. PAWL_EUNSUPPORTED if elements of less than a
  * byte would be split. PAWL_ECORRUPT for a piece outside its file. */
 int reshard_plan(const struct manifest *m, const struct reshard_binding *bindings, size_t n, uint64_t unit_bytes,
-		 struct reshard_plan **ret, struct pawl_error *err);
+                 struct reshard_plan **ret, struct pawl_error *err);
 /* Plans reading every byte of every file, without destinations. */
 int reshard_plan_all(const struct manifest *m, uint64_t unit_bytes, struct reshard_plan **ret, struct pawl_error *err);
 void reshard_free(struct reshard_plan *plan); /* NULL is fine */

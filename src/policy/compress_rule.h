@@ -10,11 +10,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define COMPRESS_CODEC "planes" /* the codec of "auto" */
-#define COMPRESS_MIN_BYTES ((uint64_t)1 << 20)     /* less measures latency, not a rate */
-#define COMPRESS_CODER_BYTES_PER_SECOND 1e9        /* of one thread, until it has been measured */
-#define COMPRESS_USELESS_RATIO 0.95                /* packed : plain; above it compression gains nothing */
-#define COMPRESS_REST_SAVES 32u                    /* so many saves without compression before it is tried again */
+#define COMPRESS_CODEC "planes"                /* the codec of "auto" */
+#define COMPRESS_MIN_BYTES ((uint64_t)1 << 20) /* less measures latency, not a rate */
+#define COMPRESS_CODER_BYTES_PER_SECOND 1e9    /* of one thread, until it has been measured */
+#define COMPRESS_USELESS_RATIO 0.95            /* packed : plain; above it compression gains nothing */
+#define COMPRESS_REST_SAVES 32u                /* so many saves without compression before it is tried again */
 
 /* Bytes and the seconds they took. Each new measurement halves the weight of earlier ones. */
 struct compress_rate {

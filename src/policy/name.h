@@ -15,16 +15,17 @@
 #include "pawl.h"
 
 struct name_values {
-	const char *run_name;      /* NULL = unknown */
+	const char *run_name;                                              /* NULL = unknown */
 	int64_t rank, local_rank, world_size, local_world_size, node_rank; /* < 0 = unknown */
-	uint64_t id;               /* 0 = unknown */
+	uint64_t id;                                                       /* 0 = unknown */
 	int64_t step;
 	struct pawl_progress progress; /* unknown counters format as 0 */
 };
 /* Appends the filled-in template. PAWL_EUSAGE for an unknown variable names it and the known ones.
  * PAWL_EUSAGE also for a result that is absolute, empty, or has "..", control characters or
  * backslashes. partial: variables without a value stay as written, to be filled in later. */
-int name_format(const char *template_text, const struct name_values *values, bool partial, struct buf *out, struct pawl_error *err);
+int name_format(const char *template_text, const struct name_values *values, bool partial, struct buf *out,
+                struct pawl_error *err);
 /* The id in a name that this template has given; 0: the name does not match the template. */
 uint64_t name_id(const char *template_text, const char *name);
 /* 1 if the template mentions the variable. */

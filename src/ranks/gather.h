@@ -26,7 +26,7 @@ void gather_put_fault(struct store *store, const struct rendezvous *m, const cha
 struct gather_round {
 	struct store *store;
 	struct rendezvous *m;
-	const char *token;          /* of the save, or of this step */
+	const char *token; /* of the save, or of this step */
 	enum gather_kind {
 		GATHER_SAVE,
 		GATHER_CHOICE, /* of a restore: rank 0 chooses the checkpoint; no rank has a part */

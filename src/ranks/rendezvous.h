@@ -47,12 +47,12 @@ struct rendezvous_opts {
 
 /* Rank 0, which holds the run's lease: removes what earlier attempts left, makes pass->token,
  * admits other ranks. */
-int rendezvous_host(struct store *store, const struct rendezvous_opts *opts, struct rendezvous_pass *pass, struct rendezvous **ret,
-              struct pawl_error *err);
+int rendezvous_host(struct store *store, const struct rendezvous_opts *opts, struct rendezvous_pass *pass,
+                    struct rendezvous **ret, struct pawl_error *err);
 /* Another rank: waits to be admitted. PAWL_ETIMEOUT if rank 0 does not open the run, PAWL_EBUSY if
  * another process has this rank, PAWL_EMISMATCH if the world's size is not rank 0's. */
-int rendezvous_join(struct store *store, const struct rendezvous_opts *opts, struct rendezvous_pass *ret_pass, struct rendezvous **ret,
-              struct pawl_error *err);
+int rendezvous_join(struct store *store, const struct rendezvous_opts *opts, struct rendezvous_pass *ret_pass,
+                    struct rendezvous **ret, struct pawl_error *err);
 /* Stops admitting; NULL is fine. Rank 0 first waits until all others have joined or were refused,
  * so that a rank that starts a little later learns the outcome. This wait ends some seconds after
  * it opened. Then rank 0 waits, for some seconds at most, until the ranks that joined have read

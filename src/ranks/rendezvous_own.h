@@ -19,8 +19,8 @@ struct rendezvous {
 	uint32_t rank, world;
 	int64_t lease_timeout_ms, since_ms;
 	struct lease_watch host_watch; /* of rank 0, by another rank; used by one thread at a time */
-	int64_t left_ms; /* while waiting: since when rank 0 is known to have left */
-	int64_t factor;  /* of all pauses: 1, or FAR_FACTOR */
+	int64_t left_ms;               /* while waiting: since when rank 0 is known to have left */
+	int64_t factor;                /* of all pauses: 1, or FAR_FACTOR */
 	bool by_broadcast;
 	struct rendezvous_pass pass; /* fixed but for last_id, which the lock guards */
 	char nonce[33];

@@ -49,14 +49,15 @@ struct rendezvous_request {
  *  "world_size":N,"job":..,"members":[[rank,nonce,last_id],..],"refused":[[nonce,why],..]} */
 void rendezvous_put_attempt(const struct rendezvous_attempt *a, struct buf *out);
 /* Arrays and texts are the bump's. PAWL_ECORRUPT, PAWL_ELIMIT. */
-int rendezvous_get_attempt(const char *what, const struct buf *text, struct bump *memory, struct rendezvous_attempt *ret,
-                     struct pawl_error *err);
+int rendezvous_get_attempt(const char *what, const struct buf *text, struct bump *memory,
+                           struct rendezvous_attempt *ret, struct pawl_error *err);
 /*
  * {"pawl_join":1,"rank":N,"world_size":N,"nonce":..,"job":..,
  *  "host":..,"boot":..,"pid":N,"start":N}
  */
 void rendezvous_put_request(const struct rendezvous_request *r, struct buf *out);
-int rendezvous_get_request(const char *what, const struct buf *text, struct rendezvous_request *ret, struct pawl_error *err);
+int rendezvous_get_request(const char *what, const struct buf *text, struct rendezvous_request *ret,
+                           struct pawl_error *err);
 /* "join-00003-<nonce>.json" -> 3, nonce */
 bool rendezvous_parse_join(const char *name, uint32_t *ret_rank, char ret_nonce[33]);
 /* The same for any prefix: "part", "fault". */

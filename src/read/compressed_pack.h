@@ -14,12 +14,14 @@ struct compressed_pack;
 /* nbytes: size of the stored file. Store, reader and name stay the caller's. only_copy: as in
  * struct fetch_job. plain_bytes: the exact size of the output; UINT64_MAX = unknown. */
 int compressed_pack_open(struct store *store, struct store_reader *reader, const char *name, uint64_t nbytes,
-                uint64_t plain_bytes, unsigned only_copy, struct compressed_pack **ret, struct pawl_error *err);
+                         uint64_t plain_bytes, unsigned only_copy, struct compressed_pack **ret,
+                         struct pawl_error *err);
 /* PAWL_ENOTFOUND: that copy does not exist (only_copy). */
 int compressed_pack_read(struct compressed_pack *p, uint64_t offset, void *dst, size_t n, struct pawl_error *err);
 /* Reads from one given copy, counted from 0. PAWL_ENOTFOUND beyond the last one. Slow: for blocks
  * found damaged. */
-int compressed_pack_read_copy(struct compressed_pack *p, unsigned copy, uint64_t offset, void *dst, size_t n, struct pawl_error *err);
+int compressed_pack_read_copy(struct compressed_pack *p, unsigned copy, uint64_t offset, void *dst, size_t n,
+                              struct pawl_error *err);
 /* The number of plain bytes. */
 int compressed_pack_size(struct compressed_pack *p, uint64_t *ret, struct pawl_error *err);
 void compressed_pack_close(struct compressed_pack *p); /* NULL is fine */

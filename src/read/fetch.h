@@ -15,8 +15,8 @@
 #include "pawl.h"
 #include "store/store.h"
 
-#define FETCH_RING (64u << 20)      /* default: reads of 8 MiB on eight threads */
-#define FETCH_MAX_RING (96u << 20)  /* also the largest block that can be read */
+#define FETCH_RING (64u << 20)     /* default: reads of 8 MiB on eight threads */
+#define FETCH_MAX_RING (96u << 20) /* also the largest block that can be read */
 
 struct fetch;
 
@@ -31,8 +31,8 @@ struct fetch_job {
 	const struct manifest *manifest;
 	const struct reshard_plan *plan;
 	const struct reshard_binding *bindings; /* as given to reshard_plan */
-	struct pawl_meter *meter; /* NULL = none; done_bytes grows, total_bytes is the caller's */
-	fetch_bad_fn *bad;  /* NULL = the first damage ends the fetch */
+	struct pawl_meter *meter;               /* NULL = none; done_bytes grows, total_bytes is the caller's */
+	fetch_bad_fn *bad;                      /* NULL = the first damage ends the fetch */
 	void *arg;
 	unsigned only_copy; /* 0 = a damaged block is taken from any copy; k = only copy k - 1, as far as it exists */
 	uint64_t *ret_healed_bytes; /* NULL, or grows by the bytes that were damaged in one copy and read from
@@ -42,7 +42,8 @@ struct fetch_job {
 /* io_threads: as in the run's options. Twice as many threads read, because each also checksums and
  * copies between its reads. ring_bytes 0 = FETCH_RING. The store must outlive the fetch. Not
  * thread-safe. */
-int fetch_new(struct store *store, unsigned io_threads, uint64_t ring_bytes, struct fetch **ret, struct pawl_error *err);
+int fetch_new(struct store *store, unsigned io_threads, uint64_t ring_bytes, struct fetch **ret,
+              struct pawl_error *err);
 void fetch_free(struct fetch *f); /* NULL is fine */
 /* The unit size to plan with for this many bytes: large reads, but work for all threads. */
 uint64_t fetch_unit_bytes(const struct fetch *f, uint64_t wanted_bytes);

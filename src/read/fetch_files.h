@@ -15,8 +15,8 @@ void fetch_files_free(struct fetch_files *f); /* NULL is fine */
 /* Call before reading a unit of a file; any thread. *ret_packed is NULL if the file is not
  * compressed. The first caller to find a bad file gets the error and, in *ret_end, the size found.
  * Later callers get a NULL reader and 0. */
-int fetch_files_enter(struct fetch_files *f, uint32_t file, struct store_reader **ret, struct compressed_pack **ret_packed,
-		      uint64_t *ret_end, struct pawl_error *err);
+int fetch_files_enter(struct fetch_files *f, uint32_t file, struct store_reader **ret,
+                      struct compressed_pack **ret_packed, uint64_t *ret_end, struct pawl_error *err);
 /* Call after the unit, also after an error. */
 void fetch_files_leave(struct fetch_files *f, uint32_t file);
 

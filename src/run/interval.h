@@ -13,7 +13,7 @@
 #include "pawl.h"
 
 struct interval {
-	pthread_mutex_t lock; /* guards below; no other lock is taken while it is held */
+	pthread_mutex_t lock;            /* guards below; no other lock is taken while it is held */
 	struct pawl_progress last_saved; /* the latest save, or what was restored */
 	bool has_saved;
 	uint64_t marking_id;            /* the save that set last_saved and may still fail; 0 = none */

@@ -19,7 +19,7 @@ struct lease;
 
 /* What lease_take needs. The clock is for tests; NULL = the real one. */
 struct lease_opts {
-	bool maintenance; /* as in pawl_open_opts: errors do not offer to open read-only */
+	bool maintenance;            /* as in pawl_open_opts: errors do not offer to open read-only */
 	int64_t timeout_ms, wait_ms; /* as in pawl_open_opts.lease */
 	pawl_lease_wait_fn *on_wait; /* NULL = none */
 	void *on_wait_arg;

@@ -55,11 +55,11 @@ struct pawl {
 	struct run_identity self;     /* which run this is; the lease; ids: run_file.h */
 	struct run_group group;       /* the ranks: run_group.h */
 	struct run_guard guard;
-	struct catalog *catalog;      /* the checkpoints: catalog/catalog.h */
-	struct mirrors *mirrors;      /* copies in other stores: catalog/far.h; may be none, never NULL */
-	struct run_saves saves;       /* what all saves share: run_saves.h */
-	struct interval interval;     /* what the next save is counted from: interval.h */
-	struct run_events events;     /* events.jsonl: events.h */
+	struct catalog *catalog;  /* the checkpoints: catalog/catalog.h */
+	struct mirrors *mirrors;  /* copies in other stores: catalog/far.h; may be none, never NULL */
+	struct run_saves saves;   /* what all saves share: run_saves.h */
+	struct interval interval; /* what the next save is counted from: interval.h */
+	struct run_events events; /* events.jsonl: events.h */
 	struct run_modes modes;
 };
 

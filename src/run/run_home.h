@@ -13,8 +13,8 @@
 struct foreign_format; /* foreign/foreign.h */
 
 struct run_home {
-	char *root;        /* absolute path, URL or "mem:" */
-	char *single_name; /* of a single checkpoint; the store's root is then its parent folder. NULL = a run */
+	char *root;             /* absolute path, URL or "mem:" */
+	char *single_name;      /* of a single checkpoint; the store's root is then its parent folder. NULL = a run */
 	struct store_caps caps; /* of the run's store */
 	struct store *reads;    /* for reading checkpoints: the run's store, with the mirrors behind it */
 	struct store *nodes;    /* the layer of node folders in the store, borrowed; NULL = none */

@@ -34,7 +34,7 @@ struct run_saves {
 
 	struct compress_rule compress_rule; /* guarded by run_lock */
 
-	pthread_mutex_t lock; /* guards below; no other lock is taken while it is held */
+	pthread_mutex_t lock;       /* guards below; no other lock is taken while it is held */
 	struct pawl_ticket *failed; /* a failed save whose error no caller has seen yet; a reference */
 };
 

@@ -11,14 +11,14 @@
 #define TICKET_WAITS "; waiting for "
 
 struct pawl_ticket {
-	pthread_mutex_t lock;   /* guards all */
+	pthread_mutex_t lock; /* guards all */
 	pthread_cond_t changed;
 	unsigned refs;
 	int stage;
-	int code;               /* of a failed save */
+	int code; /* of a failed save */
 	struct pawl_error error;
-	bool seen;              /* a caller has got the error */
-	char waits_for[200];    /* what the save itself waits for; "" = nothing known */
+	bool seen;           /* a caller has got the error */
+	char waits_for[200]; /* what the save itself waits for; "" = nothing known */
 	struct pawl_save_stats stats;
 };
 

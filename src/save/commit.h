@@ -42,8 +42,7 @@ int commit_summary(const struct save *s, struct buf *out, struct pawl_error *err
 int commit_describe(struct save *s, bool part, struct manifest *ret, struct buf *out, struct pawl_error *err);
 void commit_describe_file(const struct save_pack *p, struct manifest_file *ret);
 /* The commit of a run of one process and of rank 0. */
-int commit_bytes(struct save *s, struct buf *text, const struct manifest_file *files, size_t n,
-                 struct pawl_error *err);
+int commit_bytes(struct save *s, struct buf *text, const struct manifest_file *files, size_t n, struct pawl_error *err);
 /* Checks that all files are in the folder that is published, with their sizes. */
 int commit_check_files(struct save *s, const struct manifest_file *files, size_t n, struct pawl_error *err);
 int commit_report_unknown(int code, const struct pawl_error *why, const struct pawl_error *trouble,

@@ -28,7 +28,7 @@ compress_most_bytes(uint64_t nbytes)
 struct compress;
 /* For a pack of so many units. */
 int compress_new(struct save_pack *pack, const struct codec *codec, size_t n_units, struct compress **ret,
-              struct pawl_error *err);
+                 struct pawl_error *err);
 /* Compresses one unit. Its memory is free after that, unless it is a part of pack->bytes. */
 int compress_unit(struct compress *p, const struct save_unit *u, struct pawl_error *err);
 /* After the last unit: writes the rest. The caller finishes pack->file. */

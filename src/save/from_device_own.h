@@ -21,14 +21,14 @@ struct place {
 struct from_device {
 	VEC(struct device_line *) lines;
 	VEC(struct stream) streams;
-	struct place *places;  /* per tensor */
-	uint64_t *early;       /* per line: the unit that the copies during the call end with */
-	uint64_t *ends;        /* per unit of the save, per queue: the unit that it ends with */
-	struct device_samples *samples; /* per line; NULL = nothing may change before its copy */
+	struct place *places;              /* per tensor */
+	uint64_t *early;                   /* per line: the unit that the copies during the call end with */
+	uint64_t *ends;                    /* per unit of the save, per queue: the unit that it ends with */
+	struct device_samples *samples;    /* per line; NULL = nothing may change before its copy */
 	size_t (*sampled)[DEVICE_SAMPLES]; /* per line, per sample: the tensor */
-	bool is_sampled_again; /* m->asking guards it */
-	atomic_bool is_adding; /* a thread has begun to add the units */
-	size_t n_added;        /* units of the save; the lock of the progress guards it */
+	bool is_sampled_again;             /* m->asking guards it */
+	atomic_bool is_adding;             /* a thread has begun to add the units */
+	size_t n_added;                    /* units of the save; the lock of the progress guards it */
 	atomic_bool is_fenced;
 	bool is_staging; /* uses the memory of the lines */
 	bool is_settled; /* its copies have ended; those in the queues are of later saves */

@@ -7,7 +7,8 @@
 #include "save/save.h"
 
 /* Decides whether the save is lazy, and which tensors it copies later. */
-int lazy_decide(struct save_image *m, struct save_request *request, const struct pawl_save_opts *opts, struct pawl_error *err);
+int lazy_decide(struct save_image *m, struct save_request *request, const struct pawl_save_opts *opts,
+                struct pawl_error *err);
 /* Is tensor i of a lazy save copied during the call? */
 static inline bool
 lazy_at_once(const struct save_image *m, size_t i)

@@ -106,7 +106,7 @@ struct save_request {
 	size_t n_metrics;
 	struct pawl_state *metadata; /* or NULL; owned */
 	struct buf state_json;
-	bool value_not_finite; /* a float of the tree is NaN or infinite (option nonfinite) */
+	bool value_not_finite;           /* a float of the tree is NaN or infinite (option nonfinite) */
 	struct manifest_tensor *tensors; /* of the complete state; boxes in pieces until commit fills them in */
 	size_t n_tensors;
 	pawl_changed_fn *find_changed; /* or NULL */
@@ -116,13 +116,13 @@ struct save_request {
 /* How far the save is. */
 struct save_progress {
 	struct pawl_ticket *ticket; /* a reference */
-	atomic_size_t next_check; /* unit to be checked again (lazy.c) */
+	atomic_size_t next_check;   /* unit to be checked again (lazy.c) */
 	struct group writing;
 	atomic_uint_fast64_t minor_faults, written_bytes, reused_bytes;
-	atomic_uint_fast64_t compressed_bytes; /* plain bytes that have been compressed */
-	atomic_int_fast64_t next_note_ns;      /* of the next "saving" event, at the earliest */
+	atomic_uint_fast64_t compressed_bytes;      /* plain bytes that have been compressed */
+	atomic_int_fast64_t next_note_ns;           /* of the next "saving" event, at the earliest */
 	atomic_uint_fast64_t coded_bytes, coded_ns; /* by the codec, in time of its threads; for the rule of "auto" */
-	atomic_size_t not_finite; /* index of such a tensor, or SIZE_MAX */
+	atomic_size_t not_finite;                   /* index of such a tensor, or SIZE_MAX */
 
 	pthread_mutex_t lock; /* guards below, and the ring */
 	pthread_cond_t changed;
@@ -155,10 +155,10 @@ struct save_image {
 	void *note_arg;
 	struct bump memory; /* of all parts of the save */
 	int mode;
-	const struct codec *codec;  /* NULL = packs are not compressed */
-	bool lazy, deferred;        /* deferred: staged while another save runs, written later */
+	const struct codec *codec; /* NULL = packs are not compressed */
+	bool lazy, deferred;       /* deferred: staged while another save runs, written later */
 	char token[33];
-	char *partial;              /* key that the checkpoint is written under */
+	char *partial; /* key that the checkpoint is written under */
 
 	struct pawl_state share; /* what this rank writes of the state; borrows it, so only during the call */
 	struct plan *plan;       /* owned until the save is released */
@@ -168,14 +168,14 @@ struct save_image {
 	struct save_unit *units;
 	size_t n_units;
 	struct device_turns turns; /* in which they are staged */
-	uint64_t unit_bytes;     /* of one write: complete blocks, at most SAVE_UNIT_BYTES */
-	pthread_mutex_t asking;  /* guards is_asked, and is held while the caller is asked what has changed */
-	bool is_asked;           /* about the tensors that are copied later */
-	bool *later;             /* of a lazy save, per tensor: it is copied after the call; NULL = all is copied during it */
-	uint64_t later_nbytes;   /* of those tensors */
-	struct sum128 *samples;  /* of those tensors, per tensor, at the call */
-	uint64_t *probes;        /* per tensor (regroup.h); NULL where packs are not regrouped */
-	const unsigned char *rests; /* of the caller, so only during the call */
+	uint64_t unit_bytes;       /* of one write: complete blocks, at most SAVE_UNIT_BYTES */
+	pthread_mutex_t asking;    /* guards is_asked, and is held while the caller is asked what has changed */
+	bool is_asked;             /* about the tensors that are copied later */
+	bool *later; /* of a lazy save, per tensor: it is copied after the call; NULL = all is copied during it */
+	uint64_t later_nbytes;           /* of those tensors */
+	struct sum128 *samples;          /* of those tensors, per tensor, at the call */
+	uint64_t *probes;                /* per tensor (regroup.h); NULL where packs are not regrouped */
+	const unsigned char *rests;      /* of the caller, so only during the call */
 	struct arena_region region;      /* all bytes (snapshot) or ring */
 	struct arena_region fill_region; /* host copies of tensors the processor cannot read (ring, direct) */
 	bool passes_through;             /* a snapshot that uses its region as a ring */
@@ -193,8 +193,8 @@ struct save {
 	uint64_t nbytes;       /* of all files; before WRITTEN as if none were compressed */
 	uint64_t plain_nbytes; /* the same before compression */
 	struct buf manifest;   /* of this rank, or ""; as it was put, from the commit until the catalog has taken it */
-	bool is_publishing;    /* the rename or the manifest's put was tried: it may have happened, whatever it returned */
-	bool in_doubt;         /* it has failed, but may be a checkpoint: the written files must stay */
+	bool is_publishing; /* the rename or the manifest's put was tried: it may have happened, whatever it returned */
+	bool in_doubt;      /* it has failed, but may be a checkpoint: the written files must stay */
 	bool mark_settled, mark_good; /* run_mark_outcome was called, and with what; the run's lock guards them */
 };
 

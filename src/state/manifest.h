@@ -57,8 +57,8 @@ struct manifest_file {
 	uint64_t nbytes, block_bytes;
 	size_t n_blocks; /* ceil(nbytes / block_bytes) */
 	const struct sum128
-		*sums; /* of each block; the last one covers what is left of the file; NULL = there are none */
-	bool reused;   /* linked from the previous checkpoint, not written */
+		*sums;      /* of each block; the last one covers what is left of the file; NULL = there are none */
+	bool reused;        /* linked from the previous checkpoint, not written */
 	const char *memory; /* not NULL: the bytes of a file that is in no store (foreign_tree.h) */
 	/* NULL, or the codec of a compressed file ("zst"). All fields above describe the stored
 	 * file. All fields below, and the places of pieces, describe its decompressed contents.

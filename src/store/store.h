@@ -45,16 +45,18 @@ struct store_caps {
 	uint32_t memory_align;     /* of the memory (power of two) */
 	uint64_t unit_bytes;       /* writes should come in multiples of this; 0 = any size */
 	uint64_t max_object_bytes; /* 0 = no limit */
-	bool flat;       /* an object store: a folder may have the name of an object, links are copies,
-	                  * a reader of a replaced object gets PAWL_ECONFLICT */
-	bool can_cut;    /* store_cut works */
-	uint32_t copies; /* of each pack that can be read one by one; 0 counts as 1 */
+	bool flat;                 /* an object store: a folder may have the name of an object, links are copies,
+	                            * a reader of a replaced object gets PAWL_ECONFLICT */
+	bool can_cut;              /* store_cut works */
+	uint32_t copies;           /* of each pack that can be read one by one; 0 counts as 1 */
 };
 
 #define STORE_TAG_BYTES 160
 
-enum { STORE_EXCLUSIVE = 1 /* put: PAWL_EEXISTS if the key exists */,
-       STORE_DURABLE = 2 /* put: fsync the file and its folder */ };
+enum {
+	STORE_EXCLUSIVE = 1 /* put: PAWL_EEXISTS if the key exists */,
+	STORE_DURABLE = 2 /* put: fsync the file and its folder */
+};
 
 struct store_entry {
 	const char *name; /* last component; valid during the callback */
@@ -81,7 +83,7 @@ struct store_create {
 	 * links. Other engines ignore it. */
 	const char *recycle_key;
 	bool buffered; /* no direct I/O for this object */
-	bool at_most;            /* nbytes is only a limit, and the object is cut: no space is reserved */
+	bool at_most;  /* nbytes is only a limit, and the object is cut: no space is reserved */
 	bool own_name; /* the key holds a random token, so the engine need not ask whether it exists */
 };
 
@@ -90,21 +92,21 @@ struct store_ops {
 
 	/* Small object in one call; replaces atomically (or is exclusive). Never seen
 	 * half-written. */
-	int (*put)(struct store *s, const char *key, const struct pawl_slice *parts, size_t n_parts,
-	           int flags, struct pawl_error *err);
+	int (*put)(struct store *s, const char *key, const struct pawl_slice *parts, size_t n_parts, int flags,
+	           struct pawl_error *err);
 	/* Large object: create, write pieces in any order from any thread, then finish or abort.
 	 * create makes parent folders. finish makes the object complete and durable; its name is
 	 * durable once the folder is published or synced. abort leaves nothing. write: offset is a
 	 * multiple of offset_align. len too, except that the last piece may be padded beyond nbytes
 	 * to the next multiple; finish cuts the object to nbytes. Memory need not be aligned. After
 	 * a failed write or finish the object is lost: abort it (P5). */
-	int (*create)(struct store *s, const char *key, const struct store_create *opts,
-	              struct store_file **ret, struct pawl_error *err);
+	int (*create)(struct store *s, const char *key, const struct store_create *opts, struct store_file **ret,
+	              struct pawl_error *err);
 	int (*write)(struct store *s, struct store_file *f, uint64_t offset, const void *ptr, size_t len,
 	             struct pawl_error *err);
 	int (*finish)(struct store *s, struct store_file *f, struct pawl_error *err); /* always frees f */
-	void (*abort)(struct store *s, struct store_file *f);                          /* frees f */
-	int (*remove)(struct store *s, const char *key, struct pawl_error *err); /* missing is success */
+	void (*abort)(struct store *s, struct store_file *f);                         /* frees f */
+	int (*remove)(struct store *s, const char *key, struct pawl_error *err);      /* missing is success */
 	/* Removes a folder and all of its contents; a missing folder is success. */
 	int (*remove_folder)(struct store *s, const char *folder, struct pawl_error *err);
 
@@ -120,8 +122,7 @@ struct store_ops {
 	int (*stat)(struct store *s, const char *key, struct store_entry *ret, struct pawl_error *err);
 	/* Direct children of a folder ("" = root), any order; a missing folder is
 	 * PAWL_ENOTFOUND. */
-	int (*list)(struct store *s, const char *folder, store_list_fn *fn, void *arg,
-	            struct pawl_error *err);
+	int (*list)(struct store *s, const char *folder, store_list_fn *fn, void *arg, struct pawl_error *err);
 
 	/* ---- optional: the store itself */
 
@@ -145,8 +146,7 @@ struct store_ops {
 	int (*seal)(struct store *s, struct store_file *f, struct pawl_error *err);
 	/* Adds bytes at the end of an object, in one write; creates a missing object. NULL: get and
 	 * put, up to 8 MiB, safe only between the threads of one process. */
-	int (*append)(struct store *s, const char *key, const void *ptr, size_t len,
-	              struct pawl_error *err);
+	int (*append)(struct store *s, const char *key, const void *ptr, size_t len, struct pawl_error *err);
 	/* Points to another key; replaces atomically. NULL: puts one line. */
 	int (*pointer)(struct store *s, const char *key, const char *target, struct pawl_error *err);
 	/* Makes the names in a folder durable. NULL: success, names are durable with their
@@ -171,23 +171,21 @@ struct store_ops {
 	/* Complete object of at most max bytes (PAWL_ELIMIT). NULL: open, read, close_reader. */
 	int (*get)(struct store *s, const char *key, size_t max, struct buf *out, struct pawl_error *err);
 	/* The same with the tag of its version. NULL: PAWL_EUNSUPPORTED. */
-	int (*get_tagged)(struct store *s, const char *key, size_t max, struct buf *out,
-	                  char tag[STORE_TAG_BYTES], struct pawl_error *err);
+	int (*get_tagged)(struct store *s, const char *key, size_t max, struct buf *out, char tag[STORE_TAG_BYTES],
+	                  struct pawl_error *err);
 	/* Reads one of the copies 0 .. caps.copies - 1. PAWL_ENOTFOUND: the object should not have
 	 * that many. NULL: there is one copy. */
-	int (*read_copy)(struct store *s, struct store_reader *r, unsigned copy, uint64_t offset,
-	                 void *dst, size_t n, struct pawl_error *err);
+	int (*read_copy)(struct store *s, struct store_reader *r, unsigned copy, uint64_t offset, void *dst, size_t n,
+	                 struct pawl_error *err);
 	/* The open object is wrong (its size, say): continue with the next store that has it,
 	 * before any read. NULL: PAWL_ENOTFOUND, because only one store exists. */
-	int (*pass_over)(struct store *s, struct store_reader *r, uint64_t *ret_nbytes,
-	                 struct pawl_error *err);
+	int (*pass_over)(struct store *s, struct store_reader *r, uint64_t *ret_nbytes, struct pawl_error *err);
 	/* True if a read of these bytes is now a copy from memory, so that small reads cost no more
 	 * than large ones. Starts no input. NULL: always false. */
 	bool (*is_cached)(struct store *s, struct store_reader *r, uint64_t offset, size_t n);
 	/* Everything below a folder at any depth, by its path from there ("a/b"). A missing folder
 	 * is empty. NULL: PAWL_EUNSUPPORTED. */
-	int (*list_all)(struct store *s, const char *folder, store_list_fn *fn, void *arg,
-	                struct pawl_error *err);
+	int (*list_all)(struct store *s, const char *folder, store_list_fn *fn, void *arg, struct pawl_error *err);
 
 	/* ---- only in layers: see store/layers/layer.h */
 
@@ -198,21 +196,20 @@ struct store_ops {
 /* An engine or a layer embeds this first: see store_init (engine.h) and layer_init (layer.h). */
 struct store {
 	const struct store_ops *ops;
-	const char *name;    /* "s3", for people; borrowed. A layer has the name of its inner store */
-	char *root;          /* for people; the path of a file store */
-	char *place;         /* what an error of permission names; NULL = the folder of the key */
-	struct store *inner; /* of a layer: the store that it wraps, owned. NULL in an engine */
+	const char *name;            /* "s3", for people; borrowed. A layer has the name of its inner store */
+	char *root;                  /* for people; the path of a file store */
+	char *place;                 /* what an error of permission names; NULL = the folder of the key */
+	struct store *inner;         /* of a layer: the store that it wraps, owned. NULL in an engine */
 	pthread_mutex_t append_lock; /* held by the border's own append */
 };
 
 /* Opens a store by URL (registry.h lists the schemes) or path. create: makes a missing root folder;
  * otherwise that is PAWL_ENOTFOUND. PAWL_EUSAGE for an unknown scheme names the known ones. A store
  * on another machine is wrapped in the retry layer. */
-int store_open(const char *url, bool create, bool no_direct_io, struct store **ret,
-               struct pawl_error *err);
+int store_open(const char *url, bool create, bool no_direct_io, struct store **ret, struct pawl_error *err);
 /* The same; URLs of an unknown scheme go to the caller's own stores (NULL = there are none). */
-int store_open_with(const struct pawl_stores *stores, const char *url, bool create,
-                    bool no_direct_io, struct store **ret, struct pawl_error *err);
+int store_open_with(const struct pawl_stores *stores, const char *url, bool create, bool no_direct_io,
+                    struct store **ret, struct pawl_error *err);
 /* PAWL_EUSAGE for "s3:/bucket", which would be a folder of that name. */
 int store_check_slashes(const char *url, struct pawl_error *err);
 void store_close(struct store *s); /* NULL is fine; closes layers from the outermost to the engine */
@@ -221,8 +218,7 @@ PAWL_DEFINE_CLEAN(struct store, store_close);
 /* ---- layers: each wraps a store and owns it on success */
 
 /* Makes calls fail (pawl_fault_new). `fault` is borrowed. */
-int store_fault_wrap(struct store *s, struct pawl_fault *fault, struct store **ret,
-                     struct pawl_error *err);
+int store_fault_wrap(struct store *s, struct pawl_fault *fault, struct store **ret, struct pawl_error *err);
 /* If PAWL_STORE_LOG names a file, wraps *s; each call appends a line to the file. */
 int store_log(struct store **s, struct pawl_error *err);
 
@@ -234,8 +230,7 @@ struct store_retry {
 	unsigned total_seconds; /* after this time no call is repeated; 3,600 */
 	unsigned budget;        /* repetitions for all calls together; ten successes return one; 500 */
 };
-int store_retry_wrap(struct store *s, const struct store_retry *opts, struct store **ret,
-                     struct pawl_error *err);
+int store_retry_wrap(struct store *s, const struct store_retry *opts, struct store **ret, struct pawl_error *err);
 typedef int store_open_fn(const char *url, bool create, struct store **ret, struct pawl_error *err);
 /* Opens by fn, repeating it a few times, and wraps the result. */
 int store_retry_open(store_open_fn *fn, const char *url, bool create, const struct store_retry *opts,
@@ -250,8 +245,7 @@ struct store_rate {
 	void *arg;
 };
 /* Pieces and ranged reads wait; small objects count but do not wait. */
-int store_rate_wrap(struct store *s, const struct store_rate *opts, struct store **ret,
-                    struct pawl_error *err);
+int store_rate_wrap(struct store *s, const struct store_rate *opts, struct store **ret, struct pawl_error *err);
 /* The same if there is a limit; otherwise changes nothing. */
 int store_limit(struct store **s, uint64_t write_bytes_per_second, uint64_t read_bytes_per_second,
                 struct pawl_error *err);
@@ -265,12 +259,11 @@ int store_at_root(struct store *s, const char *key, int rc, struct pawl_error *e
 int store_set_place(struct store *s, const char *place, struct pawl_error *err);
 
 void store_get_caps(struct store *s, struct store_caps *ret);
-int store_put(struct store *s, const char *key, const struct pawl_slice *parts, size_t n_parts,
-              int flags, struct pawl_error *err);
-int store_put_bytes(struct store *s, const char *key, const void *ptr, size_t len, int flags,
-                    struct pawl_error *err);
-int store_create(struct store *s, const char *key, const struct store_create *opts,
-                 struct store_file **ret, struct pawl_error *err);
+int store_put(struct store *s, const char *key, const struct pawl_slice *parts, size_t n_parts, int flags,
+              struct pawl_error *err);
+int store_put_bytes(struct store *s, const char *key, const void *ptr, size_t len, int flags, struct pawl_error *err);
+int store_create(struct store *s, const char *key, const struct store_create *opts, struct store_file **ret,
+                 struct pawl_error *err);
 int store_write(struct store *s, struct store_file *f, uint64_t offset, const void *ptr, size_t len,
                 struct pawl_error *err);
 /* Call this after the last write and before finish. The object has only nbytes, fewer than create
@@ -278,14 +271,12 @@ int store_write(struct store *s, struct store_file *f, uint64_t offset, const vo
 int store_cut(struct store_file *f, uint64_t nbytes, struct pawl_error *err);
 int store_finish(struct store *s, struct store_file *f, struct pawl_error *err);
 void store_abort(struct store *s, struct store_file *f);
-int store_open_reader(struct store *s, const char *key, struct store_reader **ret,
-                      uint64_t *ret_nbytes, struct pawl_error *err);
-int store_read(struct store *s, struct store_reader *r, uint64_t offset, void *dst, size_t n,
-               struct pawl_error *err);
-int store_read_copy(struct store *s, struct store_reader *r, unsigned copy, uint64_t offset,
-                    void *dst, size_t n, struct pawl_error *err);
-int store_pass_over(struct store *s, struct store_reader *r, uint64_t *ret_nbytes,
+int store_open_reader(struct store *s, const char *key, struct store_reader **ret, uint64_t *ret_nbytes,
+                      struct pawl_error *err);
+int store_read(struct store *s, struct store_reader *r, uint64_t offset, void *dst, size_t n, struct pawl_error *err);
+int store_read_copy(struct store *s, struct store_reader *r, unsigned copy, uint64_t offset, void *dst, size_t n,
                     struct pawl_error *err);
+int store_pass_over(struct store *s, struct store_reader *r, uint64_t *ret_nbytes, struct pawl_error *err);
 bool store_is_cached(struct store *s, struct store_reader *r, uint64_t offset, size_t n);
 void store_close_reader(struct store *s, struct store_reader *r);
 /* An open object that is closed at the end of a scope: PAWL_CLEAN(store_opened_close). */
@@ -295,16 +286,13 @@ struct store_opened {
 };
 void store_opened_close(struct store_opened *o);
 int store_get(struct store *s, const char *key, size_t max, struct buf *out, struct pawl_error *err);
-int store_get_tagged(struct store *s, const char *key, size_t max, struct buf *out,
-                     char tag[STORE_TAG_BYTES], struct pawl_error *err);
+int store_get_tagged(struct store *s, const char *key, size_t max, struct buf *out, char tag[STORE_TAG_BYTES],
+                     struct pawl_error *err);
 int store_put_if(struct store *s, const char *key, const char *tag, const void *ptr, size_t len,
                  struct pawl_error *err);
-int store_stat(struct store *s, const char *key, struct store_entry *ret /* name = NULL */,
-               struct pawl_error *err);
-int store_list(struct store *s, const char *folder, store_list_fn *fn, void *arg,
-               struct pawl_error *err);
-int store_list_all(struct store *s, const char *folder, store_list_fn *fn, void *arg,
-                   struct pawl_error *err);
+int store_stat(struct store *s, const char *key, struct store_entry *ret /* name = NULL */, struct pawl_error *err);
+int store_list(struct store *s, const char *folder, store_list_fn *fn, void *arg, struct pawl_error *err);
+int store_list_all(struct store *s, const char *folder, store_list_fn *fn, void *arg, struct pawl_error *err);
 int store_remove(struct store *s, const char *key, struct pawl_error *err);
 int store_remove_folder(struct store *s, const char *folder, struct pawl_error *err);
 int store_link(struct store *s, const char *from, const char *to, struct pawl_error *err);
@@ -314,15 +302,13 @@ int store_exchange(struct store *s, const char *a, const char *b, struct pawl_er
 int store_pointer(struct store *s, const char *key, const char *target, struct pawl_error *err);
 int store_sync(struct store *s, const char *folder, struct pawl_error *err);
 int store_space(struct store *s, uint64_t *ret_free_bytes, struct pawl_error *err);
-int store_append(struct store *s, const char *key, const void *ptr, size_t len,
-                 struct pawl_error *err);
+int store_append(struct store *s, const char *key, const void *ptr, size_t len, struct pawl_error *err);
 int store_sweep(struct store *s, int64_t before_ns, uint64_t *ret_n, struct pawl_error *err);
 int store_notes(struct store *s, store_note_fn *fn, void *arg, struct pawl_error *err);
 
 /* ---- engines; those of other machines are opened through the registry */
 
-int store_file_open(const char *path, bool create, bool no_direct_io, struct store **ret,
-                    struct pawl_error *err);
+int store_file_open(const char *path, bool create, bool no_direct_io, struct store **ret, struct pawl_error *err);
 int store_mem_open(struct store **ret, struct pawl_error *err);
 /* Each asks the server whether the root exists. create: also which operations it allows. */
 int store_ssh_open(const char *url, bool create, struct store **ret, struct pawl_error *err);

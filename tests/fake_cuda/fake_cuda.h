@@ -51,12 +51,12 @@ size_t fake_registered(void);             /* bytes */
 void fake_wait_registered(size_t n);      /* until so many bytes are */
 bool fake_is_registered(const void *ptr);
 void fake_wait_copied(int ordinal, size_t n); /* bytes, by streams of the library */
-void fake_set_queue(size_t n);            /* what a stream of the library holds; then a call waits for room. 0 = no end */
-void fake_limit_copies(size_t n);         /* streams of the library begin no copy once n bytes of a device are */
-void fake_end_early(bool early);          /* waits of the host for an event return at once; streams still wait */
-void fake_wait_full(void);                /* until a call waits so */
-size_t fake_longest(void);                /* what a stream of the library held at most */
-void fake_set_batch(int result);          /* what cuMemcpyBatchAsync returns; 0 = it works */
+void fake_set_queue(size_t n);    /* what a stream of the library holds; then a call waits for room. 0 = no end */
+void fake_limit_copies(size_t n); /* streams of the library begin no copy once n bytes of a device are */
+void fake_end_early(bool early);  /* waits of the host for an event return at once; streams still wait */
+void fake_wait_full(void);        /* until a call waits so */
+size_t fake_longest(void);        /* what a stream of the library held at most */
+void fake_set_batch(int result);  /* what cuMemcpyBatchAsync returns; 0 = it works */
 long fake_batches(void), fake_copies_2d(void);
 void fake_hide_first(bool hide);     /* device 0 cannot be used: another process has it */
 void fake_hide_addresses(bool hide); /* cuGetProcAddress finds nothing, as in old drivers */

@@ -31,7 +31,8 @@ comma_locale_write(const char *path)
 	if (!file)
 		return false;
 	bool ok = fwrite(head, sizeof(head), 1, file) == 1 && fwrite(texts, sizeof(texts), 1, file) == 1 &&
-	          fwrite(characters, sizeof(characters), 1, file) == 1 && fwrite(codeset, sizeof(codeset), 1, file) == 1;
+	          fwrite(characters, sizeof(characters), 1, file) == 1 &&
+	          fwrite(codeset, sizeof(codeset), 1, file) == 1;
 	return fclose(file) == 0 && ok;
 }
 

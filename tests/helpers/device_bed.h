@@ -138,7 +138,8 @@ bed_copies(struct bed *b, enum device_direction direction, struct device_copy co
 	for (int t = 0; t < N_TENSORS; t++) {
 		copies[t] = (struct device_copy){.to = host, .from = b->tensors[t], .nbytes = bed_sizes[t], .rows = 1};
 		if (direction == DEVICE_FROM_HOST)
-			copies[t] = (struct device_copy){.to = b->tensors[t], .from = host, .nbytes = bed_sizes[t], .rows = 1};
+			copies[t] = (struct device_copy){
+				.to = b->tensors[t], .from = host, .nbytes = bed_sizes[t], .rows = 1};
 		host += bed_sizes[t];
 	}
 }

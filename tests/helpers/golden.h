@@ -81,8 +81,8 @@ golden_end(struct golden *g)
 /* Adds a tensor; fixed: its contents are those of step 0 whatever the step. strides NULL = C
  * order. */
 static inline void
-golden_tensor(struct golden *g, const char *key, int dtype, uint32_t ndim, const uint64_t *shape, const int64_t *strides,
-              const char *kind, bool fixed)
+golden_tensor(struct golden *g, const char *key, int dtype, uint32_t ndim, const uint64_t *shape,
+              const int64_t *strides, const char *kind, bool fixed)
 {
 	struct pawl_tensor t = PAWL_TENSOR_INIT;
 	uint64_t nbits = pawl_dtype_bits(dtype);
@@ -191,14 +191,10 @@ static inline void
 golden_keys(struct golden *g)
 {
 	const struct pawl_scalar keys[] = {
-		{.type = PAWL_INT, .i = 5},
-		{.type = PAWL_INT, .i = -7},
-		{.type = PAWL_BOOLEAN, .i = 1},
-		{.type = PAWL_NONE},
-		{.type = PAWL_FLOAT, .f = 1.5},
-		golden_text(PAWL_BYTES, "\xff\0", 2),
-		golden_text(PAWL_STR, "$odd", 4),
-		golden_text(PAWL_STR, "a/b%c", 5),
+		{.type = PAWL_INT, .i = 5},       {.type = PAWL_INT, .i = -7},
+		{.type = PAWL_BOOLEAN, .i = 1},   {.type = PAWL_NONE},
+		{.type = PAWL_FLOAT, .f = 1.5},   golden_text(PAWL_BYTES, "\xff\0", 2),
+		golden_text(PAWL_STR, "$odd", 4), golden_text(PAWL_STR, "a/b%c", 5),
 		golden_text(PAWL_STR, "", 0),
 	};
 
@@ -332,7 +328,8 @@ golden_write_ranks(const char *root)
 
 	golden_open(root, NULL, &run);
 	golden_small_state(&g, 1);
-	make_checkpoint(run, &(struct made_opts){.id = 1, .step = 100, .ranks = 2, .packs = 2, .grid = {3, 2}}, g.state);
+	make_checkpoint(run, &(struct made_opts){.id = 1, .step = 100, .ranks = 2, .packs = 2, .grid = {3, 2}},
+	                g.state);
 	golden_clear(&g);
 	OK(pawl_close(run, err));
 }

@@ -51,7 +51,8 @@ http_bed_serve(struct http_bed *bed, int fd)
 		if (end == NULL || want > 0)
 			continue;
 		char *length = strcasestr(bed->last, "\r\nContent-Length:");
-		want = (size_t)(end + 4 - bed->last) + (length != NULL && length < end ? strtoul(length + 17, NULL, 10) : 0);
+		want = (size_t)(end + 4 - bed->last) +
+		       (length != NULL && length < end ? strtoul(length + 17, NULL, 10) : 0);
 	}
 	for (size_t i = 0; i < HTTP_BED_RULES && bed->rules[i].request != NULL; i++) {
 		struct http_bed_rule *rule = &bed->rules[i];

@@ -31,10 +31,11 @@
 struct made_opts {
 	uint64_t id;
 	int64_t step;
-	uint64_t block_bytes; /* 0 = 4096 */
-	unsigned ranks;       /* 0 = 1 */
-	unsigned packs;       /* of each rank; 0 = 1 */
-	unsigned grid[MADE_MAX_DIMS]; /* parts that each dimension of every tensor is cut into, as far as it goes; 0 = 1 */
+	uint64_t block_bytes;         /* 0 = 4096 */
+	unsigned ranks;               /* 0 = 1 */
+	unsigned packs;               /* of each rank; 0 = 1 */
+	unsigned grid[MADE_MAX_DIMS]; /* parts that each dimension of every tensor is cut into, as far as it goes; 0 = 1
+	                               */
 };
 
 /* One file being put together. */
@@ -84,7 +85,7 @@ made_cut(const struct state_tensor *t, const char *whole, const uint64_t *offset
 /* Cuts tensor t into a grid of pieces and deals them out to the packs. */
 static inline void
 made_split(const struct made_opts *o, struct bump *memory, const struct state_tensor *t, size_t index,
-	   struct made_pack *packs, size_t n_packs, struct manifest_tensor *row)
+           struct made_pack *packs, size_t n_packs, struct manifest_tensor *row)
 {
 	char *whole = made_alloc(memory, t->info.nbytes + 1, 1);
 	uint64_t grid[MADE_MAX_DIMS], at[MADE_MAX_DIMS] = {0};
@@ -123,8 +124,8 @@ made_split(const struct made_opts *o, struct bump *memory, const struct state_te
 		}
 		pack->bytes[pack->n++] = bytes;
 		assert_true(pack->n < 256);
-		row->pieces[row->n_pieces++] = (struct manifest_piece){.file = (uint32_t)(pack - packs), .nbytes = nbytes,
-								       .offsets = box, .lengths = lengths};
+		row->pieces[row->n_pieces++] = (struct manifest_piece){
+			.file = (uint32_t)(pack - packs), .nbytes = nbytes, .offsets = box, .lengths = lengths};
 		for (uint32_t d = t->info.ndim; d-- > 0;) {
 			if (++at[d] < grid[d])
 				break;
@@ -136,7 +137,7 @@ made_split(const struct made_opts *o, struct bump *memory, const struct state_te
 /* Lays a pack out, writes it, and fills its row of the manifest and the places of its pieces. */
 static inline void
 made_write(struct pawl *run, const struct made_opts *o, struct bump *memory, const char *folder, struct made_pack *pack,
-	   struct manifest *m, uint32_t file)
+           struct manifest *m, uint32_t file)
 {
 	const struct st_pair metadata = {.key = "format", .value = "pt", .value_len = 2};
 	struct pawl_error err = {0};
@@ -157,7 +158,7 @@ made_write(struct pawl *run, const struct made_opts *o, struct bump *memory, con
 		for (uint64_t t = 0; t < m->n_tensors; t++) {
 			for (size_t p = 0; p < m->tensors[t].n_pieces; p++) {
 				char *name = bump_printf(memory, m->tensors[t].n_pieces == 1 ? "%s" : "%s#%zu",
-							 m->tensors[t].name, p);
+				                         m->tensors[t].name, p);
 				if (m->tensors[t].pieces[p].file == file && strcmp(name, pack->tensors[i].name) == 0)
 					m->tensors[t].pieces[p].begin = data_begin + pack->tensors[i].begin;
 			}
@@ -189,9 +190,15 @@ make_checkpoint(struct pawl *run, const struct made_opts *o, struct pawl_state *
 	PAWL_CLEAN(buf_clear) struct buf text = {0}, key = {0};
 	const unsigned ranks = o->ranks ? o->ranks : 1, packs_each = o->packs ? o->packs : 1;
 	struct made_pack *packs = made_alloc(&memory, (uint64_t)ranks * packs_each, sizeof *packs);
-	struct manifest m = {.id = o->id, .attempt = 1, .step = o->step, .unix_ns = clock_unix_ns(),
-			     .progress = PAWL_PROGRESS_INIT, .world_size = ranks, .n_files = ranks * packs_each,
-			     .n_tensors = state->n_tensors, .state = state};
+	struct manifest m = {.id = o->id,
+	                     .attempt = 1,
+	                     .step = o->step,
+	                     .unix_ns = clock_unix_ns(),
+	                     .progress = PAWL_PROGRESS_INIT,
+	                     .world_size = ranks,
+	                     .n_files = ranks * packs_each,
+	                     .n_tensors = state->n_tensors,
+	                     .state = state};
 	char folder[64];
 	snprintf(folder, sizeof folder, "checkpoints/checkpoint_%06" PRIu64, o->id);
 	memcpy(m.run_id, pawl_run_id(run), sizeof m.run_id);
@@ -204,8 +211,11 @@ make_checkpoint(struct pawl *run, const struct made_opts *o, struct pawl_state *
 	}
 	for (size_t t = 0; t < state->n_tensors; t++) {
 		const struct pawl_tensor_info *info = &state->tensors[t].info;
-		m.tensors[t] = (struct manifest_tensor){.name = info->name, .dtype = info->dtype, .ndim = info->ndim,
-							.shape = info->shape, .nbytes = info->nbytes};
+		m.tensors[t] = (struct manifest_tensor){.name = info->name,
+		                                        .dtype = info->dtype,
+		                                        .ndim = info->ndim,
+		                                        .shape = info->shape,
+		                                        .nbytes = info->nbytes};
 		made_split(o, &memory, &state->tensors[t], t, packs, (size_t)m.n_files, &m.tensors[t]);
 	}
 	for (uint32_t f = 0; f < m.n_files; f++)

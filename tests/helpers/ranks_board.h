@@ -196,13 +196,14 @@ struct act {
 	enum twist twist;
 	const char *operation; /* of the fault layer, in the second step */
 	uint64_t nth;
-	int gone_rank; /* meanwhile this rank finds its folder gone, as if rank 0 had removed it; 0 = none */
-	const char *reason; /* that the caller gives for ending what it has begun */
+	int gone_rank;         /* meanwhile this rank finds its folder gone, as if rank 0 had removed it; 0 = none */
+	const char *reason;    /* that the caller gives for ending what it has begun */
 	int steps, first_step; /* first_step: 0 counts as 1 */
 	int rank_values;
 	pawl_broadcast_fn *broadcast;
 	void *broadcast_arg;
-	bool until_saved; /* the steps end with the first one after first_step that is saved: ranks that were late are not */
+	bool until_saved; /* the steps end with the first one after first_step that is saved: ranks that were late are
+	                     not */
 	int hold_rank, hold_step; /* this rank begins no step from this one on until board->go is set; 0 = none */
 };
 

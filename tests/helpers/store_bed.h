@@ -124,8 +124,8 @@ bed_close(struct bed *bed)
 		snprintf(folder, sizeof folder, "%s.node%d", bed->dir, node);
 		fd_remove_tree(AT_FDCWD, folder, NULL); /* a test may have removed it */
 	}
-	*bed = (struct bed){.kind = bed->kind, .wrapped = bed->wrapped, .stores = bed->stores, .url = bed->url,
-	                    .open = bed->open};
+	*bed = (struct bed){
+		.kind = bed->kind, .wrapped = bed->wrapped, .stores = bed->stores, .url = bed->url, .open = bed->open};
 }
 
 /* Success, showing the message if it is none. */
@@ -141,7 +141,7 @@ bed_close(struct bed *bed)
 		int rc_ = (expr);                                                                                     \
 		if (rc_ != (want) || (bed)->err.code != (want) || strstr((bed)->err.message, part) == NULL)           \
 			fail_msg("%s: %d (%d, \"%s\"), expected %d", #expr, rc_, (bed)->err.code, (bed)->err.message, \
-				 want);                                                                               \
+			         want);                                                                               \
 	} while (0)
 
 /* Bytes that depend on seed and position, at any alignment from a page border. */

@@ -36,8 +36,24 @@ tree_below(struct tree_random *r, unsigned n)
 static inline size_t
 tree_text(struct tree_random *r, bool is_bytes, char text[64])
 {
-	static const char *const pieces[] = {"a", "Z", "/", "%", "$", "~", "\"", "\\", " ", "\n", "\x7f", "\xc3\xa9", "0",
-	                                     "\xf0\x9f\x90\x8e", ".", "2F", "\xe2\x82\xac", "\t"};
+	static const char *const pieces[] = {"a",
+	                                     "Z",
+	                                     "/",
+	                                     "%",
+	                                     "$",
+	                                     "~",
+	                                     "\"",
+	                                     "\\",
+	                                     " ",
+	                                     "\n",
+	                                     "\x7f",
+	                                     "\xc3\xa9",
+	                                     "0",
+	                                     "\xf0\x9f\x90\x8e",
+	                                     ".",
+	                                     "2F",
+	                                     "\xe2\x82\xac",
+	                                     "\t"};
 	size_t len = 0;
 
 	for (unsigned n = tree_below(r, 9); n > 0; n--) {
@@ -67,8 +83,9 @@ tree_scalar(struct tree_random *r, struct pawl_scalar *ret, char text[64])
 		ret->i = (int64_t)(tree_next(r) >> tree_below(r, 64)) * (tree_below(r, 2) ? 1 : -1);
 		if (tree_below(r, 8) == 0) {
 			ret->ptr = text;
-			ret->len = (size_t)snprintf(text, 64, "%s%u0000000000000000000000%u", tree_below(r, 2) ? "-" : "",
-			                            1 + tree_below(r, 99), tree_below(r, 99));
+			ret->len =
+				(size_t)snprintf(text, 64, "%s%u0000000000000000000000%u", tree_below(r, 2) ? "-" : "",
+			                         1 + tree_below(r, 99), tree_below(r, 99));
 		}
 		break;
 	case PAWL_FLOAT:
@@ -166,7 +183,8 @@ tree_scalars_equal(const struct pawl_scalar *a, const struct pawl_scalar *b)
 
 /* b was decoded from what a encoded to: long text has not been read, tensors have names only. */
 static inline bool
-tree_nodes_equal(const struct pawl_state *sa, const struct pawl_node *a, const struct pawl_state *sb, const struct pawl_node *b)
+tree_nodes_equal(const struct pawl_state *sa, const struct pawl_node *a, const struct pawl_state *sb,
+                 const struct pawl_node *b)
 {
 	if (a->type != b->type || a->count != b->count || strcmp(a->kind, b->kind) != 0 || !a->key != !b->key)
 		return false;

@@ -49,7 +49,8 @@ bed_setup(void **state)
 	struct tune_bed *bed = calloc(1, sizeof(*bed));
 
 	assert_non_null(bed);
-	snprintf(bed->root, sizeof(bed->root), "%s/pawl-tune-XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+	snprintf(bed->root, sizeof(bed->root), "%s/pawl-tune-XXXXXX",
+	         access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
 	assert_non_null(mkdtemp(bed->root));
 	bed->now = 1.7e9;
 	*state = bed;
@@ -67,8 +68,8 @@ bed_teardown(void **state)
 }
 
 static int
-bed_try_open(struct tune_bed *bed, const char *spec, const char *folder, enum tune_resume resume, struct tune_experiment **ret,
-             struct pawl_error *err)
+bed_try_open(struct tune_bed *bed, const char *spec, const char *folder, enum tune_resume resume,
+             struct tune_experiment **ret, struct pawl_error *err)
 {
 	char path[128];
 	struct tune_open_opts opts = {.folder = path, .resume = resume, .now_s = bed_now, .now_arg = bed};

@@ -79,11 +79,11 @@ __wrap_openat64(int dirfd, const char *path, int flags, ...)
 	return write_fails(true) ? -1 : __real_openat64(dirfd, path, flags, mode);
 }
 
-#define ONE_OF(name, needs_room, declared, given)           \
-	int __real_##name declared;                         \
-	int __wrap_##name declared;                         \
-	int __wrap_##name declared                          \
-	{                                                   \
+#define ONE_OF(name, needs_room, declared, given)                          \
+	int __real_##name declared;                                        \
+	int __wrap_##name declared;                                        \
+	int __wrap_##name declared                                         \
+	{                                                                  \
 		return write_fails(needs_room) ? -1 : __real_##name given; \
 	}
 ONE_OF(fsync, false, (int fd), (fd))

@@ -72,7 +72,7 @@ def _write(folder: str, place: str, sync: SyncConfig) -> None:
     """The note, replaced at once. Nothing else is ever in the folder: it would be taken for the checkpoint."""
     command = sync.syncer if isinstance(sync.syncer, str) else None
     note = json.dumps({"place": place, "syncer": command, "shell": sync.shell})
-    _files.replace(os.path.join(folder, NOTE), note, beside=folder)
+    _files.replace(os.path.join(folder, NOTE), note, near=folder)
 
 
 def note_of(folder: str) -> dict[str, object] | None:

@@ -32,7 +32,7 @@ struct zip_member {
 };
 
 struct zip {
-	const char *folder; /* of all members; "" = they may be anywhere */
+	const char *folder;               /* of all members; "" = they may be anywhere */
 	const struct zip_member *members; /* ascending by name */
 	size_t n;
 };
@@ -48,7 +48,7 @@ const struct zip_member *zip_find(const struct zip *z, const char *name, size_t 
 int zip_check_stored(const struct source *source, const struct zip *z, struct pawl_error *err);
 /* Reads a complete member, which must not be compressed, and checks its CRC. most: PAWL_ELIMIT for
  * a larger one. */
-int zip_read(const struct source *source, const struct zip_member *member, uint64_t most,
-             struct bump *memory, struct pawl_slice *ret, struct pawl_error *err);
+int zip_read(const struct source *source, const struct zip_member *member, uint64_t most, struct bump *memory,
+             struct pawl_slice *ret, struct pawl_error *err);
 
 #endif

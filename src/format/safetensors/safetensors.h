@@ -23,11 +23,11 @@
 
 struct st_tensor {
 	const char *name;
-	int dtype;             /* never PAWL_C128: such a tensor is F64 with a last dimension of 2 */
+	int dtype; /* never PAWL_C128: such a tensor is F64 with a last dimension of 2 */
 	uint32_t ndim;
 	const uint64_t *shape;
-	uint64_t begin, end;   /* relative to the data */
-	size_t tag;            /* the caller's own; st_layout keeps it with the tensor */
+	uint64_t begin, end; /* relative to the data */
+	size_t tag;          /* the caller's own; st_layout keeps it with the tensor */
 };
 
 struct st_pair { /* one entry of __metadata__ */
@@ -58,7 +58,8 @@ int st_encode_entries(const struct st_tensor *tensors, size_t n, struct buf *out
 int st_wrap_entries(struct pawl_slice entries, const struct st_pair *metadata, size_t n_metadata, struct buf *out,
                     struct pawl_error *err);
 /* Length of the JSON from the first 8 bytes, checked against the limit and the file size. */
-int st_header_len(const char *what, const unsigned char first8[8], uint64_t file_nbytes, uint64_t *ret_json_len, struct pawl_error *err);
+int st_header_len(const char *what, const unsigned char first8[8], uint64_t file_nbytes, uint64_t *ret_json_len,
+                  struct pawl_error *err);
 /* Decodes the JSON part (json_len bytes at json). file_nbytes: size of the complete file. */
 int st_decode(const char *what, const void *json, size_t json_len, uint64_t file_nbytes, struct bump *memory,
               struct st_table *ret, struct pawl_error *err);

@@ -32,15 +32,16 @@ struct dcp_chunk {
 struct dcp_item {
 	const char *name; /* flattened: "model.w"; not terminated */
 	size_t name_len;
-	struct pickle_node *const *path; /* keys (PICKLE_STR) and indices (PICKLE_INT); NULL = the name is the only key */
+	struct pickle_node *const
+		*path; /* keys (PICKLE_STR) and indices (PICKLE_INT); NULL = the name is the only key */
 	size_t n_path;
 	bool is_tensor;
-	int dtype;       /* enum pawl_dtype; 4-bit numbers count in pairs here, as torch counts */
+	int dtype; /* enum pawl_dtype; 4-bit numbers count in pairs here, as torch counts */
 	uint32_t ndim;
 	const uint64_t *shape;
 	struct dcp_chunk *chunks; /* of a tensor */
 	size_t n_chunks;
-	struct dcp_range range;   /* of a value */
+	struct dcp_range range; /* of a value */
 };
 
 struct dcp {

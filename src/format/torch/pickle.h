@@ -76,7 +76,7 @@ struct pickle_node {
 		struct pickle_node *args;
 	};
 	union {
-		size_t len; /* bytes of text, or items */
+		size_t len;                     /* bytes of text, or items */
 		struct pickle_node *call_state; /* of PICKLE_CALL; NULL = none */
 	};
 	void *user; /* the caller's own, NULL at first */

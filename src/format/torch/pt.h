@@ -28,8 +28,8 @@ struct pt_tensor {
 	const uint64_t *strides; /* in elements; NULL = C order */
 	uint64_t begin;          /* of its first element, in the source */
 	uint64_t nbytes;         /* of its logical contents */
-	const char *memory;      /* NULL; or the bytes are here, and not in the source: of an array in the object itself */
-	const char *kind;        /* as pawl names it: "torch", "torch_grad", "torch_parameter", .. */
+	const char *memory; /* NULL; or the bytes are here, and not in the source: of an array in the object itself */
+	const char *kind;   /* as pawl names it: "torch", "torch_grad", "torch_parameter", .. */
 };
 
 enum pt_type {

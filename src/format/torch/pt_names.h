@@ -8,15 +8,15 @@
 /* Tags of names. That of a dtype or a storage class is PT_DTYPE or PT_STORAGE plus an enum
  * pawl_dtype; 0 = one that pawl does not have. */
 enum {
-	PT_ENCODE = 1,     /* _codecs.encode: bytes in protocol 2 */
-	PT_ORDERED,        /* collections.OrderedDict */
-	PT_SIZE,           /* torch.Size */
-	PT_CLASS,          /* torch.Tensor, Parameter: the type of a tensor with attributes */
-	PT_TENSOR_V1,      /* torch._utils._rebuild_tensor */
-	PT_TENSOR_V2,      /* _rebuild_tensor_v2 */
-	PT_TENSOR_V3,      /* _rebuild_tensor_v3 */
-	PT_PARAMETER,      /* _rebuild_parameter, with or without state */
-	PT_FROM_TYPE,      /* torch._tensor._rebuild_from_type_v2 */
+	PT_ENCODE = 1, /* _codecs.encode: bytes in protocol 2 */
+	PT_ORDERED,    /* collections.OrderedDict */
+	PT_SIZE,       /* torch.Size */
+	PT_CLASS,      /* torch.Tensor, Parameter: the type of a tensor with attributes */
+	PT_TENSOR_V1,  /* torch._utils._rebuild_tensor */
+	PT_TENSOR_V2,  /* _rebuild_tensor_v2 */
+	PT_TENSOR_V3,  /* _rebuild_tensor_v3 */
+	PT_PARAMETER,  /* _rebuild_parameter, with or without state */
+	PT_FROM_TYPE,  /* torch._tensor._rebuild_from_type_v2 */
 	PT_SPARSE,
 	PT_QUANTISED,
 	PT_NESTED,
@@ -24,10 +24,10 @@ enum {
 	PT_SUBCLASS,
 	PT_FROM_NUMPY,
 	PT_LAYOUT,
-	PT_SCHEME,         /* of quantising */
-	PT_UNTYPED,        /* torch.storage.UntypedStorage: bytes */
-	PT_PATH,           /* pathlib.PosixPath and others */
-	PT_DCP_METADATA,   /* of torch.distributed.checkpoint: see dcp.c */
+	PT_SCHEME,       /* of quantising */
+	PT_UNTYPED,      /* torch.storage.UntypedStorage: bytes */
+	PT_PATH,         /* pathlib.PosixPath and others */
+	PT_DCP_METADATA, /* of torch.distributed.checkpoint: see dcp.c */
 	PT_DCP_TENSOR,
 	PT_DCP_BYTES,
 	PT_DCP_CHUNK,
@@ -36,10 +36,10 @@ enum {
 	PT_DCP_STORAGE,
 	PT_DCP_META,
 	PT_DCP_ENCODING,
-	PT_NO_BYTES,       /* bytes(): b"" in protocol 2 */
-	PT_TIME,           /* datetime.timedelta: see pt_plain.c */
-	PT_VERSION,        /* torch.torch_version.TorchVersion */
-	PT_NP_MAKE,        /* numpy: _reconstruct, scalar, ndarray, dtype */
+	PT_NO_BYTES, /* bytes(): b"" in protocol 2 */
+	PT_TIME,     /* datetime.timedelta: see pt_plain.c */
+	PT_VERSION,  /* torch.torch_version.TorchVersion */
+	PT_NP_MAKE,  /* numpy: _reconstruct, scalar, ndarray, dtype */
 	PT_NP_SCALAR,
 	PT_NP_ARRAY,
 	PT_NP_DTYPE,

@@ -52,10 +52,10 @@ struct pawl_saver {
 	/* as opened; constant */
 	char *run_name, *folder; /* folder: with variables filled in */
 	char *folder_template, *filename, *latest_filename, *remote_name, *remote_latest; /* NULL = none */
-	char *remote_root;       /* URL of the store of the remote names; NULL = nothing is uploaded */
+	char *remote_root; /* URL of the store of the remote names; NULL = nothing is uploaded */
 	bool has_interval, overwrite, weights_only, raw_pickle;
-	bool of_folders;         /* every rank writes its own tar (R79) */
-	bool by_caller;          /* the caller uploads */
+	bool of_folders; /* every rank writes its own tar (R79) */
+	bool by_caller;  /* the caller uploads */
 	struct triggers interval;
 	int64_t keep, timeout_ms;
 	char **ignore;
@@ -66,7 +66,7 @@ struct pawl_saver {
 
 	/* used only on the caller's thread */
 	bool begun, started, has_last; /* started: no file is in the way (R90) */
-	struct pawl_progress last; /* intervals are counted from here: the last save, or the start */
+	struct pawl_progress last;     /* intervals are counted from here: the last save, or the start */
 	struct pawl_files *files;
 	int lock_fd;
 	char *work, *journal; /* keys below the folder */
@@ -77,11 +77,11 @@ struct pawl_saver {
 	pthread_cond_t changed;
 	struct composer_row *rows; /* ascending by seq */
 	size_t n_rows, cap_rows;
-	uint64_t next_seq, pointed_seq; /* pointed: the newest that a remote pointer leads to */
-	bool pointing, opening;         /* a thread writes a pointer, or opens the remote store, now */
-	unsigned n_busy;                /* unfinished saves and uploads */
-	unsigned n_saving;              /* unfinished saves */
-	struct store *there;            /* opened by the first upload */
+	uint64_t next_seq, pointed_seq;             /* pointed: the newest that a remote pointer leads to */
+	bool pointing, opening;                     /* a thread writes a pointer, or opens the remote store, now */
+	unsigned n_busy;                            /* unfinished saves and uploads */
+	unsigned n_saving;                          /* unfinished saves */
+	struct store *there;                        /* opened by the first upload */
 	struct pawl_error save_error, upload_error; /* the first that was not reported yet; code 0 = none */
 	atomic_bool stop;
 };
@@ -92,14 +92,16 @@ struct pawl_saver {
 bool composer_is_tar(const char *name);
 /* Fills a template in, without leading slashes (R86). as_tar: appends ".tar" if the name is not a
  * tar's (R80). */
-int composer_fill(const char *template_text, const struct name_values *values, bool as_tar, char **ret, struct pawl_error *err);
+int composer_fill(const char *template_text, const struct name_values *values, bool as_tar, char **ret,
+                  struct pawl_error *err);
 /* The format for a file, by name; NULL if its suffix names one. */
 const char *composer_format(const char *path);
 /* The name of a variable in the template that changes during training, or NULL. */
 const char *composer_counter_in(const char *template_text);
 /* As composer_fill, for a folder. Its part before the first variable may be any path. PAWL_EUSAGE:
  * a variable that changes during training. */
-int composer_fill_folder(const char *template_text, const struct name_values *values, char **ret, struct pawl_error *err);
+int composer_fill_folder(const char *template_text, const struct name_values *values, char **ret,
+                         struct pawl_error *err);
 /* Splits "s3://bucket/a/{epoch}" into the URL of the store ("s3://bucket") and the name in it
  * ("a/{epoch}"). For stores other than buckets, the store is all before the part with the first
  * variable, or before the last part. A name without "://" gives NULL and itself. */
@@ -107,7 +109,7 @@ int composer_split_url(const char *template_text, char **ret_root, char **ret_na
 /* 1 if `name` can come from the template, its other variables being as in values. *ret then has the
  * counters in it; others are -1. */
 int composer_parse(const char *template_text, const struct name_values *values, bool as_tar, const char *name,
-                struct pawl_progress *ret, struct pawl_error *err);
+                   struct pawl_progress *ret, struct pawl_error *err);
 /* R90: true if a run at `now` may later write the file saved at `was`. Also true if `was` has no
  * total counters. */
 bool composer_conflicts(const struct pawl_progress *was, const struct pawl_progress *now);
@@ -136,7 +138,7 @@ int composer_journal_read(struct pawl_saver *s, struct pawl_error *err);
 /* The state without the paths in `ignore` (R98, R99), and only the model's weights if weights_only
  * (R97). Tensors stay borrowed. */
 int composer_filter(const struct pawl_state *state, const char *const *ignore, size_t n, bool weights_only,
-                 struct pawl_state **ret, struct pawl_error *err);
+                    struct pawl_state **ret, struct pawl_error *err);
 
 /* ---- composer_begin.c */
 
@@ -144,7 +146,8 @@ int composer_filter(const struct pawl_state *state, const char *const *ignore, s
 struct name_values composer_values(const struct pawl_saver *s, const struct pawl_progress *progress);
 /* On the first call in a process that writes: locks the folder, reads the journal, resumes uploads,
  * and looks for files in the way. */
-int composer_start(struct pawl_saver *s, const struct pawl_progress *now, bool writes, bool as_tar, struct pawl_error *err);
+int composer_start(struct pawl_saver *s, const struct pawl_progress *now, bool writes, bool as_tar,
+                   struct pawl_error *err);
 /* The row of a file, or NULL. */
 const struct composer_row *composer_own_row(const struct pawl_saver *s, const char *name);
 
@@ -153,7 +156,7 @@ const struct composer_row *composer_own_row(const struct pawl_saver *s, const ch
 /* Uploads a file completely, and reads it back. PAWL_EEXISTS: something else has its name and must
  * not be replaced. */
 int composer_put_file(const char *path, struct store *to, const char *key, bool overwrite, int64_t deadline_ms,
-                   const atomic_bool *stop, struct pawl_error *err);
+                      const atomic_bool *stop, struct pawl_error *err);
 /* Follows text objects that represent links; *key becomes the key of a file. PAWL_ENOTFOUND: they
  * lead to none. */
 int composer_follow(const char *root, char **key, struct pawl_error *err);
@@ -166,11 +169,11 @@ int composer_put_pointer(struct store *to, const char *key, const char *target, 
 struct composer_job {
 	struct pawl_saver *saver;
 	struct composer_row row;
-	char *room;                  /* path of its own folder below .pawl/, removed with the job */
-	char *staged;                /* path of the file in it */
-	char *inner;                 /* NULL, or path of a folder in it that is packed into the file */
-	char *link;                  /* below the folder; NULL = none */
-	struct pawl_ticket *ticket;  /* NULL = the file is written */
+	char *room;                 /* path of its own folder below .pawl/, removed with the job */
+	char *staged;               /* path of the file in it */
+	char *inner;                /* NULL, or path of a folder in it that is packed into the file */
+	char *link;                 /* below the folder; NULL = none */
+	struct pawl_ticket *ticket; /* NULL = the file is written */
 };
 void composer_job_free(struct composer_job *job);
 void composer_finish(void *job); /* for the finisher */

@@ -37,7 +37,7 @@ struct convert_item {
 	size_t file;
 	/* dcp */
 	struct convert_key *keys;
-	size_t n_keys; /* 0 = the name is the only one */
+	size_t n_keys;          /* 0 = the name is the only one */
 	uint64_t begin, length; /* in its file */
 };
 
@@ -58,14 +58,14 @@ struct convert_tie {
 
 struct convert_file {
 	const char *name;
-	size_t first, n; /* items */
+	size_t first, n;              /* items */
 	char temp[HIDDEN_NAME_BYTES]; /* the hidden name while it is written; "" = none (any more) */
 };
 
 struct convert_job;
 struct convert_target {
-	const char *name;        /* as in pawl_convert_opts.to */
-	const char *suffixes[2]; /* of file names */
+	const char *name;         /* as in pawl_convert_opts.to */
+	const char *suffixes[2];  /* of file names */
 	bool is_folder, has_ties; /* has_ties: a second name of a tensor is recorded, not written */
 	/* Checks dtypes and lays the file out. Tensors are numbered as the items. */
 	int (*plan)(struct convert_job *, const struct convert_file *, struct piece_plan *, struct pawl_error *err);
@@ -88,7 +88,7 @@ struct convert_job {
 	struct pawl_convert_opts opts;
 	const char *model_prefix; /* prefix of the paths of the model's tensors, "model/"; NULL = all tensors are
 	                             written */
-	bool is_whole; /* the output is a checkpoint of pawl, by reshard_job.c */
+	bool is_whole;            /* the output is a checkpoint of pawl, by reshard_job.c */
 	uint64_t whole_bytes;
 	const struct convert_target *target;
 	int dtype; /* 0 = unchanged */
@@ -97,8 +97,8 @@ struct convert_job {
 	struct bump memory;
 	struct convert_item *items;
 	size_t n_items, n_left; /* n_left: leaves that are not tensors */
-	struct table by_name; /* names in the output */
-	size_t *taken; /* per row of the manifest: its item + 1 */
+	struct table by_name;   /* names in the output */
+	size_t *taken;          /* per row of the manifest: its item + 1 */
 	struct convert_value *values;
 	size_t n_values;
 	bool new_names; /* dcp: names are chosen, and the result is flat */
@@ -115,7 +115,7 @@ struct convert_job {
 	struct store *store; /* of the same folder, for large writes */
 	char index_temp[HIDDEN_NAME_BYTES];
 	struct fetch *fetch;
-	char *raw; /* a slab: the bytes read for a cast */
+	char *raw;                      /* a slab: the bytes read for a cast */
 	struct convert_member *members; /* rows as in the manifest */
 	uint32_t *item_crcs;
 };
@@ -131,7 +131,7 @@ int convert_take_name(struct convert_job *c, const char *name, const char *plain
 /* convert_dcp.c: fills items and values; plans a file; writes the index of all items. */
 int convert_dcp_select(struct convert_job *c, struct pawl_error *err);
 int convert_dcp_plan(struct convert_job *c, const struct convert_file *f, struct piece_plan *plan,
-                        struct pawl_error *err);
+                     struct pawl_error *err);
 int convert_dcp_metadata(const struct convert_job *c, struct buf *out, struct pawl_error *err);
 
 /* convert_plan.c. The target of a file name or of a name in the options; NULL: none. */
@@ -142,16 +142,16 @@ int convert_index(const struct convert_job *c, struct buf *out, struct pawl_erro
 
 /* convert_pt.c: a file of torch.save with one flat dict of tensors. */
 int convert_pt_plan(struct convert_job *c, const struct convert_file *f, struct piece_plan *plan,
-                       struct pawl_error *err);
+                    struct pawl_error *err);
 
 /* convert_npz.c: a file of numpy.savez. */
 int convert_npz_plan(struct convert_job *c, const struct convert_file *f, struct piece_plan *plan,
-                        struct pawl_error *err);
+                     struct pawl_error *err);
 
 /* convert_write.c. */
 int convert_write_begin(struct convert_job *c, struct pawl_error *err);
 int convert_write(struct convert_job *c, const struct piece_plan *plan, struct convert_file *f,
-                     struct pawl_error *err); /* under the name f->temp; durable */
+                  struct pawl_error *err); /* under the name f->temp; durable */
 /* Reads and checks source ranges with a CRC that writing did not check. */
 int convert_write_end(struct convert_job *c, struct pawl_error *err);
 

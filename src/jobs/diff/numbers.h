@@ -17,9 +17,9 @@ double numbers_get(int dtype, const void *ptr, uint64_t index);
 
 /* Differences found so far; zero-initialise. */
 struct numbers_difference {
-	bool differs;    /* some element has other bits, and is not NaN on both sides */
-	double max_abs;  /* |a - b|, for complex numbers the modulus; infinite if only one is NaN */
-	double max_rel;  /* |a - b| / max(|a|, |b|) */
+	bool differs;   /* some element has other bits, and is not NaN on both sides */
+	double max_abs; /* |a - b|, for complex numbers the modulus; infinite if only one is NaN */
+	double max_rel; /* |a - b| / max(|a|, |b|) */
 };
 /* Adds n elements. Together they must be a whole number of bytes. Integers are compared exactly. */
 void numbers_compare(int dtype, const void *a, const void *b, uint64_t n, struct numbers_difference *d);

@@ -30,24 +30,24 @@
 #define FILES_UNIT_BYTES ((uint64_t)8 << 20) /* of one write */
 
 typedef int file_plan_fn(const struct pawl_state *state, const struct file_plan_opts *opts, struct piece_plan *ret,
-			 struct pawl_error *err);
+                         struct pawl_error *err);
 
 /* The destination of a file. */
 struct files_target {
-	char *path;           /* as given */
-	char *folder, *name;  /* of the file */
-	char *stem;           /* its name without suffixes */
-	file_plan_fn *plan;   /* of the format */
+	char *path;                /* as given */
+	char *folder, *name;       /* of the file */
+	char *stem;                /* its name without suffixes */
+	file_plan_fn *plan;        /* of the format */
 	const struct codec *codec; /* NULL = not compressed */
 };
 
 struct pawl_files {
 	struct pawl_arena *arena;
 	bool own_arena;
-	unsigned threads;        /* of the compression */
-	struct pool *copiers;    /* NULL = the caller copies alone */
-	struct pool *writers;    /* of pieces of one file */
-	struct pool *worker;     /* one thread: file after file */
+	unsigned threads;     /* of the compression */
+	struct pool *copiers; /* NULL = the caller copies alone */
+	struct pool *writers; /* of pieces of one file */
+	struct pool *worker;  /* one thread: file after file */
 	struct pawl_fault *fault;
 	uint64_t bandwidth;
 

@@ -24,10 +24,10 @@
 #include "base/mem.h"
 #include "pawl.h"
 
-#define SYNC_MAX_DEPTH 16        /* of folders */
+#define SYNC_MAX_DEPTH 16 /* of folders */
 #define SYNC_MAX_FILES 1000000u
-#define SYNC_JOURNAL "journal"         /* of a search: names its checkpoints */
-#define SYNC_SEARCH "experiment.json"  /* makes a folder a search: sent last, so that a part of one is none */
+#define SYNC_JOURNAL "journal"        /* of a search: names its checkpoints */
+#define SYNC_SEARCH "experiment.json" /* makes a folder a search: sent last, so that a part of one is none */
 
 /* Deadline and cancellation. */
 struct sync_limit {

@@ -53,8 +53,7 @@ struct layer_call {
 /* Initialises a layer that mem_zalloc made. On success it owns `inner`: store_close(s) calls
  * ops->close, frees the layer and then closes the inner store. On failure the caller still owns
  * both. */
-int layer_init(struct store *s, const struct store_ops *ops, struct store *inner,
-               struct pawl_error *err);
+int layer_init(struct store *s, const struct store_ops *ops, struct store *inner, struct pawl_error *err);
 
 /* write, seal and finish of the inner store. They skip the border's checks, which were made
  * already. */
@@ -69,16 +68,16 @@ int layer_finish(struct store *inner, struct store_file *f, struct pawl_error *e
  * used. If a layer on the way watches, the macro calls `next` between its enter and leave, and
  * returns the result. `next` is the same call of s->inner; it may use layer_call_.
  */
-#define LAYER_HAND_DOWN(s, op, limit, kind, verb, what, nbytes, err, next)                                      \
-	for (; __builtin_expect(!(s)->ops->op, 0) && !(s)->ops->limit && (s)->inner; (s) = (s)->inner)                               \
-		if ((s)->ops->enter || (s)->ops->leave) {                                                       \
-			struct layer_call layer_call_ = layer_call_of(s, kind, verb, what, nbytes);                \
-			int layer_rc_;                                                                          \
-			TRY(layer_enter(s, &layer_call_, err));                                                 \
-			do                                                                                      \
-				layer_rc_ = (next);                                                             \
-			while (layer_leave(s, &layer_call_, layer_rc_, err));                                   \
-			return layer_rc_;                                                                       \
+#define LAYER_HAND_DOWN(s, op, limit, kind, verb, what, nbytes, err, next)                             \
+	for (; __builtin_expect(!(s)->ops->op, 0) && !(s)->ops->limit && (s)->inner; (s) = (s)->inner) \
+		if ((s)->ops->enter || (s)->ops->leave) {                                              \
+			struct layer_call layer_call_ = layer_call_of(s, kind, verb, what, nbytes);    \
+			int layer_rc_;                                                                 \
+			TRY(layer_enter(s, &layer_call_, err));                                        \
+			do                                                                             \
+				layer_rc_ = (next);                                                    \
+			while (layer_leave(s, &layer_call_, layer_rc_, err));                          \
+			return layer_rc_;                                                              \
 		}
 struct layer_call layer_call_of(const struct store *s, enum layer_op op, const char *verb, const char *what,
                                 uint64_t nbytes);

@@ -14,7 +14,7 @@
 #include "base/mem.h"
 
 struct cred_keys {
-	char access_key[256];     /* "" if there is only a token */
+	char access_key[256]; /* "" if there is only a token */
 	char secret_key[256];
 	char session_token[8192]; /* or bearer token, or shared access signature; "" = none */
 	int64_t expires_s;        /* unix time; 0 = never */
@@ -49,7 +49,7 @@ void cred_wipe_buf(struct buf *b);      /* wipes and clears; usable as PAWL_CLEA
 struct http_call;
 void cred_wipe_call(struct http_call *call); /* wipes the answer; usable as PAWL_CLEAN(cred_wipe_call) */
 struct http;
-void cred_close_http(struct http **h);       /* usable as PAWL_CLEAN(cred_close_http) */
+void cred_close_http(struct http **h); /* usable as PAWL_CLEAN(cred_close_http) */
 /* *out stays empty if the file does not exist. PAWL_EAUTH: other users may write to it. */
 int cred_read_file(const char *path, struct buf *out, struct pawl_error *err);
 struct json;

@@ -36,9 +36,9 @@ enum object_sum { OBJECT_SUM_NONE, OBJECT_SUM_CRC32C, OBJECT_SUM_CRC64NVME, OBJE
 /* The target of a URL. */
 struct object_config {
 	struct bump memory;
-	const char *root;      /* "s3://bucket/prefix" */
-	const char *bucket;    /* or container */
-	const char *prefix;    /* of all keys: "" or "a/b/" */
+	const char *root;   /* "s3://bucket/prefix" */
+	const char *bucket; /* or container */
+	const char *prefix; /* of all keys: "" or "a/b/" */
 	bool https;
 	const char *host;      /* with port, without bucket */
 	const char *base_path; /* of the endpoint: "" or "/x" */
@@ -56,7 +56,8 @@ struct object_config {
 int object_keep(struct object_config *c, const char *text, const char **ret, struct pawl_error *err);
 /* Reads "NAME://bucket/prefix" into bucket, prefix, root; `begin` points to the bucket in url.
  * `kind`: "bucket" or "container". */
-int object_read_url(struct object_config *c, const char *url, const char *begin, const char *kind, struct pawl_error *err);
+int object_read_url(struct object_config *c, const char *url, const char *begin, const char *kind,
+                    struct pawl_error *err);
 /* Reads "http(s)://host:port/path" into https, host, base_path. An endpoint that names a user is
  * refused and not shown. */
 int object_read_endpoint(struct object_config *c, const char *service, const char *endpoint, struct pawl_error *err);
@@ -69,18 +70,18 @@ struct object_store {
 	struct object_config config; /* fixed once it is open */
 	struct http *http;
 	struct cred *cred;
-	_Atomic int64_t skew_s;      /* the server's clock minus ours, where the difference mattered */
-	atomic_int exclusive;        /* enum object_known: exclusive puts are honoured */
-	atomic_int conditional;      /* enum object_known: a put that replaces a certain object is honoured */
-	atomic_int sum;              /* enum object_sum: that of the configuration, until the server refuses it */
-	uint64_t max_copy_bytes;     /* S3: larger objects are copied in parts */
+	_Atomic int64_t skew_s;  /* the server's clock minus ours, where the difference mattered */
+	atomic_int exclusive;    /* enum object_known: exclusive puts are honoured */
+	atomic_int conditional;  /* enum object_known: a put that replaces a certain object is honoured */
+	atomic_int sum;          /* enum object_sum: that of the configuration, until the server refuses it */
+	uint64_t max_copy_bytes; /* S3: larger objects are copied in parts */
 };
 
 /* ---- requests */
 
 struct object_request {
-	const char *what;  /* the subject of messages: a key as the caller knows it, or the root */
-	const char *verb;  /* "put", "read", .. */
+	const char *what; /* the subject of messages: a key as the caller knows it, or the root */
+	const char *verb; /* "put", "read", .. */
 	const char *method;
 	const char *key;   /* as the caller knows it, below the prefix; NULL = the bucket */
 	const char *query; /* sorted and encoded, or NULL */
@@ -94,13 +95,13 @@ struct object_request {
 	size_t text_max;
 	bool slow_answer;
 	bool fresh;
-	bool sum_body;  /* send its checksum where the server checks that */
+	bool sum_body;            /* send its checksum where the server checks that */
 	enum object_sum sum_kind; /* its kind; 0 = that of the store, filled in */
-	char sum[48];   /* that checksum in base64, or "" */
-	uint64_t crc;   /* the same as a number, if it is a CRC */
-	struct http_call call; /* the answer */
+	char sum[48];             /* that checksum in base64, or "" */
+	uint64_t crc;             /* the same as a number, if it is a CRC */
+	struct http_call call;    /* the answer */
 };
-struct object_head; /* below */
+struct object_head;                                   /* below */
 void object_request_clear(struct object_request *rq); /* usable as PAWL_CLEAN(object_request_clear) */
 extern const struct pawl_slice object_nothing;        /* a body of no bytes */
 
@@ -202,18 +203,18 @@ struct object_meaning {
 };
 
 struct object_protocol {
-	const char *name;    /* "s3" */
-	const char *kind;    /* "bucket", "container" */
-	const char *token;   /* header for an object's token */
-	const char *sum;     /* header for the checksum of a body; NULL = that of object_sum_header */
-	struct http_header put;        /* sent with every put of a complete object; name NULL = none */
-	struct http_header exclusive;  /* sent with an exclusive put */
-	const char *match;     /* header of a put that replaces the object with this tag */
-	const char *tag;       /* header of an answer that holds the tag */
-	const char *wrong_tag; /* a tag that no object has */
-	bool lists_sums;       /* an upload with checksums announces them at its begin, and its end lists them */
-	bool completes_exclusively;    /* and with the completion of an upload */
-	const char *skew_code;         /* of the error for a wrong clock */
+	const char *name;             /* "s3" */
+	const char *kind;             /* "bucket", "container" */
+	const char *token;            /* header for an object's token */
+	const char *sum;              /* header for the checksum of a body; NULL = that of object_sum_header */
+	struct http_header put;       /* sent with every put of a complete object; name NULL = none */
+	struct http_header exclusive; /* sent with an exclusive put */
+	const char *match;            /* header of a put that replaces the object with this tag */
+	const char *tag;              /* header of an answer that holds the tag */
+	const char *wrong_tag;        /* a tag that no object has */
+	bool lists_sums;              /* an upload with checksums announces them at its begin, and its end lists them */
+	bool completes_exclusively;   /* and with the completion of an upload */
+	const char *skew_code;        /* of the error for a wrong clock */
 	uint64_t max_object_bytes;
 	uint32_t max_parts;
 	const struct object_meaning *meanings; /* ended by a NULL code */
@@ -234,8 +235,8 @@ struct object_protocol {
 	 * completes_exclusively. */
 	int (*upload_begin)(struct object_store *s, const char *key, const char *token, bool sums, char **ret_id,
 	                    struct pawl_error *err);
-	int (*upload_part)(struct object_store *s, const char *key, const char *id, size_t i, const void *ptr, size_t len,
-	                   struct object_part_sum *ret, struct pawl_error *err);
+	int (*upload_part)(struct object_store *s, const char *key, const char *id, size_t i, const void *ptr,
+	                   size_t len, struct object_part_sum *ret, struct pawl_error *err);
 	int (*upload_end)(struct object_store *s, const char *key, const char *id, const struct object_part_sum *parts,
 	                  size_t n, bool exclusive, struct pawl_error *err);
 	void (*upload_drop)(struct object_store *s, const char *key, const char *id); /* may be NULL */
@@ -244,7 +245,8 @@ struct object_protocol {
 	            struct pawl_error *err);
 	/* Removes all keys of a page by one request. PAWL_EUNSUPPORTED: the server has no such
 	 * request. May be NULL. */
-	int (*remove_batch)(struct object_store *s, const char *folder, const struct object_page *p, struct pawl_error *err);
+	int (*remove_batch)(struct object_store *s, const char *folder, const struct object_page *p,
+	                    struct pawl_error *err);
 	int (*sweep)(struct store *base, int64_t before_ns, uint64_t *ret_n, struct pawl_error *err); /* may be NULL */
 };
 
@@ -268,8 +270,8 @@ int s3_upload_begin(struct object_store *s, const char *key, const char *token, 
                     struct pawl_error *err);
 int s3_upload_part(struct object_store *s, const char *key, const char *id, size_t i, const void *ptr, size_t len,
                    struct object_part_sum *ret, struct pawl_error *err);
-int s3_upload_end(struct object_store *s, const char *key, const char *id, const struct object_part_sum *parts, size_t n,
-                  bool exclusive, struct pawl_error *err);
+int s3_upload_end(struct object_store *s, const char *key, const char *id, const struct object_part_sum *parts,
+                  size_t n, bool exclusive, struct pawl_error *err);
 void s3_upload_drop(struct object_store *s, const char *key, const char *id);
 /* PUT with a source, using these headers. */
 int s3_copy_whole(struct object_store *s, const char *from, const char *to, const struct object_head *head,
@@ -305,7 +307,7 @@ int object_read(struct store *base, struct store_reader *r, uint64_t offset, voi
                 struct pawl_error *err);
 int object_get(struct store *base, const char *key, size_t max, struct buf *out, struct pawl_error *err);
 int object_get_tagged(struct store *base, const char *key, size_t max, struct buf *out, char *tag /* or NULL */,
-                  struct pawl_error *err);
+                      struct pawl_error *err);
 void object_close_reader(struct store *base, struct store_reader *r);
 int object_list(struct store *base, const char *folder, store_list_fn *fn, void *arg, struct pawl_error *err);
 int object_list_all(struct store *base, const char *folder, store_list_fn *fn, void *arg, struct pawl_error *err);

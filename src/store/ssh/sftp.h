@@ -31,8 +31,8 @@ enum sftp_open_flags { SFTP_READ = 1, SFTP_WRITE = 2, SFTP_APPEND = 4, SFTP_CREA
 
 struct sftp_attrs {
 	uint64_t nbytes;
-	uint32_t mode;     /* as st_mode; a regular file if the server does not report it */
-	uint32_t mtime;    /* unix seconds; 0 = not reported */
+	uint32_t mode;  /* as st_mode; a regular file if the server does not report it */
+	uint32_t mtime; /* unix seconds; 0 = not reported */
 };
 struct sftp_handle {
 	uint32_t len;
@@ -57,7 +57,8 @@ int sftp_open(struct sftp *s, const char *path, unsigned flags, struct sftp_hand
 int sftp_fstat(struct sftp *s, const struct sftp_handle *h, struct sftp_attrs *ret, struct pawl_error *err);
 int sftp_close(struct sftp *s, const struct sftp_handle *h, struct pawl_error *err);
 /* Reads exactly n bytes, by many requests at a time. PAWL_ECORRUPT: the file ends early. */
-int sftp_read(struct sftp *s, const struct sftp_handle *h, uint64_t offset, void *dst, size_t n, struct pawl_error *err);
+int sftp_read(struct sftp *s, const struct sftp_handle *h, uint64_t offset, void *dst, size_t n,
+              struct pawl_error *err);
 int sftp_write(struct sftp *s, const struct sftp_handle *h, uint64_t offset, const void *ptr, size_t n,
                struct pawl_error *err);
 int sftp_fsync(struct sftp *s, const struct sftp_handle *h, struct pawl_error *err);

@@ -35,8 +35,8 @@ struct ssh_store {
 	unsigned features;    /* of the server, when the store was opened */
 	pthread_mutex_t lock; /* held over an exchange; guards all below */
 	struct child ssh;
-	struct sftp *sftp;    /* NULL = not connected */
-	uint64_t generation;  /* of the connection: handles of an earlier one are invalid on this one */
+	struct sftp *sftp;   /* NULL = not connected */
+	uint64_t generation; /* of the connection: handles of an earlier one are invalid on this one */
 };
 
 /* Takes the lock and connects if needed. On failure the lock is not held. */

@@ -10,6 +10,6 @@
 int store_user_check(const struct pawl_stores *stores, struct pawl_error *err);
 /* Copies the table; name and arg must live until the store is closed. Adds no layers. */
 int store_user_open(const struct pawl_stores *stores, const char *url, bool create, struct store **ret,
-		    struct pawl_error *err);
+                    struct pawl_error *err);
 
 #endif

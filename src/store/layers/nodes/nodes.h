@@ -22,10 +22,10 @@ struct nodes_store {
 	struct store_nodes opts;
 	char *template_url; /* owned */
 	char run_id[33];
-	pthread_mutex_t lock;        /* guards all below */
-	VEC(struct store *) nodes;   /* by number, NULL = not opened; once opened they stay open */
-	char *listed;                /* the folder whose marks are known, or NULL */
-	VEC(char *) names;           /* of the marks in it */
+	pthread_mutex_t lock;      /* guards all below */
+	VEC(struct store *) nodes; /* by number, NULL = not opened; once opened they stay open */
+	char *listed;              /* the folder whose marks are known, or NULL */
+	VEC(char *) names;         /* of the marks in it */
 };
 
 /* Returns the store of a node, opened on first use. make: makes a missing folder. */
@@ -56,17 +56,17 @@ int nodes_name_error(const struct nodes_store *s, uint32_t node, int rc, struct 
 
 /* nodes_io.c */
 int nodes_create(struct store *base, const char *key, const struct store_create *opts, struct store_file **ret,
-		 struct pawl_error *err);
+                 struct pawl_error *err);
 int nodes_write(struct store *base, struct store_file *f, uint64_t offset, const void *ptr, size_t len,
-		struct pawl_error *err);
+                struct pawl_error *err);
 int nodes_finish(struct store *base, struct store_file *f, struct pawl_error *err);
 void nodes_abort(struct store *base, struct store_file *f);
 int nodes_open(struct store *base, const char *key, struct store_reader **ret, uint64_t *ret_nbytes,
-	       struct pawl_error *err);
+               struct pawl_error *err);
 int nodes_read(struct store *base, struct store_reader *r, uint64_t offset, void *dst, size_t n,
-	       struct pawl_error *err);
+               struct pawl_error *err);
 int nodes_read_copy(struct store *base, struct store_reader *r, unsigned copy, uint64_t offset, void *dst, size_t n,
-		    struct pawl_error *err);
+                    struct pawl_error *err);
 bool nodes_is_cached(struct store *base, struct store_reader *r, uint64_t offset, size_t n);
 void nodes_close_reader(struct store *base, struct store_reader *r);
 
