@@ -464,8 +464,9 @@ run_document(struct cli *cli, const char *document, const struct tune_args *args
 	struct tune_runner_opts opts = {.cpus = (double)args->cpus, .gpus = (int64_t)args->gpus};
 	struct tune_counts counts;
 
-	TRY(open_sync(cli, document, args, &sync, err));
-	const int rc = open_search(document, args, &e, err);
+	int rc = open_sync(cli, document, args, &sync, err);
+	if (rc == 0)
+		rc = open_search(document, args, &e, err);
 	if (rc == PAWL_EEXISTS)
 		cli_note(cli, "--resume continues it");
 	TRY(rc);
