@@ -73,7 +73,7 @@ class _Place:
 
     def _invite(self, path: str) -> None:
         self.host = "127.0.0.1" if self.who.local_world_size == self.who.world_size else _address()
-        self.store = TCPStore(self.host, 0, None, True, timedelta(seconds=60), False)
+        self.store = TCPStore(self.host, 0, None, True, timedelta(seconds=_MEET_SECONDS), False)
         self.port, token = int(self.store.port), uuid.uuid4().hex
         self.store.set("pawl/token", token)
         descriptor, part = tempfile.mkstemp(prefix=".pawl-meet-", dir=os.path.dirname(path))
@@ -104,6 +104,7 @@ class _Place:
                     told = json.load(file)
                 store = TCPStore(told["host"], int(told["port"]), None, False, timedelta(seconds=5), False)
                 if store.get("pawl/token").decode() == told["token"]:
+                    store.set_timeout(timedelta(seconds=_MEET_SECONDS))  # the group waits by it, too
                     store.set(f"pawl/joined/{self.who.rank}", "1")
                     self.store, self.host, self.port = store, told["host"], int(told["port"])
                     return
