@@ -5,6 +5,7 @@ and Slurm's variables by hand."""
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import pathlib
 import re
@@ -12,6 +13,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -309,6 +312,18 @@ class Mute:
 
     def ended(self, rank: int) -> bool:
         return False
+
+
+def test_P11_processes_wait_for_a_group_as_long_as_for_each_other(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store by which they meet is also the one by which torch makes the group; its own limit counts for that."""
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    alone = pawl.rank_identify()
+    ranks = [dataclasses.replace(alone, rank=rank, world_size=2, local_world_size=2) for rank in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        places = list(pool.map(lambda who: launched._Place(who, str(tmp_path)), ranks))
+    assert [place.store.timeout for place in places] == [timedelta(seconds=launched._MEET_SECONDS)] * 2
 
 
 def test_P11_rank_0_does_not_take_itself_for_lost(monkeypatch: pytest.MonkeyPatch) -> None:
