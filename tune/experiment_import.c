@@ -23,8 +23,6 @@
 
 #define FOLDER (O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW)
 
-PAWL_DEFINE_CLEAN(DIR, closedir);
-
 /* Imports one entry of a trial's folder: a checkpoint or a file. */
 static int
 import_entry(struct tune_experiment *e, int from, int trial_fd, const char *trial, const char *name,

@@ -22,8 +22,6 @@
 #include "trial_checkpoints.h"
 #include "trial_files.h"
 
-PAWL_DEFINE_CLEAN(DIR, closedir);
-
 /* ---- a trial's files from the journal ---- */
 
 struct repair {

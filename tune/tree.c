@@ -20,8 +20,6 @@
 #define COPY_BYTES ((size_t)1 << 20)
 #define FOLDER (O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW)
 
-PAWL_DEFINE_CLEAN(DIR, closedir);
-
 typedef int entry_fn(int dirfd, const char *name, unsigned depth, void *arg, struct pawl_error *err);
 
 /* Calls fn for each entry of an open folder, until one fails. */
@@ -193,7 +191,7 @@ tree_copy(int from_dirfd, const char *from, int to_dirfd, const char *to, bool l
 
 /* ---- moving ---- */
 
-/* Gives `hidden` its final name. What had that name is replaced and removed. */
+/* Renames the folder `hidden` to `to`. An older `to` is removed. */
 static int
 put_in_place(const char *hidden, const char *to, struct pawl_error *err)
 {

@@ -21,8 +21,6 @@
 #include "base/os.h"
 #include "tree.h"
 
-PAWL_DEFINE_CLEAN(DIR, closedir);
-
 bool
 checkpoint_is_name(const char *name)
 {

@@ -341,8 +341,6 @@ fd_read_file(int dirfd, const char *path, size_t max, struct buf *out, struct pa
 
 static int remove_entry(int dirfd, const char *name, bool maybe_folder, unsigned depth, struct pawl_error *err);
 
-PAWL_DEFINE_CLEAN(DIR, closedir);
-
 /* Removes the entries that one reading of the folder shows; *ret_seen: their number. */
 static int
 empty_folder_once(DIR *dir, const char *name, unsigned depth, size_t *ret_seen, struct pawl_error *err)

@@ -3,6 +3,7 @@
 #ifndef PAWL_BASE_FILEIO_H
 #define PAWL_BASE_FILEIO_H
 
+#include <dirent.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -10,9 +11,12 @@
 #include <sys/types.h>
 
 #include "base/buf.h"
+#include "base/mem.h"
 
 void fd_clean_close(int *fd); /* for PAWL_CLEAN: closes when >= 0, ignores errors (read side only) */
 #define PAWL_FD PAWL_CLEAN(fd_clean_close)
+/* PAWL_CLEAN(closedir_clean) DIR *dir = ...; */
+PAWL_DEFINE_CLEAN(DIR, closedir);
 /* Reports the error of close (P5); sets *fd to -1 in any case. */
 int fd_close(int *fd, const char *what, struct pawl_error *err);
 

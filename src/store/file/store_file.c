@@ -397,8 +397,6 @@ open_folder(const struct file_store *s, const char *folder, struct pawl_error *e
 	return fd >= 0 ? fd : step_error(errno, place.dir_fd, place.name, folder, false, err);
 }
 
-PAWL_DEFINE_CLEAN(DIR, closedir);
-
 static int
 file_list(struct store *base, const char *folder, store_list_fn *fn, void *arg, struct pawl_error *err)
 {
