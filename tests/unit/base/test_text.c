@@ -439,6 +439,18 @@ test_paths_in_natural_order(void **state)
 	assert_int_equal(text_compare_path("a/7", "a/7"), 0);
 }
 
+static void
+test_addresses_are_paths_or_urls(void **state)
+{
+	(void)state;
+	assert_string_equal(text_skip_file("file:///a/b"), "/a/b");
+	assert_string_equal(text_skip_file("file:/a"), "file:/a");
+	assert_string_equal(text_skip_file("s3://a/b"), "s3://a/b");
+	assert_true(text_is_url("s3://a/b"));
+	assert_false(text_is_url("file:///a"));
+	assert_false(text_is_url("a/b:c"));
+}
+
 int
 main(void)
 {
@@ -455,6 +467,7 @@ main(void)
 		cmocka_unit_test(test_base64_is_strict),
 		cmocka_unit_test(test_bytes_for_people),
 		cmocka_unit_test(test_paths_in_natural_order),
+		cmocka_unit_test(test_addresses_are_paths_or_urls),
 		cmocka_unit_test(test_copies_are_bounded_and_ended),
 		cmocka_unit_test(test_numbers),
 		cmocka_unit_test(test_numbers_agree_with_the_c_library),

@@ -128,12 +128,21 @@ test_R144_reads_are_paced(void **state)
 {
 	struct bed *bed = *state;
 	struct fake_clock clock = {0};
+	struct store_reader *r = NULL;
+	int64_t before;
 	limit(bed, &clock, 0, MIB);
 	struct bytes b = bytes_new(4 * MIB + 12345, 0, 2);
 	write_bytes(bed, "pack", &b, b.len, NULL);
 	assert_int_equal(clock.sleeps, 0);
 	assert_bytes(bed, "pack", &b);
 	assert_true(clock.slept_ns >= 3 * SECOND && clock.slept_ns <= 5 * SECOND);
+	OK(bed, store_put_bytes(bed->store, "cached", b.ptr, MIB, 0, &bed->err)); /* through the page cache */
+	OK(bed, store_open_reader(bed->store, "cached", &r, NULL, &bed->err));
+	assert_true(store_is_cached(bed->store, r, 0, MIB)); /* it does not matter for the pace */
+	store_close_reader(bed->store, r);
+	before = clock.slept_ns;
+	assert_bytes(bed, "cached", &(struct bytes){.ptr = b.ptr, .len = MIB});
+	assert_true(clock.slept_ns > before);
 	free(b.memory);
 }
 
