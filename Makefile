@@ -19,7 +19,7 @@ PREFIX ?= /usr/local
 # Everything that the wheel is made from: when one of these is newer, it is installed anew.
 WHEEL_SOURCES := $(shell find include src tune cli python meson.build meson_options.txt pyproject.toml -type f 2>/dev/null)
 # $(call SETUP,folder,options) and $(call COMPILE,folder): show warnings, and everything when they fail.
-# In CI a warning is an error, but not under sanitizers, which make compilers see things.
+# In CI a warning is an error, but not under sanitizers, where GCC warns wrongly.
 WERROR = $(if $(CI),--werror)
 SETUP = [ -f $(1)/build.ninja ] || { rm -rf $(1); out=$$($(MESON) setup $(1) $(2) 2>&1) || { echo "$$out"; exit 1; }; }
 COMPILE = out=$$($(NINJA) -C $(1) 2>&1) || { echo "$$out" | grep -v '^\[[0-9]*/[0-9]*\] [A-Z][a-z]* '; exit 1; }; \

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* term: the capabilities of a stream, and text that is safe to print on it; see
- * term.h. */
+/* term: the capabilities of a stream, and text that is safe to print on it; see term.h. */
 #include "term.h"
 
 #include <langinfo.h>

@@ -55,7 +55,7 @@ def _sync(path: str) -> None:
 
 
 def hidden(target: str, suffix: str = ".partial") -> str:
-    """A name next to the target that no reader uses. What a crash leaves of it is recognised and removed."""
+    """A hidden name next to the target. pawl lists, reads and copies no file of such a name."""
     above, name = os.path.split(os.path.abspath(target))
     return os.path.join(above, f".{name.lstrip('.')}.{uuid.uuid4().hex[:8]}{suffix}")
 

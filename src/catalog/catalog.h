@@ -50,8 +50,8 @@ struct catalog_entry {
 	int code;         /* of the problem: PAWL_ENOTFOUND no manifest, PAWL_EAUTH no permission, else damage */
 	uint64_t id;      /* of the summary; of a bad one: name_id */
 	uint64_t name_id; /* by the run's template, else the digits at the end of the name, or 0 */
-	struct pawl_metric
-		*metrics; /* saved ones overlaid with late ones; one block with the names, or the summary's */
+	/* Saved ones overlaid with late ones; one block with the names, or the summary's. */
+	struct pawl_metric *metrics;
 	size_t n_metrics;
 	bool pinned, held;
 	int64_t mtime_ns;  /* of the folder when it was read; 0 = read it again */

@@ -11,9 +11,8 @@
 #include "pawl.h"
 
 #define PACK_SUFFIX ".safetensors"
-#define PACK_TOKEN_LEN                                                                                \
-	8 /* digits of a save's token in the names of its packs, in stores that cannot rename folders \
-	   */
+/* Digits of a save's token in the names of its packs, in stores that cannot rename folders. */
+#define PACK_TOKEN_LEN 8
 
 /* The codec of a compressed pack, by its name ("rank00003-00012.safetensors.zst"); NULL = it is not
  * compressed. */

@@ -22,10 +22,10 @@
 struct sigv4_request {
 	const char *method;
 	const char *path; /* as sent: encoded by sigv4_encode with slashes kept, "/" at least */
-	const char *
-		query; /* as sent: sigv4_encode'd names and values, "name=value" sorted by name, joined by '&'; or "" */
-	const struct http_header
-		*headers; /* all that are signed, "host" and "x-amz-date" among them; any order and case */
+	/* As sent: sigv4_encode'd names and values, "name=value" sorted by name, joined by '&'; or "". */
+	const char *query;
+	/* All that are signed, "host" and "x-amz-date" among them; any order and case. */
+	const struct http_header *headers;
 	size_t n_headers;
 	const char *payload; /* 64 hex digits of the body's SHA-256, or SIGV4_UNSIGNED */
 	const char *region, *service;
