@@ -22,7 +22,7 @@
 struct sigv4_request {
 	const char *method;
 	const char *path; /* as sent: encoded by sigv4_encode with slashes kept, "/" at least */
-	/* As sent: sigv4_encode'd names and values, "name=value" sorted by name, joined by '&'; or "". */
+	/* As sent: "name=value", encoded by sigv4_encode, sorted by name, joined by '&'; or "". */
 	const char *query;
 	/* All that are signed, "host" and "x-amz-date" among them; any order and case. */
 	const struct http_header *headers;
