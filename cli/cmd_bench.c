@@ -101,7 +101,7 @@ bench_clear(struct bench *b)
 }
 
 static void
-record(struct bench *b, enum figure figure, double seconds)
+record_seconds(struct bench *b, enum figure figure, double seconds)
 {
 	b->seconds[figure][b->n[figure]++] = seconds;
 }
@@ -189,7 +189,7 @@ change_state(struct bench *b)
 PAWL_DEFINE_CLEAN(struct pawl_ticket, pawl_ticket_free);
 
 static int
-save(struct bench *b, bool first, struct pawl_error *err)
+save_once(struct bench *b, bool first, struct pawl_error *err)
 {
 	struct pawl_save_opts opts = PAWL_SAVE_OPTS_INIT;
 	struct pawl_save_stats stats = PAWL_SAVE_STATS_INIT;
@@ -202,9 +202,9 @@ save(struct bench *b, bool first, struct pawl_error *err)
 	TRY(pawl_save(b->run, &opts, b->state, &ticket, err));
 	TRY(pawl_ticket_wait(ticket, -1, err));
 	pawl_ticket_stats(ticket, &stats);
-	record(b, first ? FIRST_BLOCKED : BLOCKED, stats.blocked_seconds);
+	record_seconds(b, first ? FIRST_BLOCKED : BLOCKED, stats.blocked_seconds);
 	if (!first)
-		record(b, DURABLE, info_now() - began);
+		record_seconds(b, DURABLE, info_now() - began);
 	return step_done(b, b->nbytes, err);
 }
 
@@ -233,7 +233,7 @@ drop_cache(struct bench *b)
 }
 
 static int
-restore(struct bench *b, struct pawl_error *err)
+restore_once(struct bench *b, struct pawl_error *err)
 {
 	struct pawl_restore_opts opts = PAWL_RESTORE_OPTS_INIT;
 	double began;
@@ -245,7 +245,7 @@ restore(struct bench *b, struct pawl_error *err)
 	opts.non_strict = 1; /* the state has a value without a tensor */
 	began = info_now();
 	TRY(pawl_restore(b->run, &opts, b->state, NULL, err));
-	record(b, RESTORE, info_now() - began);
+	record_seconds(b, RESTORE, info_now() - began);
 	for (uint64_t i = 0; i < b->n_tensors; i++)
 		if (memcmp(b->memory + i * b->tensor_bytes, &b->word, sizeof(b->word)) != 0)
 			return err_set(err, PAWL_EINTERNAL,
@@ -261,17 +261,17 @@ measure_limits(struct bench *b, struct pawl_error *err)
 	double seconds;
 	int rc;
 
-	record(b, COPY, limits_copy(&b->limits));
+	record_seconds(b, COPY, limits_copy(&b->limits));
 	rc = limits_write(&b->limits, &seconds, err);
 	if (rc == 0) {
-		record(b, WRITE, seconds);
+		record_seconds(b, WRITE, seconds);
 		rc = step_done(b, b->limits.nbytes, err);
 	}
 	if (rc == 0)
 		rc = limits_read(&b->limits, &seconds, err);
 	if (rc < 0)
 		return rc;
-	record(b, READ, seconds);
+	record_seconds(b, READ, seconds);
 	return step_done(b, b->limits.nbytes, err);
 }
 
@@ -284,11 +284,11 @@ run_rounds(struct bench *b, uint64_t rounds, struct pawl_error *err)
 		b->seconds[f] = keep_alloc(&b->cli->keep, rounds + 1, sizeof(double));
 	rc = step_done(b, 0, err);
 	if (rc == 0)
-		rc = save(b, true, err);
+		rc = save_once(b, true, err);
 	for (uint64_t i = 0; i < rounds && rc == 0; i++) {
-		rc = save(b, false, err);
+		rc = save_once(b, false, err);
 		if (rc == 0)
-			rc = restore(b, err);
+			rc = restore_once(b, err);
 		if (rc == 0)
 			rc = measure_limits(b, err);
 	}
@@ -304,7 +304,7 @@ compare_doubles(const void *a, const void *b)
 }
 
 static double
-median(const struct bench *b, enum figure figure)
+median_of(const struct bench *b, enum figure figure)
 {
 	size_t n = b->n[figure];
 	double *sorted = keep_alloc(&b->cli->keep, n, sizeof(*sorted));
@@ -315,7 +315,7 @@ median(const struct bench *b, enum figure figure)
 }
 
 static double
-best(const struct bench *b, enum figure figure)
+best_of(const struct bench *b, enum figure figure)
 {
 	double ret = b->seconds[figure][0];
 
@@ -325,9 +325,9 @@ best(const struct bench *b, enum figure figure)
 }
 
 static double
-rate(const struct bench *b, enum figure figure)
+rate_of(const struct bench *b, enum figure figure)
 {
-	return (double)(figure >= COPY ? b->limits.nbytes : b->nbytes) / median(b, figure);
+	return (double)(figure >= COPY ? b->limits.nbytes : b->nbytes) / median_of(b, figure);
 }
 
 static void
@@ -345,13 +345,13 @@ print_table(struct bench *b)
 		struct cell *cells = grid_row(grid);
 
 		cells[0] = (struct cell){figures[f].text, f >= COPY ? STYLE_DIM : STYLE_BOLD, NULL};
-		cells[1].text = human_seconds(keep, median(b, f));
-		cells[2] = (struct cell){human_seconds(keep, best(b, f)), STYLE_DIM, NULL};
-		cells[3].text = human_rate(keep, rate(b, f));
+		cells[1].text = human_seconds(keep, median_of(b, f));
+		cells[2] = (struct cell){human_seconds(keep, best_of(b, f)), STYLE_DIM, NULL};
+		cells[3].text = human_rate(keep, rate_of(b, f));
 		if (of != f)
 			cells[4] = (struct cell){
-				keep_printf(keep, "%.2f of %s", rate(b, f) / rate(b, of), figures[of].word), STYLE_DIM,
-				NULL};
+				keep_printf(keep, "%.2f of %s", rate_of(b, f) / rate_of(b, of), figures[of].word),
+				STYLE_DIM, NULL};
 	}
 	grid_print(grid, &b->cli->out);
 	if (!b->limits.direct)
@@ -378,9 +378,9 @@ print_json(struct bench *b)
 	jsonout_begin_object(&j, "figures");
 	for (enum figure f = 0; f < N_FIGURES; f++) {
 		jsonout_begin_object(&j, figures[f].name);
-		jsonout_real(&j, "median_seconds", median(b, f));
-		jsonout_real(&j, "best_seconds", best(b, f));
-		jsonout_real(&j, "bytes_per_second", rate(b, f));
+		jsonout_real(&j, "median_seconds", median_of(b, f));
+		jsonout_real(&j, "best_seconds", best_of(b, f));
+		jsonout_real(&j, "bytes_per_second", rate_of(b, f));
 		jsonout_begin_flat_array(&j, "seconds");
 		for (size_t i = 0; i < b->n[f]; i++)
 			jsonout_real(&j, NULL, b->seconds[f][i]);
@@ -392,7 +392,7 @@ print_json(struct bench *b)
 }
 
 static int
-prepare(struct bench *b, const char *folder, struct pawl_error *err)
+prepare_state(struct bench *b, const char *folder, struct pawl_error *err)
 {
 	char *path = keep_printf(&b->cli->keep, "%s/pawl-bench-XXXXXX", folder);
 	uint64_t limit;
@@ -420,7 +420,7 @@ run_bench(struct cli *cli, const void *ptr)
 	if (rounds > 100000)
 		return cli_usage(cli, "--repeat: expected at most 100000, found %" PRIu64, rounds);
 	work_begin(cli->work, "measuring", &b.meter, 0);
-	rc = prepare(&b, cli->n_operands > 0 ? cli->operands[0] : ".", &err);
+	rc = prepare_state(&b, cli->n_operands > 0 ? cli->operands[0] : ".", &err);
 	if (rc == 0) {
 		cli_note(cli, "%s in %s, %s, in %s", human_bytes(&cli->keep, (double)b.nbytes),
 		         human_count(&cli->keep, b.n_tensors, "tensor", "tensors"),

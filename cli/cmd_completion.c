@@ -25,7 +25,7 @@ is_choice_list(const struct option *o)
 }
 
 static const char *
-choices(struct keep *keep, const struct option *o)
+choices_of(struct keep *keep, const struct option *o)
 {
 	char *ret = keep_printf(keep, "%s", o->value);
 
@@ -78,7 +78,7 @@ bash_values(struct keep *keep, const struct option *o)
 			(void)printf("\t");
 		(void)printf("--%s)\n", o->name);
 		if (is_choice_list(o))
-			(void)printf("\t\tCOMPREPLY=($(compgen -W \"%s\" -- \"$cur\"))\n", choices(keep, o));
+			(void)printf("\t\tCOMPREPLY=($(compgen -W \"%s\" -- \"$cur\"))\n", choices_of(keep, o));
 		else if (strcmp(o->value, "FOLDER") == 0)
 			(void)printf(
 				"\t\tcompopt -o filenames 2>/dev/null\n\t\tCOMPREPLY=($(compgen -d -- \"$cur\"))\n");
@@ -184,7 +184,7 @@ zsh_options(struct keep *keep, const struct option *o, const char *indent)
 		const char *star = o->kind == OPT_TEXTS ? "*" : "", *value = "", *help = zsh_text(keep, o->help);
 
 		if (is_choice_list(o))
-			value = keep_printf(keep, ":value:(%s)", choices(keep, o));
+			value = keep_printf(keep, ":value:(%s)", choices_of(keep, o));
 		else if (o->value != NULL)
 			value = keep_printf(keep, ":%s:%s", zsh_text(keep, o->value),
 			                    strcmp(o->value, "FOLDER") == 0 ? "_files -/" : "");
@@ -276,7 +276,7 @@ fish_options(struct keep *keep, const struct option *o, const char *condition)
 		if (o->letter != 0)
 			(void)printf(" -s %c", o->letter);
 		if (is_choice_list(o))
-			(void)printf(" -x -a '%s'", choices(keep, o));
+			(void)printf(" -x -a '%s'", choices_of(keep, o));
 		else if (o->value != NULL)
 			(void)printf(strcmp(o->value, "FOLDER") == 0 ? " -r -a '(__fish_complete_directories)'"
 			                                             : " -x");

@@ -55,8 +55,8 @@ add_id(uint64_t *ids, size_t *n, uint64_t id)
 
 /* The ids that --only and --last name; none if neither is given. */
 static int
-choose(struct cli *cli, struct pawl *run, const struct target *target, const struct cp_args *args, struct transfer *t,
-       struct pawl_error *err)
+choose_ids(struct cli *cli, struct pawl *run, const struct target *target, const struct cp_args *args,
+           struct transfer *t, struct pawl_error *err)
 {
 	PAWL_CLEAN(pawl_list_free_clean) struct pawl_list *list = NULL;
 	uint64_t *ids, id;
@@ -83,7 +83,8 @@ choose(struct cli *cli, struct pawl *run, const struct target *target, const str
 }
 
 static int
-prepare(struct cli *cli, const struct cp_args *args, struct taken *from, struct transfer *t, struct pawl_error *err)
+prepare_transfer(struct cli *cli, const struct cp_args *args, struct taken *from, struct transfer *t,
+                 struct pawl_error *err)
 {
 	struct target *target = &from->target;
 	bool is_run;
@@ -97,7 +98,7 @@ prepare(struct cli *cli, const struct cp_args *args, struct taken *from, struct 
 		               cli->operands[0]);
 	TRY(target_open(cli, target, false, &args->score, &from->run, err));
 	if (is_run)
-		return choose(cli, from->run, target, args, t, err);
+		return choose_ids(cli, from->run, target, args, t, err);
 	return target_hold(cli, from->run, target, &t->info, &from->hold, err);
 }
 
@@ -110,7 +111,7 @@ run_cp(struct cli *cli, const void *ptr)
 	struct pawl_error err = {0};
 	struct jsonout j;
 
-	if (prepare(cli, args, &from, &t, &err) < 0)
+	if (prepare_transfer(cli, args, &from, &t, &err) < 0)
 		return cli_fail(cli, &err);
 	transfer_run(cli, from.run, &args->transfer, &t);
 	if (t.code < 0)

@@ -260,7 +260,7 @@ print_json(struct cli *cli, struct pawl *run, const struct rows *rows)
 /* Prints the totals for people, and the number of damaged checkpoints, which the table may not
  * show. */
 static void
-remark(struct cli *cli, struct pawl *run, const struct rows *rows, const struct ls_args *args)
+print_totals(struct cli *cli, struct pawl *run, const struct rows *rows, const struct ls_args *args)
 {
 	struct pawl_saving saving = PAWL_SAVING_INIT;
 	size_t n = 0;
@@ -333,7 +333,7 @@ run_ls(struct cli *cli, const void *ptr)
 	ask_page(cli);
 	if (rows.n > 0)
 		print_table(cli, &rows, &metrics, pawl_mirror_count(run));
-	remark(cli, run, &rows, args);
+	print_totals(cli, run, &rows, args);
 	return 0;
 }
 

@@ -12,7 +12,7 @@
 /* Escapes the characters that roff would interpret. Hyphens stay plain hyphens that can be copied.
  * Newlines become blanks. */
 static const char *
-escape(struct keep *keep, const char *text)
+escape_roff(struct keep *keep, const char *text)
 {
 	char *ret = keep_alloc(keep, strlen(text) * 2 + 3, 1), *to = ret;
 
@@ -36,7 +36,7 @@ put_text(struct keep *keep, const char *text)
 
 	while (*text != '\0') {
 		size_t len = strcspn(text, " \n");
-		const char *word = escape(keep, keep_strndup(keep, text, len)),
+		const char *word = escape_roff(keep, keep_strndup(keep, text, len)),
 			   *next = text + len + strspn(text + len, " \n");
 		bool ends = len > 0 && text[len - 1] == '.' && text[len] == ' ';
 
@@ -79,9 +79,9 @@ put_options(struct keep *keep, const struct option *o)
 		(void)printf(".It ");
 		if (o->letter != 0)
 			(void)printf("Fl %c , ", o->letter);
-		(void)printf("Fl \\-%s", escape(keep, o->name));
+		(void)printf("Fl \\-%s", escape_roff(keep, o->name));
 		if (o->value != NULL)
-			(void)printf(" Ar %s", escape(keep, o->value));
+			(void)printf(" Ar %s", escape_roff(keep, o->value));
 		if (o->kind == OPT_TEXTS)
 			(void)printf(" ...");
 		(void)fputc('\n', stdout);
@@ -97,7 +97,7 @@ put_pairs(struct keep *keep, const char *macro, const struct example *e)
 {
 	(void)puts(".Bl -tag -width Ds");
 	for (; e->line != NULL; e++) {
-		(void)printf(".It %s %s\n", macro, escape(keep, e->line));
+		(void)printf(".It %s %s\n", macro, escape_roff(keep, e->line));
 		put_text(keep, e->help);
 	}
 	(void)puts(".El");
@@ -121,8 +121,8 @@ put_examples(struct keep *keep, const struct command *c)
 {
 	for (const struct example *e = c->examples; e != NULL && e->line != NULL; e++) {
 		(void)printf("%c%s:\n", e->help[0] >= 'a' && e->help[0] <= 'z' ? e->help[0] - 'a' + 'A' : e->help[0],
-		             escape(keep, e->help + 1));
-		(void)printf(".Bd -literal -offset indent\n%s\n.Ed\n", escape(keep, e->line));
+		             escape_roff(keep, e->help + 1));
+		(void)printf(".Bd -literal -offset indent\n%s\n.Ed\n", escape_roff(keep, e->line));
 		if (e[1].line != NULL)
 			(void)puts(".Pp");
 	}
@@ -146,7 +146,7 @@ put_page(struct keep *keep, const struct command *c)
 		title[i] = (char)(title[i] >= 'a' && title[i] <= 'z' ? title[i] - 'a' + 'A' : title[i]);
 	put_head(title);
 	(void)printf(".Nm pawl\\-%s\n.Nd %s\n.Sh SYNOPSIS\n.Nm pawl Cm %s\n.Op Ar options\n", c->name,
-	             escape(keep, c->summary), c->name);
+	             escape_roff(keep, c->summary), c->name);
 	for (const struct operand *o = c->operands; o != NULL && o->kind != OPERAND_END; o++)
 		(void)printf(o->min == 0 ? ".Op Ar %s%s\n" : ".Ar %s%s\n", o->name, o->max > 1 ? " ..." : "");
 	(void)puts(".Sh DESCRIPTION");

@@ -39,7 +39,8 @@ struct repairs {
 
 /* Lists the damaged checkpoints that the target names. */
 static int
-collect(struct cli *cli, struct pawl *run, const struct target *target, struct repairs *ret, struct pawl_error *err)
+collect_damaged(struct cli *cli, struct pawl *run, const struct target *target, struct repairs *ret,
+                struct pawl_error *err)
 {
 	PAWL_CLEAN(pawl_list_free_clean) struct pawl_list *list = NULL;
 	const char *only = NULL;
@@ -164,7 +165,7 @@ run_repair(struct cli *cli, const void *ptr)
 		return cli_usage(cli,
 		                 "%s is a file or folder of another program; pawl can repair only its own checkpoints",
 		                 target.root);
-	if (collect(cli, run, &target, &repairs, &err) < 0)
+	if (collect_damaged(cli, run, &target, &repairs, &err) < 0)
 		return cli_fail(cli, &err);
 	repair_all(cli, args->dry_run, &repairs);
 	if (cli->common.json)

@@ -104,7 +104,7 @@ read_files(struct cli *cli, struct shown *shown)
 }
 
 static void
-line(struct cli *cli, const char *label, const char *text, struct cell extra)
+print_line(struct cli *cli, const char *label, const char *text, struct cell extra)
 {
 	(void)fprintf(stdout, "  ");
 	term_put(&cli->out, STYLE_DIM, keep_printf(&cli->keep, "%-10s", label));
@@ -151,16 +151,16 @@ print_foreign_head(struct cli *cli, const struct pawl_info *info)
 
 	term_put(&cli->out, STYLE_BOLD, text_clean(keep, info->name));
 	(void)fputc('\n', stdout);
-	line(cli, "path", text_clean(keep, info->path), none);
-	line(cli, "format", info->format,
-	     (struct cell){info_has_no_sums(info) ? "without checksums of its bytes"
-	                                          : "with the CRCs of its archive, if it has them",
-	                   STYLE_DIM, NULL});
-	line(cli, "changed", human_time(keep, info->unix_seconds), age);
-	line(cli, "size",
-	     keep_printf(keep, "%s; %s", human_bytes(keep, (double)info->bytes),
-	                 human_count(keep, info->n_tensors, "tensor", "tensors")),
-	     none);
+	print_line(cli, "path", text_clean(keep, info->path), none);
+	print_line(cli, "format", info->format,
+	           (struct cell){info_has_no_sums(info) ? "without checksums of its bytes"
+	                                                : "with the CRCs of its archive, if it has them",
+	                         STYLE_DIM, NULL});
+	print_line(cli, "changed", human_time(keep, info->unix_seconds), age);
+	print_line(cli, "size",
+	           keep_printf(keep, "%s; %s", human_bytes(keep, (double)info->bytes),
+	                       human_count(keep, info->n_tensors, "tensor", "tensors")),
+	           none);
 	(void)fputc('\n', stdout);
 }
 
@@ -182,27 +182,28 @@ print_head(struct cli *cli, struct pawl *run, const struct pawl_info *info)
 		term_put(&cli->out, STYLE_WARN, "  holds NaN or Inf");
 	(void)fputs("\n", stdout);
 	if (!single)
-		line(cli, "run", text_clean(keep, pawl_root(run)),
-		     (struct cell){cli->common.verbose ? pawl_run_id(run) : NULL, STYLE_DIM, NULL});
+		print_line(cli, "run", text_clean(keep, pawl_root(run)),
+		           (struct cell){cli->common.verbose ? pawl_run_id(run) : NULL, STYLE_DIM, NULL});
 	else
-		line(cli, "path", text_clean(keep, info->path), none);
+		print_line(cli, "path", text_clean(keep, info->path), none);
 	age.text = keep_printf(keep, "%s ago", human_age(keep, info_now() - info->unix_seconds));
-	line(cli, "saved", human_time(keep, info->unix_seconds), age);
-	line(cli, "step", keep_printf(keep, "%" PRId64, info->step),
-	     (struct cell){*progress != '\0' ? progress : NULL, STYLE_DIM, NULL});
+	print_line(cli, "saved", human_time(keep, info->unix_seconds), age);
+	print_line(cli, "step", keep_printf(keep, "%" PRId64, info->step),
+	           (struct cell){*progress != '\0' ? progress : NULL, STYLE_DIM, NULL});
 	if (info->n_metrics > 0)
-		line(cli, "metrics", metrics_text(cli, info), none);
-	line(cli, "size",
-	     keep_printf(keep, "%s%s in %s, %s new; %s; %s", human_bytes(keep, (double)info->bytes),
-	                 plain_text(keep, info), human_count(keep, info->n_files, "file", "files"),
-	                 human_bytes(keep, (double)info->new_bytes),
-	                 human_count(keep, info->n_tensors, "tensor", "tensors"),
-	                 human_count(keep, info->world_size, "rank", "ranks")),
-	     none);
-	line(cli, "blocked", human_seconds(keep, info->blocked_seconds), none);
+		print_line(cli, "metrics", metrics_text(cli, info), none);
+	print_line(cli, "size",
+	           keep_printf(keep, "%s%s in %s, %s new; %s; %s", human_bytes(keep, (double)info->bytes),
+	                       plain_text(keep, info), human_count(keep, info->n_files, "file", "files"),
+	                       human_bytes(keep, (double)info->new_bytes),
+	                       human_count(keep, info->n_tensors, "tensor", "tensors"),
+	                       human_count(keep, info->world_size, "rank", "ranks")),
+	           none);
+	print_line(cli, "blocked", human_seconds(keep, info->blocked_seconds), none);
 	if (cli->common.verbose) {
-		line(cli, "id", keep_printf(keep, "%" PRIu64 ", attempt %" PRIu64, info->id, info->attempt), none);
-		line(cli, "path", text_clean(keep, info->path), none);
+		print_line(cli, "id", keep_printf(keep, "%" PRIu64 ", attempt %" PRIu64, info->id, info->attempt),
+		           none);
+		print_line(cli, "path", text_clean(keep, info->path), none);
 	}
 	(void)fputc('\n', stdout);
 }

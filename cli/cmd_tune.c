@@ -234,7 +234,7 @@ name_of(struct cli *cli, const struct tune_experiment *e, uint32_t trial)
 
 /* Prints one event as a line. */
 static void
-tell(struct cli *cli, const struct tune_experiment *e, const struct tune_event *event)
+print_event(struct cli *cli, const struct tune_experiment *e, const struct tune_event *event)
 {
 	static const char *const verdicts[] = {"", ", paused", ", stopped", ", continues from a better one"};
 	const char *name = event->kind == TUNE_EVENT_NOTICE ? "" : name_of(cli, e, event->trial);
@@ -286,8 +286,8 @@ is_worth_a_sync(const struct tune_event *event)
 
 /* Runs until all trials have ended, or a signal arrived and the trials have saved. */
 static int
-loop(struct cli *cli, struct tune_experiment *e, struct tune_runner *runner, struct search_sync *sync,
-     struct pawl_error *err)
+poll_trials(struct cli *cli, struct tune_experiment *e, struct tune_runner *runner, struct search_sync *sync,
+            struct pawl_error *err)
 {
 	struct live live = {.term = cli->err.tty && !cli->common.quiet && !cli->common.no_progress ? &cli->err : NULL};
 	struct pawl_meter meter = {0};
@@ -312,7 +312,7 @@ loop(struct cli *cli, struct tune_experiment *e, struct tune_runner *runner, str
 		if (event.kind != TUNE_EVENT_NONE && (live.term == NULL || event.kind == TUNE_EVENT_NOTICE ||
 		                                      (event.kind == TUNE_EVENT_ENDED && event.how == TUNE_FAILED))) {
 			live_erase(&live);
-			tell(cli, e, &event);
+			print_event(cli, e, &event);
 		}
 		live_draw(&live, cli, e, false);
 	} while (event.kind != TUNE_EVENT_DONE);
@@ -436,7 +436,7 @@ run_trials(struct cli *cli, struct tune_experiment *e, struct tune_runner *runne
 		return rc;
 	if (*tune_experiment_notice(e) != '\0')
 		cli_note(cli, "%s", tune_experiment_notice(e));
-	rc = loop(cli, e, runner, sync, err);
+	rc = poll_trials(cli, e, runner, sync, err);
 	if (rc == 0 || rc == PAWL_ECANCELLED) {
 		synced = search_sync_end(sync, &why);
 		if (cli->common.json)

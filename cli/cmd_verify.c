@@ -191,7 +191,7 @@ put_json(struct jsonout *j, struct pawl *run, const struct verdicts *all, double
 }
 
 static void
-remark(struct cli *cli, struct pawl *run, const struct verdicts *all, double seconds)
+print_totals(struct cli *cli, struct pawl *run, const struct verdicts *all, double seconds)
 {
 	struct keep *keep = &cli->keep;
 	const char *what = human_count(keep, all->n, "checkpoint", "checkpoints");
@@ -292,7 +292,7 @@ verify_place(struct cli *cli, const char *place, const struct verify_args *args,
 	if (j != NULL)
 		put_json(j, from.run, &all, seconds);
 	else
-		remark(cli, from.run, &all, seconds);
+		print_totals(cli, from.run, &all, seconds);
 	if (n_unfinished > 0 && from.target.selector == NULL)
 		cli_note(cli,
 		         "%s without a manifest, from running or interrupted saves; see 'pawl gc' and 'pawl repair'",
@@ -302,7 +302,7 @@ verify_place(struct cli *cli, const char *place, const struct verify_args *args,
 
 /* Damage is worse than what could not be verified. */
 static int
-worse(int a, int b)
+worse_of(int a, int b)
 {
 	const int damaged = pawl_code_exit_status(PAWL_ECORRUPT);
 
@@ -342,7 +342,7 @@ run_verify(struct cli *cli, const void *args)
 			(void)printf("%s%s:\n", i > 0 ? "\n" : "", text_clean(&cli->keep, places[i]));
 		else if (n > 0)
 			jsonout_begin_object(doc, NULL);
-		status = worse(status, verify_place(cli, places[i], args, doc));
+		status = worse_of(status, verify_place(cli, places[i], args, doc));
 		if (doc != NULL && n > 0)
 			jsonout_end(doc);
 		if (work_signal(cli->work) != 0)

@@ -46,7 +46,7 @@ struct found {
 
 /* A link counts, whatever it leads to: opening the place reports what is wrong with it. */
 static bool
-has(struct cli *cli, const char *folder, const char *name)
+has_name(struct cli *cli, const char *folder, const char *name)
 {
 	struct stat st;
 
@@ -362,8 +362,8 @@ static bool
 is_other(struct cli *cli, const char *path)
 {
 	return pawl_kind_of(path, NULL) == PAWL_KIND_OTHER && !target_is_foreign(cli, path, true) &&
-	       !has(cli, keep_printf(&cli->keep, "%s/..", path), "run.json") &&
-	       !has(cli, keep_printf(&cli->keep, "%s/../..", path), "run.json");
+	       !has_name(cli, keep_printf(&cli->keep, "%s/..", path), "run.json") &&
+	       !has_name(cli, keep_printf(&cli->keep, "%s/../..", path), "run.json");
 }
 
 /* PAWL_ENOTFOUND: the folder is something else, or has nothing. */

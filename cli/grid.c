@@ -59,7 +59,7 @@ cell_width(const struct cell *cell)
 }
 
 static void
-measure(struct grid *grid)
+measure_columns(struct grid *grid)
 {
 	for (size_t c = 0; c < grid->n; c++)
 		grid->hidden[c] = true;
@@ -100,7 +100,7 @@ total_width(const struct grid *grid)
 
 /* Drops columns, then narrows the flexible ones, until the table fits. */
 static void
-fit(struct grid *grid, size_t width)
+fit_columns(struct grid *grid, size_t width)
 {
 	while (total_width(grid) > width) {
 		size_t pick = grid->n;
@@ -179,9 +179,9 @@ grid_print(struct grid *grid, const struct term *term)
 {
 	struct cell *titles = keep_alloc(grid->keep, grid->n, sizeof(*titles));
 
-	measure(grid);
+	measure_columns(grid);
 	if (term->width > 0)
-		fit(grid, (size_t)term->width);
+		fit_columns(grid, (size_t)term->width);
 	for (size_t c = 0; c < grid->n; c++)
 		titles[c] = (struct cell){grid->columns[c].title, STYLE_DIM, NULL};
 	put_row(grid, titles, term);

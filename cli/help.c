@@ -95,7 +95,7 @@ page_width(const struct term *term)
 /* Prints text broken at blanks, so that lines stay below `width`. `column`: position of the cursor
  * and start of further lines. Ends with a line feed. */
 static void
-wrap(const struct term *term, const char *text, size_t column, size_t width)
+print_wrapped(const struct term *term, const char *text, size_t column, size_t width)
 {
 	size_t at = column;
 	bool first = true;
@@ -125,7 +125,7 @@ wrap(const struct term *term, const char *text, size_t column, size_t width)
 
 /* Prints paragraphs, separated by empty lines. Lines that start with a blank are not wrapped. */
 static void
-paragraphs(struct cli *cli, const struct term *term, const char *text)
+print_paragraphs(struct cli *cli, const struct term *term, const char *text)
 {
 	while (*text != '\0') {
 		const char *end = strstr(text, "\n\n");
@@ -134,7 +134,7 @@ paragraphs(struct cli *cli, const struct term *term, const char *text)
 		if (*text == ' ')
 			(void)fprintf(term->file, "%.*s\n", (int)len, text);
 		else
-			wrap(term, keep_strndup(&cli->keep, text, len), 0, page_width(term));
+			print_wrapped(term, keep_strndup(&cli->keep, text, len), 0, page_width(term));
 		(void)fputc('\n', term->file);
 		text += len;
 		text += strspn(text, "\n");
@@ -142,7 +142,7 @@ paragraphs(struct cli *cli, const struct term *term, const char *text)
 }
 
 static void
-heading(const struct term *term, const char *text)
+print_heading(const struct term *term, const char *text)
 {
 	term_put(term, STYLE_BOLD, text);
 	(void)fputc('\n', term->file);
@@ -151,7 +151,7 @@ heading(const struct term *term, const char *text)
 /* Prints "  left        right", the right side wrapped. If the left side is long, the right side
  * begins on the next line. */
 static void
-pair(const struct term *term, const char *left, const char *right, size_t column)
+print_pair(const struct term *term, const char *left, const char *right, size_t column)
 {
 	size_t used = HELP_INDENT + text_width(left);
 
@@ -162,7 +162,7 @@ pair(const struct term *term, const char *left, const char *right, size_t column
 		used = 0;
 	}
 	term_repeat(term, STYLE_PLAIN, " ", column - used);
-	wrap(term, right, column, page_width(term));
+	print_wrapped(term, right, column, page_width(term));
 }
 
 static void
@@ -173,8 +173,8 @@ option_list(struct cli *cli, const struct term *term, const struct option *optio
 		const char *value = options->value != NULL ? keep_printf(&cli->keep, " %s", options->value) : "";
 		const char *more = options->kind == OPT_TEXTS ? "..." : "";
 
-		pair(term, keep_printf(&cli->keep, "%s--%s%s%s", letter, options->name, value, more), options->help,
-		     HELP_COLUMN);
+		print_pair(term, keep_printf(&cli->keep, "%s--%s%s%s", letter, options->name, value, more),
+		           options->help, HELP_COLUMN);
 	}
 }
 
@@ -187,20 +187,21 @@ help_overview(const struct term *term)
 	(void)fputs("pawl: the checkpoints of a training run, without loading a tensor\n\n", term->file);
 	(void)fputs("usage: pawl COMMAND [options] ...\n\n", term->file);
 	for (size_t g = 0; g < sizeof(groups) / sizeof(groups[0]); g++) {
-		heading(term, help_group(groups[g]));
+		print_heading(term, help_group(groups[g]));
 		for (const struct command *const *c = cli_commands(); *c != NULL; c++)
 			if ((*c)->group == groups[g])
-				pair(term, (*c)->name, (*c)->summary, 14);
+				print_pair(term, (*c)->name, (*c)->summary, 14);
 		(void)fputc('\n', term->file);
 	}
-	heading(term, "what a TARGET is");
+	print_heading(term, "what a TARGET is");
 	for (const struct example *e = targets; e->line != NULL; e++)
-		pair(term, e->line, e->help, HELP_COLUMN);
+		print_pair(term, e->line, e->help, HELP_COLUMN);
 	(void)fputc('\n', term->file);
-	wrap(term,
-	     "More: 'pawl help COMMAND', 'man pawl'. Data goes to standard output, messages to standard error; every "
-	     "command but 'completion' takes --json.",
-	     0, page_width(term));
+	print_wrapped(
+		term,
+		"More: 'pawl help COMMAND', 'man pawl'. Data goes to standard output, messages to standard error; every "
+		"command but 'completion' takes --json.",
+		0, page_width(term));
 }
 
 void
@@ -208,21 +209,21 @@ help_command(struct cli *cli, const struct term *term, const struct command *com
 {
 	(void)fprintf(term->file, "pawl %s: %s\n\nusage: pawl %s %s\n\n", command->name, command->summary,
 	              command->name, options_usage(&cli->keep, command));
-	paragraphs(cli, term, command->about);
+	print_paragraphs(cli, term, command->about);
 	if (command->options != NULL) {
-		heading(term, "options");
+		print_heading(term, "options");
 		option_list(cli, term, command->options);
 		(void)fputc('\n', term->file);
 	}
-	heading(term, "options of every command");
+	print_heading(term, "options of every command");
 	option_list(cli, term, options_common());
 	if (command->examples == NULL)
 		return;
 	(void)fputc('\n', term->file);
-	heading(term, "examples");
+	print_heading(term, "examples");
 	for (const struct example *e = command->examples; e->line != NULL; e++) {
 		(void)fprintf(term->file, "  %s\n", e->line);
 		term_repeat(term, STYLE_PLAIN, " ", 6);
-		wrap(term, e->help, 6, page_width(term));
+		print_wrapped(term, e->help, 6, page_width(term));
 	}
 }

@@ -70,7 +70,7 @@ put_key(struct jsonout *j, const char *key)
 }
 
 static void
-begin(struct jsonout *j, const char *key, bool array)
+begin_container(struct jsonout *j, const char *key, bool array)
 {
 	put_key(j, key);
 	(void)fputc(array ? '[' : '{', j->file);
@@ -84,19 +84,19 @@ begin(struct jsonout *j, const char *key, bool array)
 void
 jsonout_begin_object(struct jsonout *j, const char *key)
 {
-	begin(j, key, false);
+	begin_container(j, key, false);
 }
 
 void
 jsonout_begin_array(struct jsonout *j, const char *key)
 {
-	begin(j, key, true);
+	begin_container(j, key, true);
 }
 
 void
 jsonout_begin_flat_array(struct jsonout *j, const char *key)
 {
-	begin(j, key, true);
+	begin_container(j, key, true);
 	if (!j->flat) {
 		j->flat = true;
 		j->flat_depth = j->depth;

@@ -26,7 +26,7 @@ struct share {
 };
 
 static double
-now(void)
+now_seconds(void)
 {
 	struct timespec t;
 
@@ -35,7 +35,7 @@ now(void)
 }
 
 static int
-fail(struct pawl_error *err, const char *what, const char *path, int sys)
+fail_on(struct pawl_error *err, const char *what, const char *path, int sys)
 {
 	int code = sys == ENOSPC || sys == EDQUOT ? PAWL_ENOSPACE : sys == EACCES ? PAWL_EAUTH : PAWL_EIO;
 
@@ -43,7 +43,7 @@ fail(struct pawl_error *err, const char *what, const char *path, int sys)
 }
 
 static void *
-map(size_t nbytes)
+map_bytes(size_t nbytes)
 {
 	void *ptr = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
@@ -58,8 +58,8 @@ limits_open(struct limits *l, const char *path, size_t nbytes, struct pawl_error
 {
 	nbytes = (nbytes + LIMITS_BLOCK_BYTES - 1) / LIMITS_BLOCK_BYTES * LIMITS_BLOCK_BYTES;
 	*l = (struct limits){.nbytes = nbytes, .io_threads = 4, .path = path, .direct = true};
-	l->from = map(nbytes);
-	l->to = map(nbytes);
+	l->from = map_bytes(nbytes);
+	l->to = map_bytes(nbytes);
 	if (l->from == NULL || l->to == NULL) {
 		limits_close(l);
 		return err_nomem(err, NULL);
@@ -111,12 +111,12 @@ double
 limits_copy(struct limits *l)
 {
 	struct share shares[LIMITS_COPY_THREADS];
-	double began = now();
+	double began = now_seconds();
 
 	for (unsigned i = 0; i < LIMITS_COPY_THREADS; i++)
 		shares[i] = (struct share){.limits = l, .index = i, .n = LIMITS_COPY_THREADS};
 	run_threads(shares, LIMITS_COPY_THREADS, copy_share);
-	return now() - began;
+	return now_seconds() - began;
 }
 
 static int
@@ -190,15 +190,15 @@ limits_write(struct limits *l, double *ret_seconds, struct pawl_error *err)
 	(void)unlink(l->path);
 	fd = open_file(l, O_WRONLY | O_CREAT | O_TRUNC);
 	if (fd < 0)
-		return fail(err, "create", l->path, errno);
-	began = now();
+		return fail_on(err, "create", l->path, errno);
+	began = now_seconds();
 	os_reserve(fd, l->nbytes);
 	sys = all_blocks(l, fd, true);
 	if (sys == 0 && os_sync(fd) != 0)
 		sys = errno;
-	*ret_seconds = now() - began;
+	*ret_seconds = now_seconds() - began;
 	(void)close(fd);
-	return sys == 0 ? 0 : fail(err, "write", l->path, sys);
+	return sys == 0 ? 0 : fail_on(err, "write", l->path, sys);
 }
 
 int
@@ -209,12 +209,12 @@ limits_read(struct limits *l, double *ret_seconds, struct pawl_error *err)
 
 	fd = open_file(l, O_RDONLY);
 	if (fd < 0)
-		return fail(err, "open", l->path, errno);
+		return fail_on(err, "open", l->path, errno);
 	if (!l->direct)
 		os_drop_cache(fd);
-	began = now();
+	began = now_seconds();
 	sys = all_blocks(l, fd, false);
-	*ret_seconds = now() - began;
+	*ret_seconds = now_seconds() - began;
 	(void)close(fd);
-	return sys == 0 ? 0 : fail(err, "read", l->path, sys);
+	return sys == 0 ? 0 : fail_on(err, "read", l->path, sys);
 }

@@ -46,7 +46,7 @@ cli_find_command(const char *name)
 
 /* Prints "pawl ls: error: text" on stderr. */
 static void
-complain(struct cli *cli, enum style style, const char *word, const char *text)
+print_problem(struct cli *cli, enum style style, const char *word, const char *text)
 {
 	work_hide(cli->work);
 	(void)fflush(stdout);
@@ -89,11 +89,11 @@ cli_fail_in(struct cli *cli, struct jsonout *open, const struct pawl_error *err)
 	int number = work_signal(cli->work), status = pawl_code_exit_status(err->code);
 
 	if (err->code == PAWL_ECANCELLED && number != 0) {
-		complain(cli, STYLE_WARN, "", "interrupted");
+		print_problem(cli, STYLE_WARN, "", "interrupted");
 		error_document(cli, open, err->code, 128 + number, "interrupted");
 		return 128 + number;
 	}
-	complain(cli, STYLE_BAD, "error", err->message);
+	print_problem(cli, STYLE_BAD, "error", err->message);
 	error_document(cli, open, err->code, status, err->message);
 	return status;
 }
@@ -113,7 +113,7 @@ cli_usage(struct cli *cli, const char *format, ...)
 	va_start(list, format);
 	(void)vsnprintf(err.message, sizeof(err.message), format, list);
 	va_end(list);
-	complain(cli, STYLE_BAD, "error", err.message);
+	print_problem(cli, STYLE_BAD, "error", err.message);
 	if (!cli->common.quiet)
 		(void)fprintf(stderr, "try 'pawl help%s%s'\n", cli->command != NULL ? " " : "",
 		              cli->command != NULL ? cli->command->name : "");

@@ -57,7 +57,7 @@ count_options(const struct option *table)
 }
 
 static int
-fail(struct parser *p, const char *message)
+fail_parse(struct parser *p, const char *message)
 {
 	*p->message = message;
 	return -1;
@@ -93,15 +93,15 @@ fail_unknown(struct parser *p, const char *typed, const char *name)
 		names[i] = i < n_own ? p->own[i].name : common_options[i - n_own].name;
 	for (size_t i = 0; i < n_own && name_here(name) != NULL; i++)
 		if (strcmp(names[i], name_here(name)) == 0)
-			return fail(p, keep_printf(p->keep, "unknown option %s; use --%s", typed, names[i]));
+			return fail_parse(p, keep_printf(p->keep, "unknown option %s; use --%s", typed, names[i]));
 	near = names_nearest(name, names, n_own + n_common);
 	for (size_t i = 0; i < n_own + n_common; i++)
 		names[i] = keep_printf(p->keep, "--%s", names[i]);
 	names_put(&known, names, n_own + n_common);
 	if (near != NULL)
-		return fail(p, keep_printf(p->keep, "unknown option %s; did you mean --%s? (known: %s)", typed, near,
-		                           buf_str(&known)));
-	return fail(p, keep_printf(p->keep, "unknown option %s (known: %s)", typed, buf_str(&known)));
+		return fail_parse(p, keep_printf(p->keep, "unknown option %s; did you mean --%s? (known: %s)", typed,
+		                                 near, buf_str(&known)));
+	return fail_parse(p, keep_printf(p->keep, "unknown option %s (known: %s)", typed, buf_str(&known)));
 }
 
 /* Is value one of "a|b|c"? */
@@ -189,7 +189,7 @@ store_value(struct parser *p, const struct option *option, void *into, const cha
 	case OPT_END:
 		break;
 	}
-	return fail(p, keep_printf(p->keep, "option %s: expected %s, found '%s'", typed, expected, value));
+	return fail_parse(p, keep_printf(p->keep, "option %s: expected %s, found '%s'", typed, expected, value));
 }
 
 /* Finds an option by long name (of len bytes) or letter, in the command's table first. *into: the
@@ -228,12 +228,13 @@ parse_long(struct parser *p, const char *arg)
 		return fail_unknown(p, typed, typed + 2);
 	if (option->kind == OPT_FLAG) {
 		if (equals != NULL)
-			return fail(p, keep_printf(p->keep, "option %s takes no value, found '%s'", typed, equals + 1));
+			return fail_parse(
+				p, keep_printf(p->keep, "option %s takes no value, found '%s'", typed, equals + 1));
 	} else if (equals != NULL) {
 		value = equals + 1;
 	} else {
 		if (p->at >= p->argc)
-			return fail(p, keep_printf(p->keep, "option %s needs a value: %s", typed, option->value));
+			return fail_parse(p, keep_printf(p->keep, "option %s needs a value: %s", typed, option->value));
 		value = p->argv[p->at++];
 	}
 	return store_value(p, option, into, typed, value);
@@ -256,8 +257,8 @@ parse_letters(struct parser *p, const char *arg)
 			else if (p->at < p->argc)
 				value = p->argv[p->at++];
 			else
-				return fail(p,
-				            keep_printf(p->keep, "option %s needs a value: %s", typed, option->value));
+				return fail_parse(
+					p, keep_printf(p->keep, "option %s needs a value: %s", typed, option->value));
 		}
 		if (store_value(p, option, into, typed, value) < 0)
 			return -1;
@@ -289,17 +290,18 @@ check_operands(struct parser *p, const struct command *command, char **operands,
 
 	for (const struct operand *o = command->operands; o != NULL && o->kind != OPERAND_END; o++) {
 		if (n == least && n > 0 && strchr(o->name, '=') != NULL && strchr(operands[0], '=') != NULL)
-			return fail(p, keep_printf(p->keep, "%s is missing before %s; name it, such as RUN@400 or @400",
-			                           command->operands->name, operands[0]));
+			return fail_parse(p, keep_printf(p->keep,
+			                                 "%s is missing before %s; name it, such as RUN@400 or @400",
+			                                 command->operands->name, operands[0]));
 		if (n < least + o->min)
-			return fail(p, keep_printf(p->keep, "%s is missing (usage: pawl %s %s)", o->name, command->name,
-			                           options_usage(p->keep, command)));
+			return fail_parse(p, keep_printf(p->keep, "%s is missing (usage: pawl %s %s)", o->name,
+			                                 command->name, options_usage(p->keep, command)));
 		least += o->min;
 		most = o->max == OPERAND_ANY ? OPERAND_ANY : most + o->max;
 	}
 	if (n > most)
-		return fail(p, keep_printf(p->keep, "unexpected argument '%s' (usage: pawl %s %s)", operands[most],
-		                           command->name, options_usage(p->keep, command)));
+		return fail_parse(p, keep_printf(p->keep, "unexpected argument '%s' (usage: pawl %s %s)",
+		                                 operands[most], command->name, options_usage(p->keep, command)));
 	return 0;
 }
 

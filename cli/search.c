@@ -172,7 +172,7 @@ find_trial(const struct tune_experiment *e, const char *what, uint32_t *ret, str
 }
 
 static void
-line(struct cli *cli, const char *name, const char *text)
+print_line(struct cli *cli, const char *name, const char *text)
 {
 	if (text != NULL && *text != '\0')
 		(void)printf("%-12s%s\n", name, text_clean(&cli->keep, keep_printf(&cli->keep, "%s", text)));
@@ -187,22 +187,23 @@ print_trial(struct cli *cli, const struct tune_experiment *e, uint32_t trial)
 
 	if (tune_trial_info(e, trial, &t, NULL) < 0)
 		return;
-	line(cli, "trial", t.name);
-	line(cli, "id", t.id);
-	line(cli, "state", tune_state_name(t.state));
-	line(cli, "iteration", keep_printf(keep, "%" PRIu64, t.iteration));
-	line(cli, "time", human_seconds(keep, t.time_s));
-	line(cli, "metric", isnan(t.metric) ? NULL : human_number(keep, t.metric, 6));
-	line(cli, "best", isnan(t.best) ? NULL : human_number(keep, t.best, 6));
-	line(cli, "config", t.config_json);
-	line(cli, "result", t.result_json);
-	line(cli, "attempts", keep_printf(keep, "%" PRIu32 ", failures %" PRIu32, t.attempts, t.failures));
-	line(cli, "error", t.error);
-	line(cli, "host", t.host);
-	line(cli, "folder", keep_printf(keep, "%s/%s", tune_experiment_folder(e), t.name));
+	print_line(cli, "trial", t.name);
+	print_line(cli, "id", t.id);
+	print_line(cli, "state", tune_state_name(t.state));
+	print_line(cli, "iteration", keep_printf(keep, "%" PRIu64, t.iteration));
+	print_line(cli, "time", human_seconds(keep, t.time_s));
+	print_line(cli, "metric", isnan(t.metric) ? NULL : human_number(keep, t.metric, 6));
+	print_line(cli, "best", isnan(t.best) ? NULL : human_number(keep, t.best, 6));
+	print_line(cli, "config", t.config_json);
+	print_line(cli, "result", t.result_json);
+	print_line(cli, "attempts", keep_printf(keep, "%" PRIu32 ", failures %" PRIu32, t.attempts, t.failures));
+	print_line(cli, "error", t.error);
+	print_line(cli, "host", t.host);
+	print_line(cli, "folder", keep_printf(keep, "%s/%s", tune_experiment_folder(e), t.name));
 	for (uint32_t i = 0; tune_trial_checkpoint(e, trial, i, &c, NULL) == 0; i++)
-		line(cli, i == 0 ? "checkpoints" : "",
-		     isnan(c.metric) ? c.name : keep_printf(keep, "%s  %s", c.name, human_number(keep, c.metric, 6)));
+		print_line(cli, i == 0 ? "checkpoints" : "",
+		           isnan(c.metric) ? c.name
+		                           : keep_printf(keep, "%s  %s", c.name, human_number(keep, c.metric, 6)));
 }
 
 static void

@@ -42,7 +42,7 @@ text_of(const struct value *object, const char *key)
 }
 
 static int
-make(struct cli *cli, const struct value *document, struct search_sync **ret, struct pawl_error *err)
+make_sync(struct cli *cli, const struct value *document, struct search_sync **ret, struct pawl_error *err)
 {
 	const struct value *sync = value_get(document, "sync");
 	const char *to = text_of(sync, "upload_dir"), *command = text_of(sync, "syncer");
@@ -70,7 +70,7 @@ int
 search_sync_open(struct cli *cli, const char *document, struct search_sync **ret, struct pawl_error *err)
 {
 	struct value *object = value_from_text(document);
-	int rc = make(cli, object, ret, err);
+	int rc = make_sync(cli, object, ret, err);
 
 	value_free(object);
 	return rc;
@@ -178,7 +178,7 @@ add_ms(struct timespec *t, double ms)
 /* Waits until a request arrives (if may_be_asked), the time is over, or the thread must stop.
  * Called with the lock held. */
 static void
-rest(struct search_sync *s, double ms, bool may_be_asked)
+rest_for(struct search_sync *s, double ms, bool may_be_asked)
 {
 	struct timespec until;
 	int rc = 0;
@@ -190,14 +190,14 @@ rest(struct search_sync *s, double ms, bool may_be_asked)
 }
 
 static void *
-work(void *arg)
+sync_rounds(void *arg)
 {
 	struct search_sync *s = arg;
 
 	(void)pthread_mutex_lock(&s->lock);
 	while (!s->stop) {
-		rest(s, SYNC_REST_MS, false);
-		rest(s, s->period_s > 0 && s->period_s < 1e6 ? s->period_s * 1e3 : 1e9, true);
+		rest_for(s, SYNC_REST_MS, false);
+		rest_for(s, s->period_s > 0 && s->period_s < 1e6 ? s->period_s * 1e3 : 1e9, true);
 		if (s->stop)
 			break;
 		s->asked = false;
@@ -216,7 +216,7 @@ search_sync_begin(struct search_sync *s, struct pawl_error *err)
 
 	if (s == NULL || rc < 0)
 		return rc;
-	rc = pthread_create(&s->thread, NULL, work, s);
+	rc = pthread_create(&s->thread, NULL, sync_rounds, s);
 	if (rc != 0)
 		return err_set(err, PAWL_ENOMEM, "cannot start a thread to sync: %s", strerror(rc));
 	s->running = true;
@@ -235,7 +235,7 @@ search_sync_request(struct search_sync *s)
 }
 
 static void
-stop(struct search_sync *s, bool at_once)
+stop_thread(struct search_sync *s, bool at_once)
 {
 	if (!s->running)
 		return;
@@ -254,7 +254,7 @@ search_sync_end(struct search_sync *s, struct pawl_error *err)
 {
 	if (s == NULL)
 		return 0;
-	stop(s, false);
+	stop_thread(s, false);
 	int rc = sync_now(s, false, err);
 
 	if (rc == 0 && s->stays.code < 0)
@@ -267,7 +267,7 @@ search_sync_close(struct search_sync **s)
 {
 	if (*s == NULL)
 		return;
-	stop(*s, true);
+	stop_thread(*s, true);
 	pawl_syncer_close((*s)->syncer);
 	(void)pthread_cond_destroy(&(*s)->changed);
 	(void)pthread_mutex_destroy(&(*s)->lock);

@@ -38,7 +38,7 @@ is_link(const char *path)
 /* The path that a link leads to, in memory of the invocation. RUN/latest may change to another
  * checkpoint at any time, and the older one may then be deleted. NULL: it leads nowhere. */
 static const char *
-follow(struct cli *cli, const char *path)
+follow_link(struct cli *cli, const char *path)
 {
 	char *real = NULL;
 	const char *ret;
@@ -113,7 +113,7 @@ parse_folder(struct cli *cli, const char *path, struct target *t, struct pawl_er
 		t->root = path;
 		return 0;
 	}
-	real = follow(cli, path);
+	real = follow_link(cli, path);
 	if (real == NULL)
 		return pawl_explain_address(path, err);
 	folder = parent_of(cli, real);
@@ -146,7 +146,7 @@ parse_folder(struct cli *cli, const char *path, struct target *t, struct pawl_er
 static bool
 parse_link(struct cli *cli, const char *path, struct target *t)
 {
-	const char *real = follow(cli, path);
+	const char *real = follow_link(cli, path);
 
 	if (real == NULL)
 		return false;
@@ -313,7 +313,7 @@ lacks_at(struct cli *cli, const char *text)
 }
 
 static int
-parse(struct cli *cli, const char *text, bool may_list, struct target *ret, struct pawl_error *err)
+parse_target(struct cli *cli, const char *text, bool may_list, struct target *ret, struct pawl_error *err)
 {
 	struct target t = {.text = text, .may_list = may_list};
 	struct stat st;
@@ -333,13 +333,13 @@ parse(struct cli *cli, const char *text, bool may_list, struct target *ret, stru
 int
 target_parse(struct cli *cli, const char *text, struct target *ret, struct pawl_error *err)
 {
-	return parse(cli, text, false, ret, err);
+	return parse_target(cli, text, false, ret, err);
 }
 
 int
 target_parse_or_folder(struct cli *cli, const char *text, struct target *ret, struct pawl_error *err)
 {
-	return parse(cli, text, true, ret, err);
+	return parse_target(cli, text, true, ret, err);
 }
 
 int

@@ -128,7 +128,7 @@ term_repeat(const struct term *term, enum style style, const char *glyph, size_t
 /* Decodes one character of UTF-8. Refuses overlong forms, surrogates and values above the Unicode
  * range. Returns its length, or 0. */
 static size_t
-decode(const unsigned char *at, size_t len, uint32_t *ret)
+decode_utf8(const unsigned char *at, size_t len, uint32_t *ret)
 {
 	static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
 	size_t n = at[0] < 0x80 ? 1 : at[0] < 0xc0 ? 0 : at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : at[0] < 0xf8 ? 4 : 0;
@@ -166,7 +166,7 @@ text_clean_n(struct keep *keep, const char *text, size_t len)
 
 	for (size_t at = 0; at < len;) {
 		uint32_t c = 0;
-		size_t n = decode(from + at, len - at, &c);
+		size_t n = decode_utf8(from + at, len - at, &c);
 
 		if (n == 0 || is_unsafe(c)) {
 			ret[out++] = '?';
@@ -200,10 +200,10 @@ char_width(uint32_t c)
 
 /* Bytes and columns of the character at the start of clean text. */
 static size_t
-step(const char *text, size_t len, size_t *ret_width)
+step_character(const char *text, size_t len, size_t *ret_width)
 {
 	uint32_t c = 0;
-	size_t n = decode((const unsigned char *)text, len, &c);
+	size_t n = decode_utf8((const unsigned char *)text, len, &c);
 
 	*ret_width = n > 1 ? char_width(c) : 1;
 	return n > 0 ? n : 1;
@@ -217,7 +217,7 @@ text_width(const char *text)
 	for (size_t at = 0; at < len;) {
 		size_t w;
 
-		at += step(text + at, len - at, &w);
+		at += step_character(text + at, len - at, &w);
 		width += w;
 	}
 	return width;
@@ -231,7 +231,7 @@ text_cut(struct keep *keep, const char *text, size_t width, bool utf8)
 	if (text_width(text) <= width)
 		return text;
 	while (at < len) {
-		size_t w, n = step(text + at, len - at, &w);
+		size_t w, n = step_character(text + at, len - at, &w);
 
 		if (used + w > room)
 			break;
@@ -250,7 +250,7 @@ text_cut_start(struct keep *keep, const char *text, size_t width, bool utf8)
 	if (left <= width)
 		return text;
 	while (at < len && left > room) {
-		size_t w, n = step(text + at, len - at, &w);
+		size_t w, n = step_character(text + at, len - at, &w);
 
 		left -= w < left ? w : left;
 		at += n;

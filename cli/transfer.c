@@ -157,7 +157,7 @@ transfer_run(struct cli *cli, struct pawl *from, const struct transfer_args *arg
 }
 
 static struct cell
-outcome(const struct transfer *t, const struct pawl_copied *row)
+outcome_cell(const struct transfer *t, const struct pawl_copied *row)
 {
 	if (row->problem[0] != '\0')
 		return (struct cell){"damaged", STYLE_BAD, NULL};
@@ -184,7 +184,7 @@ transfer_print(struct cli *cli, const struct transfer *t)
 
 		cells[0].text = text_clean(keep, row.name);
 		cells[1].text = human_bytes(keep, (double)row.bytes);
-		cells[2] = outcome(t, &row);
+		cells[2] = outcome_cell(t, &row);
 		cells[3].text = text_clean(keep, row.problem);
 	}
 	if (n > 0)

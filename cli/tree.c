@@ -174,7 +174,7 @@ branch_text(const struct tree *tree, const struct pawl_node *node, const struct 
 
 /* Fills the cells to the right of the name. Returns true if the children should follow. */
 static bool
-describe(const struct tree *tree, const struct pawl_node *node, struct cell *cells)
+describe_node(const struct tree *tree, const struct pawl_node *node, struct cell *cells)
 {
 	struct keep *keep = &tree->cli->keep;
 	size_t index = pawl_node_tensor(node);
@@ -219,7 +219,7 @@ child_name(const struct tree *tree, const struct pawl_node *node, size_t index)
 
 /* The connector from a branch to its children: drawn with lines if the locale has them. */
 static const char *
-joint(const struct tree *tree, bool last)
+joint_of(const struct tree *tree, bool last)
 {
 	if (tree->cli->out.utf8)
 		return last ? "\u2514\u2500" : "\u251c\u2500";
@@ -227,7 +227,7 @@ joint(const struct tree *tree, bool last)
 }
 
 static const char *
-deeper(const struct tree *tree, const char *indent, bool last)
+indent_below(const struct tree *tree, const char *indent, bool last)
 {
 	const char *bar = tree->cli->out.utf8 ? "\u2502" : "|";
 
@@ -270,7 +270,7 @@ print_rest(struct tree *tree, const struct child *rest, const char *indent, size
 
 	for (size_t i = 0; i < count; i++)
 		add_up(tree, rest[i].node, &sums);
-	cells[0] = (struct cell){keep_printf(keep, "%s%s %s more", indent, joint(tree, true), n), STYLE_DIM, NULL};
+	cells[0] = (struct cell){keep_printf(keep, "%s%s %s more", indent, joint_of(tree, true), n), STYLE_DIM, NULL};
 	if (sums.nbytes > 0)
 		cells[2] = (struct cell){human_bytes(keep, (double)sums.nbytes), STYLE_DIM, NULL};
 }
@@ -290,13 +290,13 @@ print_children(struct tree *tree, const struct pawl_node *parent, const char *in
 		struct cell *cells = grid_row(tree->grid), *name = keep_alloc(keep, 1, sizeof(*name));
 		bool last = i + 1 == count;
 
-		cells[0].text = keep_printf(keep, "%s%s", indent, joint(tree, last));
+		cells[0].text = keep_printf(keep, "%s%s", indent, joint_of(tree, last));
 		cells[0].style = STYLE_DIM;
 		cells[0].more = name;
 		name->text = children[i].name;
 		name->style = is_container(node) ? STYLE_BOLD : STYLE_PLAIN;
-		if (describe(tree, node, cells) && (opts->depth == 0 || level < opts->depth))
-			print_children(tree, node, deeper(tree, indent, last), level + 1);
+		if (describe_node(tree, node, cells) && (opts->depth == 0 || level < opts->depth))
+			print_children(tree, node, indent_below(tree, indent, last), level + 1);
 	}
 	if (shown < count)
 		print_rest(tree, children + shown, indent, count - shown);
@@ -317,7 +317,7 @@ tree_print(struct cli *cli, const struct pawl_state *state, const struct tree_op
 		find_owners(&tree, root);
 		cells = grid_row(tree.grid);
 		cells[0] = (struct cell){".", STYLE_DIM, NULL};
-		if (describe(&tree, root, cells))
+		if (describe_node(&tree, root, cells))
 			print_children(&tree, root, "", 1);
 	}
 	grid_print(tree.grid, &cli->out);
@@ -354,7 +354,7 @@ tree_print_tensors(struct cli *cli, const struct pawl_state *state)
 /* ---- JSON */
 
 static const char *
-base64(struct keep *keep, const char *ptr, size_t len)
+encode_base64(struct keep *keep, const char *ptr, size_t len)
 {
 	static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 	const unsigned char *from = (const unsigned char *)ptr;
@@ -416,7 +416,7 @@ scalar_json(struct jsonout *j, const char *key, const struct pawl_scalar *s, con
 			one_member(j, key, "$bytes_in", tensor);
 		else
 			one_member(j, key, "$bytes",
-			           base64(&keep, s->ptr != NULL ? s->ptr : "", s->ptr != NULL ? s->len : 0));
+			           encode_base64(&keep, s->ptr != NULL ? s->ptr : "", s->ptr != NULL ? s->len : 0));
 		break;
 	default:
 		jsonout_null(j, key);

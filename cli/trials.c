@@ -69,7 +69,7 @@ struct place {
 };
 
 static int
-compare(const void *a, const void *b)
+compare_places(const void *a, const void *b)
 {
 	const struct place *x = a, *y = b;
 
@@ -79,7 +79,7 @@ compare(const void *a, const void *b)
 }
 
 static bool
-maximizes(const struct tune_experiment *e)
+is_maximized(const struct tune_experiment *e)
 {
 	struct value *spec = value_from_text(tune_experiment_spec(e));
 	const char *mode = value_text(value_get(spec, "mode"));
@@ -92,13 +92,13 @@ maximizes(const struct tune_experiment *e)
 /* All trials in the order of the table. live: running ones first, then failed ones, then the rest.
  * Otherwise: the best first. */
 static struct place *
-order(struct keep *keep, const struct tune_experiment *e, bool live, size_t *ret_n)
+order_trials(struct keep *keep, const struct tune_experiment *e, bool live, size_t *ret_n)
 {
 	static const double ranks[] = {3, 0, 1, 4, 2};
 	struct tune_counts counts;
 	struct tune_trial t;
 	struct place *places;
-	bool max = maximizes(e);
+	bool max = is_maximized(e);
 	size_t n = 0;
 
 	tune_experiment_counts(e, &counts);
@@ -108,7 +108,7 @@ order(struct keep *keep, const struct tune_experiment *e, bool live, size_t *ret
 		                                : !isfinite(t.metric) ? INFINITY
 		                                : max                 ? -t.metric
 		                                                      : t.metric};
-	qsort(places, n, sizeof(*places), compare);
+	qsort(places, n, sizeof(*places), compare_places);
 	*ret_n = n;
 	return places;
 }
@@ -138,7 +138,7 @@ trials_print(struct cli *cli, const struct tune_experiment *e, const struct term
 		print_rows(&cli->keep, e, term, NULL, counts.trials);
 		return;
 	}
-	places = order(&cli->keep, e, false, &all);
+	places = order_trials(&cli->keep, e, false, &all);
 	print_rows(&cli->keep, e, term, places, all < n ? all : n);
 }
 
@@ -193,7 +193,7 @@ trials_print_best(struct cli *cli, const struct tune_experiment *e, const char *
 }
 
 static void
-raw(struct jsonout *j, const char *key, const char *json)
+put_raw(struct jsonout *j, const char *key, const char *json)
 {
 	if (json != NULL)
 		jsonout_literal(j, key, json);
@@ -202,7 +202,7 @@ raw(struct jsonout *j, const char *key, const char *json)
 }
 
 static void
-number(struct jsonout *j, const char *key, double value)
+put_number(struct jsonout *j, const char *key, double value)
 {
 	if (isnan(value))
 		jsonout_null(j, key);
@@ -220,8 +220,8 @@ checkpoints_json(struct jsonout *j, const struct tune_experiment *e, uint32_t tr
 		jsonout_begin_object(j, NULL);
 		jsonout_text(j, "name", c.name);
 		jsonout_uint(j, "iteration", c.iteration);
-		number(j, "score", c.score);
-		number(j, "metric", c.metric);
+		put_number(j, "score", c.score);
+		put_number(j, "metric", c.metric);
 		jsonout_end(j);
 	}
 	jsonout_end(j);
@@ -244,10 +244,10 @@ trials_json(struct cli *cli, struct jsonout *j, const char *key, const struct tu
 	jsonout_text(j, "state", tune_state_name(t.state));
 	jsonout_uint(j, "iteration", t.iteration);
 	jsonout_real(j, "time_s", t.time_s);
-	number(j, "metric", t.metric);
-	number(j, "best", t.best);
-	raw(j, "config", t.config_json);
-	raw(j, "result", t.result_json);
+	put_number(j, "metric", t.metric);
+	put_number(j, "best", t.best);
+	put_raw(j, "config", t.config_json);
+	put_raw(j, "result", t.result_json);
 	jsonout_text(j, "checkpoint", trials_checkpoint(cli, folder, &t));
 	checkpoints_json(j, e, trial);
 	jsonout_uint(j, "attempts", t.attempts);
@@ -302,7 +302,7 @@ live_draw(struct live *live, struct cli *cli, const struct tune_experiment *e, b
 	memory.file = open_memstream(&text, &len);
 	if (memory.file == NULL)
 		return;
-	places = order(&keep, e, true, &n);
+	places = order_trials(&keep, e, true, &n);
 	room = rows_of_terminal(live->term) - 4;
 	room = room < LIVE_ROWS_MAX ? room : LIVE_ROWS_MAX;
 	print_rows(&keep, e, &memory, places, n < room ? n : room);

@@ -46,7 +46,7 @@ seconds_since(const struct timespec *then)
 }
 
 static void
-erase(struct work *w)
+erase_line(struct work *w)
 {
 	if (!w->shown)
 		return;
@@ -66,7 +66,7 @@ time_left(struct keep *keep, double seconds)
 
 /* "52%  1.30 GiB of 2.50 GiB  3.10 GB/s  12 s left", as far as the values are known. */
 static const char *
-figures(const struct work *w, struct keep *keep, uint64_t done, uint64_t total)
+format_figures(const struct work *w, struct keep *keep, uint64_t done, uint64_t total)
 {
 	double seconds = seconds_since(&w->began), rate = seconds > 0 ? (double)done / seconds : 0;
 	const char *ret = "";
@@ -87,7 +87,7 @@ figures(const struct work *w, struct keep *keep, uint64_t done, uint64_t total)
 
 /* Called with the lock held. */
 static void
-draw(struct work *w)
+draw_line(struct work *w)
 {
 	uint64_t done = w->base_bytes + __atomic_load_n(&w->meter->done_bytes, __ATOMIC_RELAXED);
 	uint64_t total =
@@ -108,7 +108,7 @@ draw(struct work *w)
 		(void)fputs("  ", term->file);
 		used += bar + 2;
 	}
-	(void)fputs(text_cut(&keep, figures(w, &keep, done, total), used < width ? width - used : 0, term->utf8),
+	(void)fputs(text_cut(&keep, format_figures(w, &keep, done, total), used < width ? width - used : 0, term->utf8),
 	            term->file);
 	(void)fputs("\033[K", term->file);
 	(void)fflush(term->file);
@@ -132,7 +132,7 @@ run_drawer(void *arg)
 		(void)pthread_cond_timedwait(&w->changed, &w->lock, &until);
 		if (!w->stop_drawing && w->meter != NULL && w->label != NULL &&
 		    seconds_since(&w->began) * 1e3 >= WORK_FIRST_MS)
-			draw(w);
+			draw_line(w);
 	}
 	(void)pthread_mutex_unlock(&w->lock);
 	return NULL;
@@ -161,7 +161,7 @@ run_waiter(void *arg)
 		leave = w->meter == NULL || w->signal != 0;
 		w->signal = number;
 		if (leave) {
-			erase(w);
+			erase_line(w);
 			_exit(128 + number);
 		}
 		__atomic_store_n(&w->meter->cancel, 1, __ATOMIC_RELAXED);
@@ -172,7 +172,7 @@ run_waiter(void *arg)
 
 /* Adds a signal, unless it is ignored on entry (nohup, a background job of a script). */
 static void
-take(sigset_t *set, int number)
+take_signal(sigset_t *set, int number)
 {
 	struct sigaction action;
 
@@ -190,9 +190,9 @@ work_open(const struct term *term, bool draws)
 	w->term = term;
 	w->draws = draws && term->tty;
 	(void)sigemptyset(&w->signals);
-	take(&w->signals, SIGINT);
-	take(&w->signals, SIGTERM);
-	take(&w->signals, SIGHUP);             /* the terminal was closed */
+	take_signal(&w->signals, SIGINT);
+	take_signal(&w->signals, SIGTERM);
+	take_signal(&w->signals, SIGHUP);      /* the terminal was closed */
 	(void)sigaddset(&w->signals, SIGUSR2); /* wakes the waiting thread at the end */
 	(void)pthread_sigmask(SIG_BLOCK, &w->signals, NULL);
 	(void)pthread_mutex_init(&w->lock, NULL);
@@ -227,7 +227,7 @@ work_close(struct work *w)
 		return;
 	stop_drawer(w);
 	(void)pthread_mutex_lock(&w->lock);
-	erase(w);
+	erase_line(w);
 	w->stop = true;
 	(void)pthread_mutex_unlock(&w->lock);
 	(void)pthread_kill(w->waiter, SIGUSR2);
@@ -238,7 +238,7 @@ work_close(struct work *w)
 }
 
 static void
-reset(struct pawl_meter *meter)
+reset_meter(struct pawl_meter *meter)
 {
 	__atomic_store_n(&meter->done_bytes, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&meter->total_bytes, 0, __ATOMIC_RELAXED);
@@ -247,7 +247,7 @@ reset(struct pawl_meter *meter)
 void
 work_begin(struct work *w, const char *label, struct pawl_meter *meter, uint64_t total_bytes)
 {
-	reset(meter);
+	reset_meter(meter);
 	__atomic_store_n(&meter->cancel, 0, __ATOMIC_RELAXED);
 	if (w == NULL)
 		return;
@@ -273,7 +273,7 @@ work_next(struct work *w)
 	(void)pthread_mutex_lock(&w->lock);
 	if (w->meter != NULL) {
 		w->base_bytes += __atomic_load_n(&w->meter->done_bytes, __ATOMIC_RELAXED);
-		reset(w->meter);
+		reset_meter(w->meter);
 	}
 	(void)pthread_mutex_unlock(&w->lock);
 }
@@ -285,7 +285,7 @@ work_end(struct work *w)
 		return;
 	stop_drawer(w);
 	(void)pthread_mutex_lock(&w->lock);
-	erase(w);
+	erase_line(w);
 	w->meter = NULL;
 	(void)pthread_mutex_unlock(&w->lock);
 }
@@ -296,7 +296,7 @@ work_hide(struct work *w)
 	if (w == NULL)
 		return;
 	(void)pthread_mutex_lock(&w->lock);
-	erase(w);
+	erase_line(w);
 }
 
 void

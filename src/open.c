@@ -271,7 +271,7 @@ check_shelf(struct pawl *run, struct pawl_error *err)
 /* Which run this is: by run.json, else by the newest checkpoint if the folder has lost its
  * run.json, else a new one. */
 static int
-identify(struct pawl *run, struct pawl_error *err)
+identify_run(struct pawl *run, struct pawl_error *err)
 {
 	struct catalog_entry *latest = catalog_latest(run->catalog);
 	const char *wanted = run->opts.run_id;
@@ -347,7 +347,7 @@ rendezvous_options(const struct pawl *run)
 
 /* Rank 0 admits the others. */
 static int
-host(struct pawl *run, struct pawl_error *err)
+host_ranks(struct pawl *run, struct pawl_error *err)
 {
 	struct rendezvous_opts opts = rendezvous_options(run);
 	struct rendezvous_pass pass = {
@@ -364,7 +364,7 @@ host(struct pawl *run, struct pawl_error *err)
 
 /* Another rank learns the run and the attempt from rank 0. */
 static int
-join(struct pawl *run, struct pawl_error *err)
+join_ranks(struct pawl *run, struct pawl_error *err)
 {
 	struct rendezvous_opts opts = rendezvous_options(run);
 	struct rendezvous_pass pass = {0};
@@ -419,7 +419,7 @@ open_for_writing(struct pawl *run, struct pawl_error *err)
 		run->saves.arena = run->opts.staging.arena;
 	}
 	if (run->group.world > 1 && run->group.rank == 0)
-		TRY(host(run, err));
+		TRY(host_ranks(run, err));
 	TRY(writer_new(run, &run->saves.writer, err));
 	remember_packs(run);
 	return run->group.rank == 0 && !run->opts.maintenance ? mirrors_start(run, err) : 0;
@@ -502,7 +502,7 @@ open_steps(struct pawl *run, const struct pawl_open_opts *opts, struct pawl_erro
 	bool is_guest = run->group.rank > 0 && !run->opts.read_only;
 
 	if (is_guest)
-		TRY(join(run, err)); /* rank 0 has the lease, and cleans up first */
+		TRY(join_ranks(run, err)); /* rank 0 has the lease, and cleans up first */
 	else if (!run->opts.read_only && !run->home.single_name && !run->home.caps.is_private &&
 	         run->home.caps.exclusive_put)
 		TRY(take_lease(run, err));
@@ -514,7 +514,7 @@ open_steps(struct pawl *run, const struct pawl_open_opts *opts, struct pawl_erro
 	run->catalog->guard = &run->guard.lock;
 	TRY(mirrors_open(run, err));
 	if (!is_guest)
-		TRY(run->home.single_name ? check_single(run, err) : identify(run, err));
+		TRY(run->home.single_name ? check_single(run, err) : identify_run(run, err));
 	TRY(list_mirrored(run, err));
 	if (run->home.nodes)
 		store_nodes_set_run(run->home.nodes, run->self.run_id);

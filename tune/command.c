@@ -143,7 +143,7 @@ command_fill(const struct value *template, const struct value *config, struct st
 }
 
 static size_t
-find(const struct strings *env, const char *name)
+find_variable(const struct strings *env, const char *name)
 {
 	size_t len = strlen(name), i = 0;
 
@@ -155,7 +155,7 @@ find(const struct strings *env, const char *name)
 void
 environment_unset(struct strings *env, const char *name)
 {
-	size_t i = find(env, name);
+	size_t i = find_variable(env, name);
 
 	if (i == env->n)
 		return;

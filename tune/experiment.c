@@ -185,7 +185,7 @@ read_document(struct tune_experiment *e, bool is_given, struct pawl_error *err)
 /* ---- the journal ---- */
 
 static int
-replay(void *arg, const struct value *entry, struct pawl_error *err)
+replay_entry(void *arg, const struct value *entry, struct pawl_error *err)
 {
 	struct tune_experiment *e = arg;
 	const struct value *trial = value_get(entry, "t");
@@ -196,7 +196,7 @@ replay(void *arg, const struct value *entry, struct pawl_error *err)
 }
 
 static void
-notice(struct tune_experiment *e, const char *text)
+note_message(struct tune_experiment *e, const char *text)
 {
 	char *joined = mem_printf("%s%s%s", e->notice ? e->notice : "", e->notice ? "; " : "", text);
 
@@ -207,7 +207,7 @@ notice(struct tune_experiment *e, const char *text)
 }
 
 static int
-rebuild(struct tune_experiment *e, const struct journal_found *found, uint64_t *nbytes, struct pawl_error *err)
+rebuild_state(struct tune_experiment *e, const struct journal_found *found, uint64_t *nbytes, struct pawl_error *err)
 {
 	struct journal_found made;
 	char text[200];
@@ -222,14 +222,14 @@ rebuild(struct tune_experiment *e, const struct journal_found *found, uint64_t *
 	e->sched = NULL;
 	TRY(experiment_rebuild(e, &n, err));
 	TRY(spec_make_scheduler(&e->spec, &e->sched, err));
-	TRY(journal_read(e->dirfd, "journal", replay, e, &made, err));
+	TRY(journal_read(e->dirfd, "journal", replay_entry, e, &made, err));
 	snprintf(text, sizeof(text), "the journal was %s; it was rebuilt from the folders of %llu trials%s",
 	         !found->exists ? "missing"
 	         : is_empty     ? "empty"
 	                        : "damaged",
 	         (unsigned long long)n, is_empty ? "" : " (the old one is journal.damaged)");
 	if (n || !is_empty)
-		notice(e, text);
+		note_message(e, text);
 	*nbytes = made.good_bytes;
 	return 0;
 }
@@ -241,16 +241,16 @@ read_journal(struct tune_experiment *e, bool existed, struct pawl_error *err)
 	char text[200];
 
 	TRY(spec_make_scheduler(&e->spec, &e->sched, err));
-	TRY(journal_read(e->dirfd, "journal", replay, e, &found, err));
+	TRY(journal_read(e->dirfd, "journal", replay_entry, e, &found, err));
 	uint64_t nbytes = found.good_bytes;
 	if (e->read_only)
 		return 0;
 	if (existed && (found.damaged || !found.exists || found.n_lines == 0)) {
-		TRY(rebuild(e, &found, &nbytes, err));
+		TRY(rebuild_state(e, &found, &nbytes, err));
 	} else if (found.torn_bytes) {
 		snprintf(text, sizeof(text), "the journal's last line was torn (%llu bytes were cut off)",
 		         (unsigned long long)found.torn_bytes);
-		notice(e, text);
+		note_message(e, text);
 	}
 	return journal_open(e->dirfd, "journal", nbytes, &e->journal, err);
 }
@@ -289,7 +289,7 @@ restart_trials(struct tune_experiment *e, bool existed, struct pawl_error *err)
 	if (existed && n) {
 		snprintf(text, sizeof(text), "%zu trial%s that ran start%s again from the last checkpoint", n,
 		         n > 1 ? "s" : "", n > 1 ? "" : "s");
-		notice(e, text);
+		note_message(e, text);
 	}
 	return 0;
 }

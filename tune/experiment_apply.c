@@ -170,7 +170,7 @@ apply_add(struct tune_experiment *e, const struct value *entry, struct pawl_erro
 /* ---- checkpoints ---- */
 
 static void
-doom(struct tune_experiment *e, uint32_t trial, char *name)
+doom_checkpoint(struct tune_experiment *e, uint32_t trial, char *name)
 {
 	const size_t n = sizeof(e->doomed) / sizeof(e->doomed[0]);
 
@@ -191,7 +191,7 @@ is_better(double a, double b)
 
 /* Keeps the best `keep` checkpoints and the newest; among equal ones the older stays (E3). */
 static void
-retain(struct tune_experiment *e, struct trial *t)
+retain_checkpoints(struct tune_experiment *e, struct trial *t)
 {
 	while (e->spec.keep && t->n_checkpoints > e->spec.keep) {
 		size_t worst = 0, n_better;
@@ -211,7 +211,7 @@ retain(struct tune_experiment *e, struct trial *t)
 		if (e->read_only)
 			experiment_note_dropped(t, t->checkpoints[worst].name);
 		else
-			doom(e, t->number, t->checkpoints[worst].name);
+			doom_checkpoint(e, t->number, t->checkpoints[worst].name);
 		memmove(&t->checkpoints[worst], &t->checkpoints[worst + 1],
 		        (newest - worst) * sizeof(t->checkpoints[0]));
 		t->n_checkpoints--;
@@ -220,7 +220,7 @@ retain(struct tune_experiment *e, struct trial *t)
 
 /* Removes the trial's record of this checkpoint: a folder of the same name has replaced it. */
 static void
-forget(struct trial *t, const char *name)
+forget_checkpoint(struct trial *t, const char *name)
 {
 	for (size_t i = 0; i < t->n_checkpoints; i++) {
 		if (strcmp(t->checkpoints[i].name, name) != 0)
@@ -241,7 +241,7 @@ add_checkpoint(struct tune_experiment *e, struct trial *t, const char *name, con
 
 	if (!copy)
 		return err_nomem(err, NULL);
-	forget(t, name);
+	forget_checkpoint(t, name);
 	for (size_t i = 0; i < e->n_doomed; i++) /* the name is in use again */
 		if (e->doomed[i].trial == t->number && strcmp(e->doomed[i].name, name) == 0) {
 			mem_free(e->doomed[i].name);
@@ -253,7 +253,7 @@ add_checkpoint(struct tune_experiment *e, struct trial *t, const char *name, con
 		return err_nomem(err, NULL);
 	t->checkpoints[t->n_checkpoints] = *like;
 	t->checkpoints[t->n_checkpoints++].name = steal(&copy);
-	retain(e, t);
+	retain_checkpoints(e, t);
 	return 0;
 }
 

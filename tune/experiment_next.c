@@ -138,7 +138,7 @@ note_exploit(struct tune_experiment *e, const struct trial *t, const struct tria
 }
 
 static int
-decline(struct tune_experiment *e, struct trial *t, struct pawl_error *err)
+decline_trial(struct tune_experiment *e, struct trial *t, struct pawl_error *err)
 {
 	return experiment_put(e, VALUE_OBJECT({"e", value_new_text("decline")}, {"t", value_new_int(t->number)}), false,
 	                      err);
@@ -147,14 +147,14 @@ decline(struct tune_experiment *e, struct trial *t, struct pawl_error *err)
 /* Makes the clone first, then writes the entry. A crash between them leaves a folder that no entry
  * names; the clone is then made again. */
 static int
-exploit(struct tune_experiment *e, struct trial *t, uint32_t number, struct value *config, struct pawl_error *err)
+exploit_trial(struct tune_experiment *e, struct trial *t, uint32_t number, struct value *config, struct pawl_error *err)
 {
 	const struct trial *donor = &e->trials[number];
 	const struct checkpoint *from = newest_there(e, donor);
 	char as[300];
 
 	if (!from)
-		return decline(e, t, err);
+		return decline_trial(e, t, err);
 	const uint64_t iteration = from->iteration;
 	PAWL_FREE char *from_name = mem_strdup(from->name);
 	if (!from_name)
@@ -164,7 +164,7 @@ exploit(struct tune_experiment *e, struct trial *t, uint32_t number, struct valu
 	if (rc == 0)
 		rc = checkpoint_clone(e->dirfd, donor->name, from_name, e->dirfd, t->name, as, err);
 	if (rc == PAWL_ENOTFOUND)
-		return decline(e, t, err); /* the checkpoint was removed from outside */
+		return decline_trial(e, t, err); /* the checkpoint was removed from outside */
 	TRY(rc);
 	TRY(note_exploit(e, t, donor, iteration, config, err));
 	return experiment_put(e,
@@ -179,7 +179,7 @@ experiment_exploit(struct tune_experiment *e, struct trial *t, struct pawl_error
 {
 	PAWL_CLEAN(value_free_clean) struct value *config = value_ref(t->new_config);
 
-	return exploit(e, t, t->donor, config, err);
+	return exploit_trial(e, t, t->donor, config, err);
 }
 
 /* Lets the caller change the new values. */
@@ -234,7 +234,7 @@ exploit_paused(struct tune_experiment *e, struct pawl_error *err)
 		if (what.verdict != SCHED_EXPLOIT)
 			continue;
 		TRY(experiment_exploit_config(e, &what, &config, err));
-		TRY(exploit(e, t, what.donor, config, err));
+		TRY(exploit_trial(e, t, what.donor, config, err));
 	}
 	return 0;
 }
@@ -273,7 +273,7 @@ begin_files(struct tune_experiment *e, struct trial *t, struct pawl_error *err)
 }
 
 static int
-start(struct tune_experiment *e, struct trial *t, struct tune_start *ret, struct pawl_error *err)
+start_trial(struct tune_experiment *e, struct trial *t, struct tune_start *ret, struct pawl_error *err)
 {
 	TRY(begin_files(e, t, err));
 	const struct checkpoint *from = newest_there(e, t);
@@ -341,7 +341,7 @@ list_candidates(const struct tune_experiment *e, struct choice *ret)
 
 /* Chooses the trial to start; -1 = none. */
 static int
-choose(struct tune_experiment *e, int64_t *ret, struct pawl_error *err)
+choose_trial(struct tune_experiment *e, int64_t *ret, struct pawl_error *err)
 {
 	const bool may_add = !e->spec.given && e->n_trials < e->spec.n_trials;
 	PAWL_FREE struct sched_candidate *candidates = mem_zalloc(e->n_trials + 1, sizeof(*candidates));
@@ -386,9 +386,9 @@ tune_experiment_next(struct tune_experiment *e, enum tune_next *ret, struct tune
 	if (e->spec.max_concurrent && e->n_running >= e->spec.max_concurrent)
 		return 0;
 	if (!is_over)
-		TRY(choose(e, &chosen, err));
+		TRY(choose_trial(e, &chosen, err));
 	if (chosen >= 0) {
-		TRY(start(e, &e->trials[chosen], ret_start, err));
+		TRY(start_trial(e, &e->trials[chosen], ret_start, err));
 		*ret = TUNE_START;
 		return 0;
 	}

@@ -63,8 +63,8 @@ add_times(const struct tune_experiment *e, const struct trial *t, struct value *
 
 /* Adds the keys that every result has to those that the trial reports. */
 static int
-complete(const struct tune_experiment *e, const struct trial *t, const char *checkpoint, struct value *result,
-         struct pawl_error *err)
+complete_result(const struct tune_experiment *e, const struct trial *t, const char *checkpoint, struct value *result,
+                struct pawl_error *err)
 {
 	char host[256] = "";
 	bool ok = add_value(result, "training_iteration", value_new_int((int64_t)t->iteration + 1)) &&
@@ -221,8 +221,8 @@ check_donor(struct tune_experiment *e, struct trial *t, struct sched_decision *w
 }
 
 static int
-decide(struct tune_experiment *e, struct trial *t, struct value *result, const char *checkpoint,
-       struct tune_verdict *ret, struct sched_decision *what, struct pawl_error *err)
+decide_trial(struct tune_experiment *e, struct trial *t, struct value *result, const char *checkpoint,
+             struct tune_verdict *ret, struct sched_decision *what, struct pawl_error *err)
 {
 	const uint64_t iteration = (uint64_t)value_int(value_get(result, "training_iteration"));
 	const bool stop = is_to_stop(e, t, result, &ret->stop_all);
@@ -292,7 +292,7 @@ record_result(struct tune_experiment *e, struct trial *t, struct value *result, 
 	struct tune_verdict verdict = {.reason = e->reason};
 	struct sched_decision what;
 	struct value *entry = NULL;
-	int rc = decide(e, t, result, checkpoint, &verdict, &what, err);
+	int rc = decide_trial(e, t, result, checkpoint, &verdict, &what, err);
 
 	if (rc == 0)
 		rc = make_entry(e, t, result, checkpoint, &verdict, &what, &entry, err);
@@ -333,7 +333,7 @@ tune_experiment_report(struct tune_experiment *e, uint32_t trial, const char *me
 	PAWL_CLEAN(value_free_clean) struct value *result = value_copy(metrics);
 	if (!result)
 		return err_nomem(err, NULL);
-	TRY(complete(e, t, checkpoint, result, err));
+	TRY(complete_result(e, t, checkpoint, result, err));
 	TRY(check_score(e, t, metrics, result, err));
 	return record_result(e, t, result, checkpoint, ret, err);
 }

@@ -29,7 +29,7 @@
 
 /* 0 or an errno value. */
 static int
-launch(struct forker *f, char *const argv[], char *const env[], int theirs)
+launch_program(struct forker *f, char *const argv[], char *const env[], int theirs)
 {
 	const struct spawn_file files[] = {
 		{.fd = 0, .path = "/dev/null", .flags = O_RDONLY},
@@ -49,7 +49,7 @@ forker_open(struct forker *ret, char *const argv[], char *const env[], struct pa
 
 	if (os_socketpair(SOCK_SEQPACKET, ends) != 0)
 		return err_set(err, PAWL_EIO, "the process that forks trials: %s", strerror(errno));
-	rc = launch(&f, argv, env, ends[1]);
+	rc = launch_program(&f, argv, env, ends[1]);
 	(void)close(ends[1]);
 	if (rc != 0) {
 		(void)close(ends[0]);
@@ -94,7 +94,7 @@ keep_end(struct forker *f, pid_t pid, int status)
 
 /* Receives a packet and the descriptor that came with it, or -1. Returns as recv. */
 static ssize_t
-receive(int fd, char *text, size_t nbytes, int *ret_fd)
+receive_message(int fd, char *text, size_t nbytes, int *ret_fd)
 {
 	union {
 		struct cmsghdr head;
@@ -131,7 +131,7 @@ receive_packet(struct forker *f, int timeout_ms, char *text, size_t nbytes, int 
 		*ret_fd = -1;
 	if (f->fd < 0 || poll(&one, 1, timeout_ms) <= 0)
 		return false;
-	n = receive(f->fd, text, nbytes - 1, &fd);
+	n = receive_message(f->fd, text, nbytes - 1, &fd);
 	text[n > 0 ? n : 0] = '\0';
 	is_answer = n > 0 && sscanf(text, "over %d %d", &pid, &status) != 2;
 	if (is_answer && ret_fd != NULL)

@@ -31,7 +31,7 @@ static const char program[] = "trap '' HUP INT QUIT TERM PIPE\n"
 
 /* 0 or an errno value. */
 static int
-start(struct guard *g, int theirs, int lock)
+start_guard(struct guard *g, int theirs, int lock)
 {
 	char sh[] = "/bin/sh", c[] = "-c", text[sizeof(program)], name[] = "pawl-guard", path[] = "PATH=/usr/bin:/bin";
 	char *argv[] = {sh, c, text, name, NULL}, *env[] = {path, NULL};
@@ -54,7 +54,7 @@ guard_open(struct guard *ret, int lock, struct pawl_error *err)
 
 	if (os_socketpair(SOCK_STREAM, ends) != 0)
 		return err_set(err, PAWL_EIO, "the guard of the trials: %s", strerror(errno));
-	rc = start(&g, ends[1], lock);
+	rc = start_guard(&g, ends[1], lock);
 	(void)close(ends[1]);
 	if (rc != 0) {
 		(void)close(ends[0]);

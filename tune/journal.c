@@ -115,7 +115,7 @@ journal_close(struct journal *j)
 }
 
 static int
-append(struct journal *j, const char *line, size_t len, bool durable, struct pawl_error *err)
+append_line(struct journal *j, const char *line, size_t len, bool durable, struct pawl_error *err)
 {
 	size_t done = 0;
 
@@ -150,5 +150,5 @@ journal_put(struct journal *j, const struct value *entry, bool durable, struct p
 	const size_t len = strlen(line);
 	if (len > MAX_LINE)
 		return err_set(err, PAWL_ELIMIT, "journal: an entry of %zu bytes is too long", len);
-	return append(j, line, len, durable, err);
+	return append_line(j, line, len, durable, err);
 }

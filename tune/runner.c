@@ -260,7 +260,7 @@ tune_runner_stop_trial(struct tune_runner *r, uint32_t trial, const char *why, s
 
 /* Handles the processes that have ended, in the order of their start. */
 static int
-reap(struct tune_runner *r, struct pawl_error *err)
+reap_processes(struct tune_runner *r, struct pawl_error *err)
 {
 	for (size_t i = 0; i < r->n;) {
 		struct process *p = r->running[i];
@@ -375,7 +375,7 @@ start_some(struct tune_runner *r, struct pawl_error *err)
 
 /* How long to wait before something is due without an event. */
 static int
-patience(const struct tune_runner *r, double until)
+wait_limit_ms(const struct tune_runner *r, double until)
 {
 	double now = runner_now(), least = until;
 	struct tune_counts counts;
@@ -448,7 +448,7 @@ tune_runner_poll(struct tune_runner *r, int timeout_ms, struct tune_event *ret, 
 	for (bool waited = false;; waited = true) {
 		if (give_event(r, ret))
 			return 0;
-		TRY(reap(r, err));
+		TRY(reap_processes(r, err));
 		TRY(check_times(r, err));
 		TRY(start_some(r, err));
 		if (give_event(r, ret))
@@ -459,6 +459,6 @@ tune_runner_poll(struct tune_runner *r, int timeout_ms, struct tune_event *ret, 
 		}
 		if (waited && runner_now() >= until)
 			return 0;
-		TRY(listen_all(r, patience(r, until), err));
+		TRY(listen_all(r, wait_limit_ms(r, until), err));
 	}
 }

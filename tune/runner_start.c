@@ -68,7 +68,7 @@ make_environment(struct tune_runner *r, const struct tune_start *start, const st
 
 /* 0 or an errno value. */
 static int
-spawn(struct process *p, char *const argv[], char *const env[], int theirs, const char *out)
+spawn_process(struct process *p, char *const argv[], char *const env[], int theirs, const char *out)
 {
 	const int flags = O_WRONLY | O_CREAT | O_APPEND;
 	const struct spawn_file files[] = {
@@ -118,7 +118,8 @@ process_launch(struct tune_runner *r, struct process *p, const struct tune_start
 	TRY(make_environment(r, start, &p->share, &env, why));
 	TRY(channel_open(&p->channel, &theirs, why));
 	p->errors_from = stat(p->errors, &st) == 0 ? (int64_t)st.st_size : 0;
-	const int sys = fork_one(r, p, env.items, theirs, out) ? 0 : spawn(p, argv.items, env.items, theirs, out);
+	const int sys =
+		fork_one(r, p, env.items, theirs, out) ? 0 : spawn_process(p, argv.items, env.items, theirs, out);
 
 	if (sys == ENOENT)
 		return err_set(why, PAWL_ENOTFOUND, "run: %.200s: there is no such program", argv.items[0]);

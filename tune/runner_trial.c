@@ -204,7 +204,7 @@ fail_trial(struct tune_runner *r, struct process *p, const char *why)
 
 /* Rejects a message; the trial may continue. */
 static int
-refuse(struct tune_runner *r, struct process *p, const char *why, struct pawl_error *err)
+reject_message(struct tune_runner *r, struct process *p, const char *why, struct pawl_error *err)
 {
 	struct tune_event event = {.kind = TUNE_EVENT_NOTICE, .trial = p->trial, .text = why};
 
@@ -300,7 +300,7 @@ on_checkpoint(struct tune_runner *r, struct process *p, const char *name, struct
 	int rc = tune_experiment_checkpoint(r->e, p->trial, name, &why);
 
 	if (rc == PAWL_EUSAGE)
-		return refuse(r, p, why.message, err);
+		return reject_message(r, p, why.message, err);
 	if (rc < 0) {
 		if (err != NULL)
 			*err = why;
@@ -330,11 +330,11 @@ on_message(struct tune_runner *r, struct process *p, const char *line, size_t le
 	if (rc == PAWL_ENOMEM)
 		return err_nomem(err, NULL);
 	if (rc < 0)
-		return refuse(r, p, why.message, err);
+		return reject_message(r, p, why.message, err);
 	metrics = value_get(message, "report");
 	checkpoint = value_get(message, "checkpoint");
 	if (checkpoint != NULL && !value_is(checkpoint, JSON_NULL) && !value_is(checkpoint, JSON_STRING))
-		return refuse(r, p, "a message of the trial: \"checkpoint\": expected a name or null", err);
+		return reject_message(r, p, "a message of the trial: \"checkpoint\": expected a name or null", err);
 	if (metrics != NULL)
 		return on_report(r, p, metrics, value_text(checkpoint), err);
 	if (value_is(checkpoint, JSON_STRING))
@@ -355,7 +355,7 @@ on_message(struct tune_runner *r, struct process *p, const char *line, size_t le
 	}
 	if (value_get(message, "heartbeat") != NULL)
 		return 0;
-	return refuse(
+	return reject_message(
 		r, p,
 		"a message of the trial: expected an object with report, checkpoint, ask, heartbeat, error or done",
 		err);
@@ -373,7 +373,7 @@ process_hear(struct tune_runner *r, struct process *p, struct pawl_error *err)
 
 		if (line == NULL && !bad)
 			return 0;
-		rc = bad ? refuse(r, p, "a message of the trial: a line of more than 1 MiB", err)
+		rc = bad ? reject_message(r, p, "a message of the trial: a line of more than 1 MiB", err)
 		         : on_message(r, p, line, len, err);
 		p->heard = runner_now(); /* counted from the answer, which may have taken long to prepare */
 	}

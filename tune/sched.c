@@ -32,7 +32,7 @@ sched_draw(struct sched *s)
 }
 
 static int
-check(const char *name, double value, double least, double most, struct pawl_error *err)
+check_range(const char *name, double value, double least, double most, struct pawl_error *err)
 {
 	if (value >= least && value <= most)
 		return 0;
@@ -69,12 +69,12 @@ set_defaults(struct sched_opts *o)
 static int
 check_opts(const struct sched_opts *o, struct pawl_error *err)
 {
-	TRY(check("grace", o->grace, 0, HUGE_VAL, err));
-	TRY(check("reduction", o->reduction, 1.0 + 1e-9, 1e6, err));
-	TRY(check("max_time", o->max_time, o->algorithm == &sched_asha || o->in_step ? o->grace : 1, 1e15, err));
-	TRY(check("interval", o->interval, 1e-9, HUGE_VAL, err));
-	TRY(check("quantile", o->quantile, 0, 0.5, err));
-	TRY(check("resample", o->resample, 0, 1, err));
+	TRY(check_range("grace", o->grace, 0, HUGE_VAL, err));
+	TRY(check_range("reduction", o->reduction, 1.0 + 1e-9, 1e6, err));
+	TRY(check_range("max_time", o->max_time, o->algorithm == &sched_asha || o->in_step ? o->grace : 1, 1e15, err));
+	TRY(check_range("interval", o->interval, 1e-9, HUGE_VAL, err));
+	TRY(check_range("quantile", o->quantile, 0, 0.5, err));
+	TRY(check_range("resample", o->resample, 0, 1, err));
 	for (size_t i = 0; i < o->n_mutations; i++) {
 		const struct sched_mutation *m = &o->mutations[i];
 		if (m->n_choices == 0 && !(m->low < m->high && (!m->log_scale || m->low > 0)))
@@ -86,7 +86,7 @@ check_opts(const struct sched_opts *o, struct pawl_error *err)
 }
 
 static int
-prepare(struct sched *s, const struct sched_opts *opts, struct pawl_error *err)
+prepare_sched(struct sched *s, const struct sched_opts *opts, struct pawl_error *err)
 {
 	s->opts = *opts;
 	if (!s->opts.algorithm)
@@ -111,7 +111,7 @@ sched_new(const struct sched_opts *opts, struct sched **ret, struct pawl_error *
 
 	if (!s)
 		return err_nomem(err, NULL);
-	TRY(prepare(s, opts, err));
+	TRY(prepare_sched(s, opts, err));
 	*ret = steal(&s);
 	return 0;
 }

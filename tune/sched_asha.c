@@ -17,7 +17,7 @@
 #define MAX_RUNGS 32u /* bits of sched_trial.rungs_done */
 
 static int
-init(struct sched *s, struct pawl_error *err)
+asha_init(struct sched *s, struct pawl_error *err)
 {
 	for (uint32_t b = 0; b < s->opts.brackets; b++) {
 		struct sched_bracket *bracket;
@@ -60,7 +60,7 @@ add_trial(struct sched *s, uint32_t trial, struct pawl_error *err)
 
 /* The quantile with linear interpolation; the rung is not empty. */
 static double
-quantile(const struct sched_rung *rung, double q)
+rung_quantile(const struct sched_rung *rung, double q)
 {
 	const double at = q * (double)(rung->n - 1), part = at - floor(at);
 	const size_t low = (size_t)at, high = low + 1 < rung->n ? low + 1 : low;
@@ -71,7 +71,7 @@ quantile(const struct sched_rung *rung, double q)
 }
 
 static int
-report(struct sched *s, uint32_t trial, struct sched_decision *ret, struct pawl_error *err)
+asha_report(struct sched *s, uint32_t trial, struct sched_decision *ret, struct pawl_error *err)
 {
 	struct sched_trial *t = &s->trials[trial];
 	struct sched_bracket *b = &s->brackets[t->bracket];
@@ -86,7 +86,7 @@ report(struct sched *s, uint32_t trial, struct sched_decision *ret, struct pawl_
 		if (t->rungs_done >> i & 1)
 			break; /* it has all lower ones, too */
 		if (rung->n)
-			cut = quantile(rung, 1 - 1 / s->opts.reduction);
+			cut = rung_quantile(rung, 1 - 1 / s->opts.reduction);
 		t->rungs_done |= 1u << i;
 		TRY(sched_rung_put(rung, t->metric, err));
 		if (t->metric < cut || !isfinite(t->metric))
@@ -96,4 +96,4 @@ report(struct sched *s, uint32_t trial, struct sched_decision *ret, struct pawl_
 	return 0;
 }
 
-const struct sched_algorithm sched_asha = {.name = "asha", .init = init, .add = add_trial, .report = report};
+const struct sched_algorithm sched_asha = {.name = "asha", .init = asha_init, .add = add_trial, .report = asha_report};

@@ -53,7 +53,7 @@ count_rungs(const struct sched_opts *o)
 }
 
 static int
-init(struct sched *s, struct pawl_error *err)
+hyperband_init(struct sched *s, struct pawl_error *err)
 {
 	if (s->opts.in_step && count_rungs(&s->opts) > MAX_RUNGS)
 		return err_set(err, PAWL_EUSAGE,
@@ -111,7 +111,7 @@ add_trial(struct sched *s, uint32_t trial, struct pawl_error *err)
 /* Is it compared with the others of its bracket? A trial that reached R is: it has stopped, but has
  * its result. */
 static bool
-counts(const struct sched *s, const struct sched_trial *t, size_t bracket)
+is_counted(const struct sched *s, const struct sched_trial *t, size_t bracket)
 {
 	if (t->bracket != bracket || t->dropped)
 		return false;
@@ -127,7 +127,7 @@ is_complete(const struct sched *s, size_t bracket, size_t *ret_n)
 
 	*ret_n = 0;
 	for (size_t i = b->first; i < b->first + b->n_trials; i++) {
-		if (!counts(s, &s->trials[i], bracket))
+		if (!is_counted(s, &s->trials[i], bracket))
 			continue;
 		if (s->trials[i].time < b->rungs[b->level].time)
 			return false;
@@ -144,7 +144,7 @@ place_of(const struct sched *s, size_t bracket, size_t trial)
 	size_t better = 0;
 
 	for (size_t i = b->first; i < b->first + b->n_trials; i++) {
-		if (i != trial && counts(s, &s->trials[i], bracket) &&
+		if (i != trial && is_counted(s, &s->trials[i], bracket) &&
 		    (s->trials[i].metric > s->trials[trial].metric ||
 		     (s->trials[i].metric == s->trials[trial].metric && i < trial)))
 			better++;
@@ -155,7 +155,7 @@ place_of(const struct sched *s, size_t bracket, size_t trial)
 /* Drops all but the best 1 / eta of the counted trials. A trial whose last report is beyond the
  * next rung as well waits there for the others. */
 static void
-halve(struct sched *s, size_t bracket, size_t n)
+halve_bracket(struct sched *s, size_t bracket, size_t n)
 {
 	struct sched_bracket *b = &s->brackets[bracket];
 	size_t kept = (size_t)((double)n / s->opts.reduction + 1e-9);
@@ -165,11 +165,11 @@ halve(struct sched *s, size_t bracket, size_t n)
 	b->level++;
 	/* Mark first: ranks are taken among all counted trials. */
 	for (size_t i = b->first; i < b->first + b->n_trials; i++)
-		if (counts(s, &s->trials[i], bracket))
+		if (is_counted(s, &s->trials[i], bracket))
 			s->trials[i].is_kept = place_of(s, bracket, i) < kept;
 	for (size_t i = b->first; i < b->first + b->n_trials; i++) {
 		struct sched_trial *t = &s->trials[i];
-		if (!counts(s, t, bracket))
+		if (!is_counted(s, t, bracket))
 			continue;
 		t->go_on = t->is_kept && t->time < b->rungs[b->level].time;
 		t->dropped = !t->is_kept;
@@ -184,11 +184,11 @@ halve_brackets(struct sched *s)
 
 	for (size_t i = 0; i < s->n_brackets; i++)
 		while (is_complete(s, i, &n))
-			halve(s, i, n);
+			halve_bracket(s, i, n);
 }
 
 static int
-report(struct sched *s, uint32_t trial, struct sched_decision *ret, struct pawl_error *err)
+hyperband_report(struct sched *s, uint32_t trial, struct sched_decision *ret, struct pawl_error *err)
 {
 	struct sched_trial *t = &s->trials[trial];
 	const struct sched_bracket *b = &s->brackets[t->bracket];
@@ -208,5 +208,8 @@ report(struct sched *s, uint32_t trial, struct sched_decision *ret, struct pawl_
 	return 0;
 }
 
-const struct sched_algorithm sched_hyperband = {
-	.name = "hyperband", .init = init, .add = add_trial, .report = report, .settle = halve_brackets};
+const struct sched_algorithm sched_hyperband = {.name = "hyperband",
+                                                .init = hyperband_init,
+                                                .add = add_trial,
+                                                .report = hyperband_report,
+                                                .settle = halve_brackets};

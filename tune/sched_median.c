@@ -13,7 +13,7 @@
 #include "sched_inner.h"
 
 static int
-remember(struct sched_trial *t, struct pawl_error *err)
+remember_score(struct sched_trial *t, struct pawl_error *err)
 {
 	size_t room = t->cap_reports; /* both arrays grow alike */
 
@@ -43,7 +43,7 @@ mean_until(const struct sched_trial *t, double time)
 }
 
 static int
-compare(const void *a, const void *b)
+compare_doubles(const void *a, const void *b)
 {
 	const double x = *(const double *)a, y = *(const double *)b;
 
@@ -51,12 +51,12 @@ compare(const void *a, const void *b)
 }
 
 static int
-report(struct sched *s, uint32_t trial, struct sched_decision *ret, struct pawl_error *err)
+median_report(struct sched *s, uint32_t trial, struct sched_decision *ret, struct pawl_error *err)
 {
 	struct sched_trial *t = &s->trials[trial];
 	size_t n = 0;
 
-	TRY(remember(t, err));
+	TRY(remember_score(t, err));
 	if (t->time < s->opts.grace)
 		return 0;
 	PAWL_FREE double *means = mem_alloc(s->n_trials * sizeof(*means));
@@ -68,7 +68,7 @@ report(struct sched *s, uint32_t trial, struct sched_decision *ret, struct pawl_
 			means[n++] = mean_until(other, t->time);
 	}
 	if (n >= s->opts.min_samples) {
-		qsort(means, n, sizeof(*means), compare);
+		qsort(means, n, sizeof(*means), compare_doubles);
 		const double median = n % 2 ? means[n / 2] : (means[n / 2 - 1] + means[n / 2]) / 2;
 		if (t->best < median)
 			ret->verdict = s->opts.hard_stop ? SCHED_STOP : SCHED_PAUSE;
@@ -85,4 +85,5 @@ resume_paused(struct sched *s)
 		s->trials[i].go_on = s->trials[i].paused;
 }
 
-const struct sched_algorithm sched_median = {.name = "median stopping", .report = report, .settle = resume_paused};
+const struct sched_algorithm sched_median = {
+	.name = "median stopping", .report = median_report, .settle = resume_paused};

@@ -14,7 +14,7 @@
 #include "sched_inner.h"
 
 static int
-init(struct sched *s, struct pawl_error *err)
+pbt_init(struct sched *s, struct pawl_error *err)
 {
 	if (s->opts.n_mutations == 0 && !s->opts.custom_explore)
 		return err_set(err, PAWL_EUSAGE, "scheduler: pbt needs a hyperparameter to mutate, found none");
@@ -92,7 +92,7 @@ draw_anew(struct sched *s, const struct sched_mutation *m)
 }
 
 static double
-explore(struct sched *s, const struct sched_mutation *m, double value)
+explore_value(struct sched *s, const struct sched_mutation *m, double value)
 {
 	const bool anew = sched_draw(s) < s->opts.resample, up = sched_draw(s) < 0.5;
 
@@ -109,14 +109,14 @@ explore(struct sched *s, const struct sched_mutation *m, double value)
 /* Chooses the donor and the new values. The trial keeps its score until it reports with the new
  * values; no trial exploits it before that. */
 static void
-exploit(struct sched *s, uint32_t trial, size_t size)
+exploit_donor(struct sched *s, uint32_t trial, size_t size)
 {
 	struct sched_trial *t = &s->trials[trial];
 
 	t->exploits = true;
 	t->donor = choose_donor(s, size);
 	for (size_t i = 0; i < s->opts.n_mutations; i++)
-		t->values[i] = explore(s, &s->mutations[i], s->trials[t->donor].values[i]);
+		t->values[i] = explore_value(s, &s->mutations[i], s->trials[t->donor].values[i]);
 }
 
 /* synchronous: once all live trials have reached their perturbation, they are ranked together and
@@ -137,7 +137,7 @@ rank_together(struct sched *s)
 		s->trials[i].go_on = true;
 		const size_t place = place_of(s, i, &n), size = quantile_size(s, n);
 		if (place >= n - size)
-			exploit(s, i, size);
+			exploit_donor(s, i, size);
 	}
 }
 
@@ -149,11 +149,11 @@ rank_alone(struct sched *s, uint32_t trial, struct sched_decision *ret)
 	if (size && place < size)
 		ret->save = true;
 	if (size && place >= n - size)
-		exploit(s, trial, size);
+		exploit_donor(s, trial, size);
 }
 
 static int
-report(struct sched *s, uint32_t trial, struct sched_decision *ret, struct pawl_error *err)
+pbt_report(struct sched *s, uint32_t trial, struct sched_decision *ret, struct pawl_error *err)
 {
 	struct sched_trial *t = &s->trials[trial];
 
@@ -195,10 +195,14 @@ next_turn(const struct sched *s, const struct sched_candidate *candidates, size_
 }
 
 static int64_t
-next(const struct sched *s, const struct sched_candidate *candidates, size_t n, bool may_add)
+pbt_next(const struct sched *s, const struct sched_candidate *candidates, size_t n, bool may_add)
 {
 	return (s->opts.takes_turns ? next_turn : sched_next_furthest)(s, candidates, n, may_add);
 }
 
-const struct sched_algorithm sched_pbt = {
-	.name = "pbt", .init = init, .add = add_trial, .report = report, .settle = rank_together, .next = next};
+const struct sched_algorithm sched_pbt = {.name = "pbt",
+                                          .init = pbt_init,
+                                          .add = add_trial,
+                                          .report = pbt_report,
+                                          .settle = rank_together,
+                                          .next = pbt_next};

@@ -47,7 +47,7 @@ struct walk {
 };
 
 static uint64_t
-mix(uint64_t z)
+mix_bits(uint64_t z)
 {
 	z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
 	z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
@@ -58,12 +58,12 @@ mix(uint64_t z)
 static double
 space_unit(uint64_t seed, uint64_t trial, const char *path, uint32_t n)
 {
-	uint64_t z = mix(seed + UINT64_C(0x9e3779b97f4a7c15));
+	uint64_t z = mix_bits(seed + UINT64_C(0x9e3779b97f4a7c15));
 
-	z = mix(z ^ (trial * UINT64_C(0x9e3779b97f4a7c15) + 1));
+	z = mix_bits(z ^ (trial * UINT64_C(0x9e3779b97f4a7c15) + 1));
 	for (const char *c = path; *c; c++)
-		z = mix(z ^ (unsigned char)*c) + UINT64_C(0x9e3779b97f4a7c15);
-	return (double)(mix(z + n) >> 11) * 0x1p-53;
+		z = mix_bits(z ^ (unsigned char)*c) + UINT64_C(0x9e3779b97f4a7c15);
+	return (double)(mix_bits(z + n) >> 11) * 0x1p-53;
 }
 
 /* ---- checking ---- */
@@ -119,7 +119,8 @@ check_numbers(const struct kind *kind, const struct value *args, const char *pat
 	return 0;
 }
 
-static int check(const struct value *value, const char *path, bool in_choice, uint64_t *n_grid, struct pawl_error *err);
+static int check_space(const struct value *value, const char *path, bool in_choice, uint64_t *n_grid,
+                       struct pawl_error *err);
 
 static int
 check_list(const char *key, const struct value *list, const char *path, bool in_choice, uint64_t *n_grid,
@@ -133,7 +134,7 @@ check_list(const char *key, const struct value *list, const char *path, bool in_
 		return err_set(err, PAWL_EUSAGE, "space: '%s': a $grid cannot stand inside of a $choice or a $grid",
 		               path);
 	for (size_t i = 0; i < value_n_items(list); i++)
-		TRY(check(value_item(list, i), path, true, n_grid, err));
+		TRY(check_space(value_item(list, i), path, true, n_grid, err));
 	if (is_grid && __builtin_mul_overflow(*n_grid, (uint64_t)value_n_items(list), n_grid))
 		*n_grid = UINT64_MAX;
 	if (*n_grid > SPACE_MAX_TRIALS)
@@ -173,7 +174,7 @@ check_draw(const char *key, const struct value *args, const char *path, bool in_
 }
 
 static int
-check(const struct value *value, const char *path, bool in_choice, uint64_t *n_grid, struct pawl_error *err)
+check_space(const struct value *value, const char *path, bool in_choice, uint64_t *n_grid, struct pawl_error *err)
 {
 	const char *key = key_of(value), *name;
 	char inner[MAX_PATH];
@@ -188,11 +189,11 @@ check(const struct value *value, const char *path, bool in_choice, uint64_t *n_g
 			               name);
 		if ((size_t)snprintf(inner, sizeof(inner), "%s%s%s", path, path[0] ? "/" : "", name) >= sizeof(inner))
 			return err_set(err, PAWL_ELIMIT, "space: '%.100s..': the path is too long", path);
-		TRY(check(item, inner, in_choice, n_grid, err));
+		TRY(check_space(item, inner, in_choice, n_grid, err));
 	}
 	for (size_t i = 0; i < value_n_items(value); i++) {
 		snprintf(inner, sizeof(inner), "%.1000s/%zu", path, i);
-		TRY(check(value_item(value, i), inner, in_choice, n_grid, err));
+		TRY(check_space(value_item(value, i), inner, in_choice, n_grid, err));
 	}
 	return 0;
 }
@@ -203,7 +204,7 @@ space_check(const struct value *space, uint64_t *ret_n_grid, struct pawl_error *
 	*ret_n_grid = 1;
 	if (!value_is(space, JSON_OBJECT) || key_of(space))
 		return err_set(err, PAWL_EUSAGE, "space: expected an object of names and values");
-	return check(space, "", false, ret_n_grid, err);
+	return check_space(space, "", false, ret_n_grid, err);
 }
 
 /* ---- drawing ---- */
@@ -211,7 +212,7 @@ space_check(const struct value *space, uint64_t *ret_n_grid, struct pawl_error *
 /* Rounds to multiples of the step; by division where 1 / step is an integer, so that 0.3 is exactly
  * 0.3. */
 static double
-quantise(double value, double low, double high, double step, bool bounded)
+quantise_value(double value, double low, double high, double step, bool bounded)
 {
 	const double inverse = rint(1 / step);
 	double n = rint(value / step);
@@ -242,7 +243,7 @@ draw_number(const struct kind *kind, const struct value *args, const char *path,
 	else if (kind->draw == LOG)
 		value = fmax(a, fmin(value, b)); /* rounding in exp and log may leave the range */
 	if (kind->quantised)
-		value = quantise(value, a, b, step, kind->draw != NORMAL);
+		value = quantise_value(value, a, b, step, kind->draw != NORMAL);
 	return kind->whole ? value_new_int((int64_t)llrint(value)) : value_new_real(value);
 }
 
@@ -252,7 +253,7 @@ is_list_of(const char *key)
 	return key && (strcmp(key, "$choice") == 0 || strcmp(key, "$grid") == 0);
 }
 
-static int resolve(struct walk *w, const struct value *value, const char *path, struct value **ret);
+static int resolve_value(struct walk *w, const struct value *value, const char *path, struct value **ret);
 
 static int
 resolve_draw(struct walk *w, const char *key, const struct value *args, const char *path, struct value **ret)
@@ -273,7 +274,7 @@ resolve_draw(struct walk *w, const char *key, const struct value *args, const ch
 			at = (size_t)(space_unit(w->seed, w->trial, path, 0) * (double)n);
 		}
 		snprintf(inner, sizeof(inner), "%.1000s/%zu", path, at); /* draws inside have sequences of their own */
-		return resolve(w, value_item(args, at), inner, ret);
+		return resolve_value(w, value_item(args, at), inner, ret);
 	} else { /* $value */
 		*ret = value_copy_deep(args);
 	}
@@ -300,7 +301,7 @@ resolve_object(struct walk *w, const struct value *value, const char *path, stru
 	while (n-- > 0) {
 		struct value *resolved = NULL;
 		snprintf(inner, sizeof(inner), "%s%s%s", path, path[0] ? "/" : "", names[n]);
-		TRY(resolve(w, value_get(value, names[n]), inner, &resolved));
+		TRY(resolve_value(w, value_get(value, names[n]), inner, &resolved));
 		if (!value_set(made, names[n], resolved))
 			return err_nomem(w->err, NULL);
 	}
@@ -317,7 +318,7 @@ resolve_array(struct walk *w, const struct value *value, const char *path, struc
 	for (size_t i = value_n_items(value); made && i-- > 0;) {
 		struct value *resolved = NULL;
 		snprintf(inner, sizeof(inner), "%.1000s/%zu", path, i);
-		TRY(resolve(w, value_item(value, i), inner, &resolved));
+		TRY(resolve_value(w, value_item(value, i), inner, &resolved));
 		if (!value_set_item(made, i, resolved))
 			return err_nomem(w->err, NULL);
 	}
@@ -326,7 +327,7 @@ resolve_array(struct walk *w, const struct value *value, const char *path, struc
 }
 
 static int
-resolve(struct walk *w, const struct value *value, const char *path, struct value **ret)
+resolve_value(struct walk *w, const struct value *value, const char *path, struct value **ret)
 {
 	const char *key = key_of(value);
 
@@ -345,7 +346,7 @@ space_config(const struct value *space, uint64_t seed, uint64_t trial, struct va
 {
 	struct walk w = {.seed = seed, .trial = trial, .grid_left = trial, .space = space, .err = err};
 
-	return resolve(&w, space, "", ret);
+	return resolve_value(&w, space, "", ret);
 }
 
 int
@@ -354,7 +355,7 @@ space_draw(const struct value *what, const char *path, uint64_t seed, uint64_t t
 {
 	struct walk w = {.seed = seed, .trial = trial, .err = err};
 
-	return resolve(&w, what, path, ret);
+	return resolve_value(&w, what, path, ret);
 }
 
 /* ---- names ---- */

@@ -127,8 +127,8 @@ check_known(const struct value *object, const char *what, const struct spec_key 
 
 /* A copy with the keys in the order of the table and defaults filled in. */
 static int
-fill(const struct value *object, const char *what, const struct spec_key *keys, struct value **ret,
-     struct pawl_error *err)
+fill_defaults(const struct value *object, const char *what, const struct spec_key *keys, struct value **ret,
+              struct pawl_error *err)
 {
 	PAWL_CLEAN(value_free_clean) struct value *made = value_new_object();
 
@@ -164,7 +164,7 @@ fill_inner(struct value *doc, const char *name, const struct spec_key *keys, str
 	char what[64];
 
 	snprintf(what, sizeof(what), "document: %s", name);
-	TRY(fill(value_get(doc, name), what, keys, &made, err));
+	TRY(fill_defaults(value_get(doc, name), what, keys, &made, err));
 	return value_set(doc, name, made) ? 0 : err_nomem(err, NULL);
 }
 
@@ -273,7 +273,7 @@ parse_scheduler(struct spec *s, struct pawl_error *err)
 			"its pbt_policy_<id>.txt lists");
 	if (!kind->name)
 		return refuse_scheduler(type, err);
-	TRY(fill(scheduler, "scheduler", kind->keys, &filled, err));
+	TRY(fill_defaults(scheduler, "scheduler", kind->keys, &filled, err));
 	if (!value_set(s->doc, "scheduler", filled))
 		return err_nomem(err, NULL);
 	s->kind = kind;
@@ -336,7 +336,7 @@ parse_checkpoint(struct spec *s)
 }
 
 static int
-parse(struct spec *s, struct pawl_error *err)
+parse_spec(struct spec *s, struct pawl_error *err)
 {
 	struct sched *sched;
 
@@ -373,8 +373,8 @@ spec_parse(const char *text, struct spec *ret, struct pawl_error *err)
 	TRY(value_parse(text, SIZE_MAX, "document", &found, err));
 	if (!value_is(found, JSON_OBJECT))
 		return err_set(err, PAWL_EUSAGE, "document: expected an object with 'name', 'space' and others");
-	TRY(fill(found, "document", document, &s.doc, err));
-	TRY(parse(&s, err));
+	TRY(fill_defaults(found, "document", document, &s.doc, err));
+	TRY(parse_spec(&s, err));
 	*ret = s;
 	s = (struct spec){0};
 	return 0;

@@ -45,7 +45,7 @@ write_all(int fd, const char *text, size_t len)
 }
 
 static int
-append(int dirfd, const char *folder, const char *name, const char *text, struct pawl_error *err)
+append_text(int dirfd, const char *folder, const char *name, const char *text, struct pawl_error *err)
 {
 	char path[600];
 
@@ -126,7 +126,7 @@ trial_files_append(int dirfd, const char *folder, const char *name, const char *
 {
 	PAWL_FREE char *line = mem_printf("%s\n", text);
 
-	return line ? append(dirfd, folder, name, line, err) : err_nomem(err, NULL);
+	return line ? append_text(dirfd, folder, name, line, err) : err_nomem(err, NULL);
 }
 
 int
@@ -237,8 +237,8 @@ trial_files_result(int dirfd, const char *trial, const struct value *result, con
 	if (is_new)
 		TRY(put_row(&rows, *columns, NULL, err));
 	TRY(put_row(&rows, *columns, result, err));
-	TRY(append(dirfd, trial, "result.json", text, err));
-	return append(dirfd, trial, "progress.csv", buf_str(&rows), err);
+	TRY(append_text(dirfd, trial, "result.json", text, err));
+	return append_text(dirfd, trial, "progress.csv", buf_str(&rows), err);
 }
 
 /* ---- reading them back ---- */

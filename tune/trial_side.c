@@ -74,7 +74,7 @@ send_line(struct side *s, const char *text)
 
 /* Receives one answer. It is short, and nothing follows it before the next request. */
 static int
-receive(struct side *s, struct value **ret)
+receive_answer(struct side *s, struct value **ret)
 {
 	char *line = mem_zalloc(1, SIDE_MAX_ANSWER);
 	size_t len = 0;
@@ -109,7 +109,7 @@ ask_step(struct side *s, int64_t *ret)
 	int rc = send_line(s, "{\"ask\": \"iteration\"}\n");
 
 	if (rc == 0)
-		rc = receive(s, &answer);
+		rc = receive_answer(s, &answer);
 	if (rc == 0)
 		*ret = (int64_t)value_int(value_get(answer, "iteration")) + 1;
 	return rc;
@@ -162,7 +162,7 @@ hand_in(struct side *s, const struct value *metrics, const char *path, int64_t s
 }
 
 static int
-report(struct side *s, struct value *metrics, struct tune_answer *ret)
+report_metrics(struct side *s, struct value *metrics, struct tune_answer *ret)
 {
 	PAWL_CLEAN(value_free_clean) struct value *message = VALUE_OBJECT({"report", value_ref(metrics)});
 	PAWL_CLEAN(value_free_clean) struct value *answer = NULL;
@@ -179,7 +179,7 @@ report(struct side *s, struct value *metrics, struct tune_answer *ret)
 	mem_free(line);
 	mem_free(text);
 	if (rc == 0)
-		rc = receive(s, &answer);
+		rc = receive_answer(s, &answer);
 	if (rc < 0)
 		return rc;
 	verdict = value_get_text(answer, "verdict");
@@ -208,7 +208,7 @@ tune_trial_report(const char *metrics_json, const char *checkpoint, int64_t step
 	if (rc == 0 && checkpoint != NULL)
 		rc = hand_in(&s, metrics, checkpoint, step, ret);
 	if (rc == 0)
-		rc = report(&s, metrics, ret);
+		rc = report_metrics(&s, metrics, ret);
 	if (s.lock >= 0)
 		(void)close(s.lock);
 	return rc;

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 static PyObject *
-version(PyObject *module, PyObject *none)
+get_version(PyObject *module, PyObject *none)
 {
 	(void)module;
 	(void)none;
@@ -59,7 +59,7 @@ arena_bytes(PyObject *module, PyObject *none)
 }
 
 static PyObject *
-stores(PyObject *module, PyObject *none)
+list_stores(PyObject *module, PyObject *none)
 {
 	(void)module;
 	(void)none;
@@ -169,7 +169,8 @@ parse_bytes(PyObject *module, PyObject *text)
 }
 
 static PyMethodDef functions[] = {
-	{"version", version, METH_NOARGS, "The version of the library.\n\nReturns:\n    Numbers with dots, as text."},
+	{"version", get_version, METH_NOARGS,
+         "The version of the library.\n\nReturns:\n    Numbers with dots, as text."},
 	{"url_schemes", url_schemes, METH_NOARGS, "Schemes of the URLs that pawl opens itself."},
 	{"optimal_interval", optimal_interval, METH_VARARGS,
          "The interval between saves that wastes the least time (Young, Daly).\n\nArgs:\n"
@@ -180,7 +181,7 @@ static PyMethodDef functions[] = {
 	{"parse_seconds", parse_seconds, METH_O, "A time as text, in seconds."},
 	{"parse_bytes", parse_bytes, METH_O, "A size as text, in bytes."},
 	{"arena_bytes", arena_bytes, METH_NOARGS, "Staging memory held by this process."},
-	{"stores", stores, METH_NOARGS, "Address of the struct pawl_stores that runs are opened with."},
+	{"stores", list_stores, METH_NOARGS, "Address of the struct pawl_stores that runs are opened with."},
 	{"rank_identify", rank_identify, METH_NOARGS, "Which process of a job this is."},
 	{"set_shard", set_shard, METH_O, "Register the type of shards."},
 	{"set_per_rank", set_per_rank, METH_O, "Register the type of values per rank."},

@@ -11,7 +11,7 @@ struct conversion {
 };
 
 static int
-convert(void *arg, struct pawl_meter *meter, struct pawl_error *err)
+run_convert(void *arg, struct pawl_meter *meter, struct pawl_error *err)
 {
 	struct conversion *c = arg;
 
@@ -47,7 +47,7 @@ py_run_convert(struct py_run *self, PyObject *args, PyObject *kwargs)
 	c.opts.include = includes;
 	c.opts.exclude = excludes;
 	c.opts.rename = renames;
-	int rc = py_work(st, progress, convert, &c, &err);
+	int rc = py_work(st, progress, run_convert, &c, &err);
 
 	if (rc < 0)
 		return err.code < 0 ? py_raise(st, rc, &err) : NULL;

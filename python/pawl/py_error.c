@@ -140,7 +140,7 @@ py_raise_received(struct py_state *st, PyObject *value, const char *format, ...)
 }
 
 static PyObject *
-component(const struct py_path *p)
+component_of(const struct py_path *p)
 {
 	if (!p->key)
 		return PyUnicode_FromFormat("%zd", p->index);
@@ -171,7 +171,7 @@ py_path_text(const struct py_path *path)
 	if (!parts || !slash)
 		return NULL;
 	for (; path; path = path->up) {
-		AUTO_REF part = component(path);
+		AUTO_REF part = component_of(path);
 
 		if (!part || PyList_Append(parts, part) < 0)
 			return NULL;

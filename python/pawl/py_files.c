@@ -50,7 +50,7 @@ files_dealloc(struct py_files *self)
 }
 
 static struct pawl_files *
-enter(struct py_files *self)
+enter_files(struct py_files *self)
 {
 	struct py_state *st = py_state_of((PyObject *)self);
 
@@ -68,7 +68,7 @@ static PyObject *
 save_walked(struct py_files *self, const char *path, const struct pawl_file_opts *opts, struct py_walk *w)
 {
 	struct py_state *st = py_state_of((PyObject *)self);
-	struct pawl_files *files = enter(self);
+	struct pawl_files *files = enter_files(self);
 	struct pawl_ticket *ticket = NULL;
 	struct pawl_error err = {0};
 
@@ -120,7 +120,7 @@ files_wait(struct py_files *self, PyObject *args)
 	struct pawl_files *files;
 	PyObject *timeout = Py_None;
 
-	if (!PyArg_ParseTuple(args, "|O:wait", &timeout) || !(files = enter(self)))
+	if (!PyArg_ParseTuple(args, "|O:wait", &timeout) || !(files = enter_files(self)))
 		return NULL;
 	int rc = py_wait(py_state_of((PyObject *)self), timeout, wait_files, files, "the files were not written");
 
@@ -131,7 +131,7 @@ files_wait(struct py_files *self, PyObject *args)
 static PyObject *
 files_check(struct py_files *self, PyObject *none)
 {
-	struct pawl_files *files = enter(self);
+	struct pawl_files *files = enter_files(self);
 	struct pawl_error err = {0};
 
 	(void)none;

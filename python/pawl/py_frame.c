@@ -126,7 +126,7 @@ py_frames_refresh(struct py_state *st)
 
 /* Imports a framework that a saved tensor needs. */
 static int
-need(struct py_state *st, PyObject **slot, const char *name, const char *why)
+import_needed(struct py_state *st, PyObject **slot, const char *name, const char *why)
 {
 	if (*slot)
 		return 0;
@@ -148,19 +148,19 @@ need(struct py_state *st, PyObject **slot, const char *name, const char *why)
 int
 py_need_torch(struct py_state *st, const char *why)
 {
-	return need(st, &st->torch.module, "torch", why);
+	return import_needed(st, &st->torch.module, "torch", why);
 }
 
 int
 py_need_numpy(struct py_state *st, const char *why)
 {
-	return need(st, &st->numpy.module, "numpy", why);
+	return import_needed(st, &st->numpy.module, "numpy", why);
 }
 
 int
 py_need_jax(struct py_state *st, const char *why)
 {
-	return need(st, &st->jax.module, "jax", why);
+	return import_needed(st, &st->jax.module, "jax", why);
 }
 
 /* The state's number for a numpy dtype of this name; 0 if none. */

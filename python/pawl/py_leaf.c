@@ -67,7 +67,7 @@ py_problem(struct py_restore *r, const char *kind, const struct py_path *path, c
 /* ---- destinations ---- */
 
 static int
-bind(struct py_restore *r, size_t index, const struct pawl_tensor *dst)
+bind_tensor(struct py_restore *r, size_t index, const struct pawl_tensor *dst)
 {
 	struct pawl_error err = {0};
 	int rc = pawl_restore_bind(r->handle, index, dst, &err);
@@ -97,7 +97,7 @@ push_fresh(struct py_restore *r, const struct pawl_node *node)
 	leaf->holder = py_tensor_new(r->st, pawl_state_tensor(r->saved, index), pawl_node_kind(node), &t);
 	if (!leaf->holder)
 		return -1;
-	rc = bind(r, index, &t.raw);
+	rc = bind_tensor(r, index, &t.raw);
 	py_tensor_clear(&t);
 	r->fresh[index] = r->n_leaves;
 	return rc;
@@ -125,7 +125,7 @@ push_device(struct py_restore *r, const struct pawl_node *node, PyObject *live, 
 		return -1;
 	host.raw.global_shape = t->raw.global_shape;
 	host.raw.offsets = t->raw.offsets;
-	rc = bind(r, pawl_node_tensor(node), &host.raw);
+	rc = bind_tensor(r, pawl_node_tensor(node), &host.raw);
 	py_tensor_clear(&host);
 	return rc;
 }
@@ -169,8 +169,8 @@ same_shape(const struct pawl_tensor *t, const struct pawl_tensor_info *info)
 
 /* 1 = fits, 0 = differs, which the caller's rules may report as a problem. */
 static int
-compare(struct py_restore *r, const struct py_tensor *t, const struct pawl_tensor_info *info, enum py_rule rule,
-        const struct py_path *path)
+compare_tensor(struct py_restore *r, const struct py_tensor *t, const struct pawl_tensor_info *info, enum py_rule rule,
+               const struct py_path *path)
 {
 	bool fits = t->raw.dtype == info->dtype && same_shape(&t->raw, info);
 
@@ -192,7 +192,7 @@ compare(struct py_restore *r, const struct py_tensor *t, const struct pawl_tenso
 
 /* Elements that share memory (an expanded tensor) cannot have different values. */
 static bool
-overlaps(const struct pawl_tensor *t)
+has_overlap(const struct pawl_tensor *t)
 {
 	for (uint32_t i = 0; t->strides && i < t->ndim; i++)
 		if (t->strides[i] == 0 && t->shape[i] > 1)
@@ -274,7 +274,7 @@ match_fitting(struct py_restore *r, const struct pawl_node *node, PyObject *live
 		                   "a shard can only be restored in place, into writable memory");
 	if ((t->on_device && !t->raw.device) || (is_torch && t->fixed))
 		return note_module(r, live, t) < 0 ? -1 : push_device(r, node, live, t);
-	if (t->fixed || overlaps(&t->raw)) {
+	if (t->fixed || has_overlap(&t->raw)) {
 		py_module_must_load(r);
 		TRY(push_fresh(r, node));
 		if (strcmp(t->raw.kind, "jax") == 0)
@@ -291,7 +291,7 @@ match_fitting(struct py_restore *r, const struct pawl_node *node, PyObject *live
 		py_module_must_load(r);
 		return push_fresh(r, node);
 	}
-	return bind(r, index, &t->raw) < 0 ? -1 : push_live(r, live);
+	return bind_tensor(r, index, &t->raw) < 0 ? -1 : push_live(r, live);
 }
 
 /* Handles a live leaf that is not a tensor, or one that cannot be read into. */
@@ -332,7 +332,7 @@ py_match_tensor(struct py_restore *r, const struct pawl_node *node, PyObject *li
 	}
 	if (rc <= 0)
 		return rc < 0 ? -1 : match_other(r, node, live, rule, path);
-	rc = compare(r, &t, pawl_state_tensor(r->saved, pawl_node_tensor(node)), rule, path);
+	rc = compare_tensor(r, &t, pawl_state_tensor(r->saved, pawl_node_tensor(node)), rule, path);
 	if (rc > 0) {
 		rc = match_fitting(r, node, live, &t, rule, path);
 	} else if (rc == 0) {

@@ -14,7 +14,7 @@ state_of(struct py_run *self)
 /* ---- facts ---- */
 
 static int
-put(PyObject *dict, const char *name, PyObject *value)
+put_item(PyObject *dict, const char *name, PyObject *value)
 {
 	AUTO_REF held = value;
 
@@ -22,7 +22,7 @@ put(PyObject *dict, const char *name, PyObject *value)
 }
 
 static PyObject *
-text(const char *s)
+text_or_none(const char *s)
 {
 	return PyUnicode_DecodeUTF8(s ? s : "", s ? (Py_ssize_t)strlen(s) : 0, "surrogateescape");
 }
@@ -34,7 +34,7 @@ metrics_dict(const struct pawl_metric *rows, size_t n)
 	AUTO_REF dict = PyDict_New();
 
 	for (size_t i = 0; dict && i < n; i++) {
-		AUTO_REF name = text(rows[i].name);
+		AUTO_REF name = text_or_none(rows[i].name);
 		AUTO_REF value = PyFloat_FromDouble(rows[i].value);
 
 		if (!name || !value || (!rows[i].not_a_number && PyDict_SetItem(dict, name, value) < 0))
@@ -54,7 +54,7 @@ put_marks(PyObject *dict, unsigned marks)
 	             {"denied", PAWL_MARK_DENIED}};
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		TRY(put(dict, names[i].name, PyBool_FromLong((marks & names[i].bit) != 0)));
+		TRY(put_item(dict, names[i].name, PyBool_FromLong((marks & names[i].bit) != 0)));
 	return 0;
 }
 
@@ -69,26 +69,29 @@ py_info_dict(const struct pawl_info *info)
 {
 	AUTO_REF dict = PyDict_New();
 
-	if (!dict || put(dict, "id", PyLong_FromUnsignedLongLong(info->id)) < 0 ||
-	    put(dict, "step", PyLong_FromLongLong(info->step)) < 0 || put(dict, "name", text(info->name)) < 0 ||
-	    put(dict, "path", PyUnicode_DecodeFSDefault(info->path ? info->path : "")) < 0 ||
-	    put(dict, "run_id", text(info->run_id)) < 0 ||
-	    put(dict, "attempt", PyLong_FromUnsignedLongLong(info->attempt)) < 0 ||
-	    put(dict, "time", PyFloat_FromDouble(info->unix_seconds)) < 0 ||
-	    put(dict, "progress", py_progress_dict(&info->progress)) < 0 ||
-	    put(dict, "metrics", metrics_dict(info->metrics, info->n_metrics)) < 0 ||
-	    put(dict, "score", info->has_score ? PyFloat_FromDouble(info->score) : Py_NewRef(Py_None)) < 0 ||
-	    put(dict, "nbytes", PyLong_FromUnsignedLongLong(info->bytes)) < 0 ||
-	    put(dict, "new_bytes", PyLong_FromUnsignedLongLong(info->new_bytes)) < 0 ||
-	    put(dict, "plain_bytes", PyLong_FromUnsignedLongLong(info->plain_bytes)) < 0 ||
-	    put(dict, "n_tensors", PyLong_FromUnsignedLongLong(info->n_tensors)) < 0 ||
-	    put(dict, "n_files", PyLong_FromUnsignedLongLong(info->n_files)) < 0 ||
-	    put(dict, "world_size", PyLong_FromUnsignedLong(info->world_size)) < 0 ||
-	    put(dict, "blocked_seconds", PyFloat_FromDouble(info->blocked_seconds)) < 0 ||
-	    put(dict, "problem", text(info->problem)) < 0 || put(dict, "format", text(info->format)) < 0 ||
-	    put(dict, "level", text(level_name(info->level))) < 0 ||
-	    put(dict, "here", PyBool_FromLong(info->here)) < 0 ||
-	    put(dict, "n_mirrors", PyLong_FromUnsignedLong(info->n_mirrors)) < 0 || put_marks(dict, info->marks) < 0)
+	if (!dict || put_item(dict, "id", PyLong_FromUnsignedLongLong(info->id)) < 0 ||
+	    put_item(dict, "step", PyLong_FromLongLong(info->step)) < 0 ||
+	    put_item(dict, "name", text_or_none(info->name)) < 0 ||
+	    put_item(dict, "path", PyUnicode_DecodeFSDefault(info->path ? info->path : "")) < 0 ||
+	    put_item(dict, "run_id", text_or_none(info->run_id)) < 0 ||
+	    put_item(dict, "attempt", PyLong_FromUnsignedLongLong(info->attempt)) < 0 ||
+	    put_item(dict, "time", PyFloat_FromDouble(info->unix_seconds)) < 0 ||
+	    put_item(dict, "progress", py_progress_dict(&info->progress)) < 0 ||
+	    put_item(dict, "metrics", metrics_dict(info->metrics, info->n_metrics)) < 0 ||
+	    put_item(dict, "score", info->has_score ? PyFloat_FromDouble(info->score) : Py_NewRef(Py_None)) < 0 ||
+	    put_item(dict, "nbytes", PyLong_FromUnsignedLongLong(info->bytes)) < 0 ||
+	    put_item(dict, "new_bytes", PyLong_FromUnsignedLongLong(info->new_bytes)) < 0 ||
+	    put_item(dict, "plain_bytes", PyLong_FromUnsignedLongLong(info->plain_bytes)) < 0 ||
+	    put_item(dict, "n_tensors", PyLong_FromUnsignedLongLong(info->n_tensors)) < 0 ||
+	    put_item(dict, "n_files", PyLong_FromUnsignedLongLong(info->n_files)) < 0 ||
+	    put_item(dict, "world_size", PyLong_FromUnsignedLong(info->world_size)) < 0 ||
+	    put_item(dict, "blocked_seconds", PyFloat_FromDouble(info->blocked_seconds)) < 0 ||
+	    put_item(dict, "problem", text_or_none(info->problem)) < 0 ||
+	    put_item(dict, "format", text_or_none(info->format)) < 0 ||
+	    put_item(dict, "level", text_or_none(level_name(info->level))) < 0 ||
+	    put_item(dict, "here", PyBool_FromLong(info->here)) < 0 ||
+	    put_item(dict, "n_mirrors", PyLong_FromUnsignedLong(info->n_mirrors)) < 0 ||
+	    put_marks(dict, info->marks) < 0)
 		return NULL;
 	return Py_NewRef(dict);
 }

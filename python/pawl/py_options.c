@@ -139,7 +139,7 @@ call_broadcast(PyObject *function, const uint32_t *root, void *bytes, size_t nby
 
 /* Both run inside a call of the library, on the thread that released the GIL for it. */
 static int
-broadcast(void *arg, void *bytes, size_t nbytes, struct pawl_error *err)
+broadcast_bytes(void *arg, void *bytes, size_t nbytes, struct pawl_error *err)
 {
 	PyGILState_STATE gil = PyGILState_Ensure();
 	struct pawl_error own = {0};
@@ -246,7 +246,7 @@ py_keep(void *arg, const struct pawl_candidate *candidates, size_t n, unsigned c
 /* ---- the table of options ---- */
 
 static int
-refuse(struct py_state *st, const char *name, const char *expected, PyObject *value)
+refuse_value(struct py_state *st, const char *name, const char *expected, PyObject *value)
 {
 	if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_TypeError) &&
 	    !PyErr_ExceptionMatches(PyExc_OverflowError) && !PyErr_ExceptionMatches(PyExc_ValueError))
@@ -306,12 +306,12 @@ set_whole(struct py_state *st, const struct pawl_option *row, PyObject *value, v
 
 	PyErr_Clear();
 	if (!memory && (read_whole(row, value, &found) < 0 || found > top))
-		return refuse(st, row->name,
-		              row->type == PAWL_OPTION_BYTES
-		                      ? "a size of 0 or more: a number of bytes or a text such as 500MB"
-		              : row->width == 4 ? "a whole number of 0 to 2**32"
-		                                : "a whole number of 0 or more",
-		              value);
+		return refuse_value(st, row->name,
+		                    row->type == PAWL_OPTION_BYTES
+		                            ? "a size of 0 or more: a number of bytes or a text such as 500MB"
+		                    : row->width == 4 ? "a whole number of 0 to 2**32"
+		                                      : "a whole number of 0 or more",
+		                    value);
 	if (row->width == 4)
 		*(uint32_t *)field = memory ? (uint32_t)PAWL_KEEP_MEMORY : (uint32_t)found;
 	else
@@ -331,9 +331,9 @@ set_seconds(struct py_state *st, const struct pawl_option *row, PyObject *value,
 	if (good && !text)
 		seconds = PyFloat_AsDouble(value);
 	if (!good || PyErr_Occurred() || !(seconds >= 0 || (never && seconds == -0.001)))
-		return refuse(st, row->name,
-		              "a time: a number of seconds of 0 or more, a timedelta or a text such as 90s or 5min",
-		              value);
+		return refuse_value(
+			st, row->name,
+			"a time: a number of seconds of 0 or more, a timedelta or a text such as 90s or 5min", value);
 	if (seconds > LONGEST_SECONDS)
 		seconds = LONGEST_SECONDS;
 	if (row->type == PAWL_OPTION_MS)
@@ -358,7 +358,7 @@ set_choice(struct py_state *st, const struct pawl_option *row, PyObject *value, 
 		snprintf(expected + len, sizeof expected - len, "%s\"%.*s\"", len ? " or " : "", (int)n, at);
 		at += n + (at[n] == ' ');
 	}
-	return refuse(st, row->name, expected, value);
+	return refuse_value(st, row->name, expected, value);
 }
 
 static int
@@ -375,7 +375,7 @@ set_row(struct py_state *st, const struct pawl_option *row, PyObject *value, voi
 		return set_seconds(st, row, value, field);
 	case PAWL_OPTION_TEXT:
 		*(const char **)field = PyUnicode_Check(value) ? PyUnicode_AsUTF8AndSize(value, NULL) : NULL;
-		return *(const char **)field ? 0 : refuse(st, row->name, "a text", value);
+		return *(const char **)field ? 0 : refuse_value(st, row->name, "a text", value);
 	default:
 		return set_whole(st, row, value, field);
 	}
@@ -411,7 +411,7 @@ set_other(struct py_state *st, struct py_options *o, const char *name, PyObject 
 		if (strcmp(name, numbers[i].name) == 0) {
 			const long found = PyLong_AsLong(value);
 			if (PyErr_Occurred() || found < -1 || found > INT32_MAX)
-				return refuse(st, name, "a whole number below 2**31", value);
+				return refuse_value(st, name, "a whole number below 2**31", value);
 			*(int32_t *)((char *)&o->rank + numbers[i].offset) = (int32_t)found;
 			return 1;
 		}
@@ -423,7 +423,7 @@ set_other(struct py_state *st, struct py_options *o, const char *name, PyObject 
 	if (strcmp(name, "ranks.attempt") != 0)
 		return 0;
 	o->attempt = PyUnicode_Check(value) ? PyUnicode_AsUTF8AndSize(value, NULL) : NULL;
-	return o->attempt ? 1 : refuse(st, name, "a text", value);
+	return o->attempt ? 1 : refuse_value(st, name, "a text", value);
 }
 
 static int
@@ -540,7 +540,7 @@ py_options_keep(struct py_options *o, struct py_state *st, struct py_run *self)
 	o->opts.ranks.self = &o->rank;
 	if (o->broadcast != Py_None) {
 		self->broadcast = Py_NewRef(o->broadcast);
-		o->opts.ranks.broadcast = broadcast;
+		o->opts.ranks.broadcast = broadcast_bytes;
 		o->opts.ranks.broadcast_arg = self->broadcast;
 	}
 	if (o->keep) {

@@ -15,7 +15,7 @@ struct describe {
 static PyObject *describe_node(const struct describe *d, const struct pawl_node *given);
 
 static PyObject *
-extents(const uint64_t *numbers, uint32_t n)
+make_extents(const uint64_t *numbers, uint32_t n)
 {
 	PyObject *tuple = PyTuple_New((Py_ssize_t)n);
 
@@ -30,7 +30,7 @@ extents(const uint64_t *numbers, uint32_t n)
 
 /* [(offsets, lengths)] */
 static PyObject *
-pieces(const struct describe *d, size_t index, uint32_t ndim)
+list_pieces(const struct describe *d, size_t index, uint32_t ndim)
 {
 	PyObject *rows = PyList_New(0);
 
@@ -42,8 +42,8 @@ pieces(const struct describe *d, size_t index, uint32_t ndim)
 		if (rc < 0)
 			py_raise(d->st, rc, &err);
 
-		AUTO_REF from = rc == 0 ? extents(offsets, ndim) : NULL;
-		AUTO_REF size = from ? extents(lengths, ndim) : NULL;
+		AUTO_REF from = rc == 0 ? make_extents(offsets, ndim) : NULL;
+		AUTO_REF size = from ? make_extents(lengths, ndim) : NULL;
 		AUTO_REF row = size ? PyTuple_Pack(2, from, size) : NULL;
 
 		if (!row || PyList_Append(rows, row) < 0)
@@ -57,8 +57,8 @@ describe_tensor(const struct describe *d, const struct pawl_node *node)
 {
 	const size_t index = pawl_node_tensor(node);
 	const struct pawl_tensor_info *info = pawl_state_tensor(pawl_restore_state(d->handle), index);
-	AUTO_REF shape = extents(info->shape, info->ndim);
-	AUTO_REF rows = shape ? pieces(d, index, info->ndim) : NULL;
+	AUTO_REF shape = make_extents(info->shape, info->ndim);
+	AUTO_REF rows = shape ? list_pieces(d, index, info->ndim) : NULL;
 
 	if (!rows)
 		return NULL;

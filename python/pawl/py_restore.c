@@ -281,7 +281,7 @@ drop_keys(PyObject *dict, PyObject *set)
 /* The tree to pass to load_state_dict: with the metadata that torch attaches to a state_dict, and
  * without keys that do not fit. */
 static PyObject *
-loadable(struct py_restore *r, const struct py_object *o, PyObject *tree)
+loadable_tree(struct py_restore *r, const struct py_object *o, PyObject *tree)
 {
 	AUTO_REF notes = NULL;
 	AUTO_REF copy = NULL;
@@ -301,9 +301,9 @@ loadable(struct py_restore *r, const struct py_object *o, PyObject *tree)
 }
 
 static int
-load(struct py_restore *r, const struct py_object *o, PyObject *tree)
+load_object(struct py_restore *r, const struct py_object *o, PyObject *tree)
 {
-	AUTO_REF arg = loadable(r, o, tree);
+	AUTO_REF arg = loadable_tree(r, o, tree);
 	AUTO_REF args = arg ? PyTuple_Pack(1, arg) : NULL;
 	AUTO_REF kwargs = o->is_module && r->opts->non_strict ? Py_BuildValue("{s:O}", "strict", Py_False) : NULL;
 	AUTO_REF method = PyObject_GetAttr(o->live, r->st->s.load_state_dict);
@@ -322,7 +322,8 @@ finish_object(struct py_restore *r, const struct pawl_node *node, struct outcome
 	TRY(finish_node(r, node, o->state_dict, o->is_module ? PY_MODULE : PY_OBJECT, &inner));
 	if (!inner.tree)
 		return 0;
-	if ((o->is_wanted || !r->opts->n_include) && (!o->is_module || o->must_load) && load(r, o, inner.tree) < 0)
+	if ((o->is_wanted || !r->opts->n_include) && (!o->is_module || o->must_load) &&
+	    load_object(r, o, inner.tree) < 0)
 		return -1;
 	ret->put = Py_NewRef(o->live);
 	ret->tree = Py_NewRef(inner.tree);
@@ -430,7 +431,7 @@ finish_node(struct py_restore *r, const struct pawl_node *given, PyObject *wrapp
 /* ---- the loop ---- */
 
 static PyObject *
-rows(size_t n, const char *(*get)(const struct pawl_restore *, size_t), const struct pawl_restore *handle)
+list_rows(size_t n, const char *(*get)(const struct pawl_restore *, size_t), const struct pawl_restore *handle)
 {
 	PyObject *list = PyList_New(0);
 
@@ -488,7 +489,7 @@ match_and_read(struct py_restore *r, PyObject *live)
 }
 
 static PyObject *
-finish(struct py_restore *r, PyObject *live)
+finish_restore(struct py_restore *r, PyObject *live)
 {
 	const struct pawl_node *root = pawl_state_root(r->saved);
 	const struct pawl_info *info = pawl_restore_info(r->handle);
@@ -502,8 +503,8 @@ finish(struct py_restore *r, PyObject *live)
 	}
 
 	AUTO_REF facts = py_info_dict(info);
-	AUTO_REF fallbacks = rows(pawl_restore_fallback_count(r->handle), pawl_restore_fallback_get, r->handle);
-	AUTO_REF repairs = rows(pawl_restore_report_count(r->handle), pawl_restore_report_get, r->handle);
+	AUTO_REF fallbacks = list_rows(pawl_restore_fallback_count(r->handle), pawl_restore_fallback_get, r->handle);
+	AUTO_REF repairs = list_rows(pawl_restore_report_count(r->handle), pawl_restore_report_get, r->handle);
 	AUTO_REF metadata = py_metadata(r->st, pawl_restore_metadata(r->handle));
 
 	if (!facts || !fallbacks || !repairs || !metadata ||
@@ -547,7 +548,7 @@ py_restore_run(struct py_state *st, struct pawl *run, PyObject *live, const stru
 	if (rc < 0)
 		return py_raise(st, rc, &err);
 	if (match_and_read(&r, live) == 0)
-		result = finish(&r, live);
+		result = finish_restore(&r, live);
 	else {
 		py_name_long_int(st, r.saved ? pawl_state_root(r.saved) : NULL);
 		tell_others(&r);

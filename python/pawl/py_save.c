@@ -113,7 +113,7 @@ py_progress_dict(const struct pawl_progress *p)
 
 /* The largest double with the value's sign; less than 0 with an exception set. */
 static int
-saturate(PyObject *value, double *ret)
+saturate_int(PyObject *value, double *ret)
 {
 	AUTO_REF zero = PyLong_FromLong(0);
 	const int is_negative = zero ? PyObject_RichCompareBool(value, zero, Py_LT) : -1;
@@ -149,12 +149,12 @@ read_metric(struct py_state *st, PyObject *value, struct pawl_metric *ret)
 	if (number) {
 		ret->value = PyFloat_AsDouble(number);
 		ret->not_a_number = 0;
-		return isinf(ret->value) && was_finite(value, number) ? saturate(value, &ret->value) : 0;
+		return isinf(ret->value) && was_finite(value, number) ? saturate_int(value, &ret->value) : 0;
 	}
 	if (PyErr_ExceptionMatches(PyExc_OverflowError)) {
 		PyErr_Clear();
 		ret->not_a_number = 0;
-		return saturate(value, &ret->value);
+		return saturate_int(value, &ret->value);
 	}
 	if (!PyErr_ExceptionMatches(PyExc_Exception) || PyErr_ExceptionMatches(st->errors[0]))
 		return -1;

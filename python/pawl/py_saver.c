@@ -21,7 +21,7 @@ state_of(struct py_saver *self)
 
 /* Begins a use of the saver, by one thread at a time; NULL with an exception. */
 static struct py_saver *
-enter(struct py_saver *self)
+enter_saver(struct py_saver *self)
 {
 	struct py_state *st = state_of(self);
 
@@ -38,13 +38,13 @@ enter(struct py_saver *self)
 }
 
 static void
-leave(struct py_saver *self)
+leave_saver(struct py_saver *self)
 {
 	self->calls--;
 }
-PY_DEFINE_CLEAN(struct py_saver *, leave);
+PY_DEFINE_CLEAN(struct py_saver *, leave_saver);
 /* A use that ends with the scope. */
-#define AUTO_CALL PY_CLEAN(leave) struct py_saver *
+#define AUTO_CALL PY_CLEAN(leave_saver) struct py_saver *
 
 /* ------------------------------------------------------------------ opening */
 
@@ -149,7 +149,7 @@ call_progress(struct py_saver *self, PyObject *args, const char *format, progres
 	PyObject *mapping;
 
 	if (!PyArg_ParseTuple(args, format, &mapping) || py_progress(state_of(self), mapping, &now) < 0 ||
-	    !(in = enter(self)))
+	    !(in = enter_saver(self)))
 		return NULL;
 	int rc = CALL(state_of(self), fn(self->saver, &now, err));
 	return rc < 0 || !answers ? py_none(rc) : PyBool_FromLong(rc > 0);
@@ -180,7 +180,7 @@ saver_save(struct py_saver *self, PyObject *args)
 	if (!PyArg_ParseTuple(args, "OO:save", &mapping, &state) || py_progress(st, mapping, &now) < 0 ||
 	    py_walk_begin(&w, st, state, false, NULL) < 0)
 		return NULL;
-	AUTO_CALL in = enter(self);
+	AUTO_CALL in = enter_saver(self);
 	if (!in) {
 		py_walk_end(&w);
 		return NULL;
@@ -204,7 +204,7 @@ saver_save_folder(struct py_saver *self, PyObject *args)
 	const char *folder;
 
 	if (!PyArg_ParseTuple(args, "Os:save_folder", &mapping, &folder) ||
-	    py_progress(state_of(self), mapping, &now) < 0 || !(in = enter(self)))
+	    py_progress(state_of(self), mapping, &now) < 0 || !(in = enter_saver(self)))
 		return NULL;
 	return py_none(CALL(state_of(self), pawl_saver_save_folder(self->saver, &now, folder, err)));
 }
@@ -223,7 +223,7 @@ saver_wait(struct py_saver *self, PyObject *args)
 	PyObject *timeout = Py_None;
 	AUTO_CALL in = NULL;
 
-	if (!PyArg_ParseTuple(args, "|O:wait", &timeout) || !(in = enter(self)))
+	if (!PyArg_ParseTuple(args, "|O:wait", &timeout) || !(in = enter_saver(self)))
 		return NULL;
 	return py_none(py_wait(state_of(self), timeout, wait_call, self->saver, "saves or uploads are still running"));
 }
@@ -237,7 +237,7 @@ wait_saves_call(void *arg, int64_t timeout_ms, struct pawl_error *err)
 static PyObject *
 saver_wait_saves(struct py_saver *self, PyObject *none)
 {
-	AUTO_CALL in = enter(self);
+	AUTO_CALL in = enter_saver(self);
 
 	(void)none;
 	return in ? py_none(py_wait(state_of(self), Py_None, wait_saves_call, self->saver, "saves are still running"))
@@ -247,7 +247,7 @@ saver_wait_saves(struct py_saver *self, PyObject *none)
 static PyObject *
 saver_check(struct py_saver *self, PyObject *none)
 {
-	AUTO_CALL in = enter(self);
+	AUTO_CALL in = enter_saver(self);
 
 	(void)none;
 	return in ? py_none(CALL(state_of(self), pawl_saver_check(self->saver, err))) : NULL;
@@ -263,7 +263,7 @@ saver_close(struct py_saver *self, PyObject *none)
 		self->saver = NULL;
 		Py_RETURN_NONE;
 	}
-	AUTO_CALL in = enter(self);
+	AUTO_CALL in = enter_saver(self);
 	if (!in)
 		return NULL;
 	self->saver = NULL;
@@ -299,7 +299,7 @@ saver_saved(struct py_saver *self, PyObject *args)
 	AUTO_CALL in = NULL;
 	int all = 0, rc = 0;
 
-	if (!PyArg_ParseTuple(args, "|p:saved", &all) || !list || !(in = enter(self)))
+	if (!PyArg_ParseTuple(args, "|p:saved", &all) || !list || !(in = enter_saver(self)))
 		return NULL;
 	for (size_t i = 0; (rc = pawl_saver_get(self->saver, i, all, &row, &err)) == 0; i++) {
 		AUTO_REF progress = py_progress_dict(&row.progress);
@@ -320,7 +320,7 @@ saver_uploaded(struct py_saver *self, PyObject *args)
 	AUTO_CALL in = NULL;
 	unsigned long long seq;
 
-	if (!PyArg_ParseTuple(args, "K:uploaded", &seq) || !(in = enter(self)))
+	if (!PyArg_ParseTuple(args, "K:uploaded", &seq) || !(in = enter_saver(self)))
 		return NULL;
 	return py_none(CALL(state_of(self), pawl_saver_uploaded(self->saver, seq, err)));
 }

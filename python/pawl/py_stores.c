@@ -22,7 +22,7 @@ struct call {
 };
 
 static struct call
-enter(void)
+enter_python(void)
 {
 	struct call call = {.gil = PyGILState_Ensure()};
 
@@ -31,7 +31,7 @@ enter(void)
 }
 
 static void
-leave(const struct call *call)
+leave_python(const struct call *call)
 {
 	PyErr_Restore(call->kind, call->value, call->trace);
 	PyGILState_Release(call->gil);
@@ -96,7 +96,7 @@ take_raised(struct pawl_error *err)
 
 /* 0 if there is a result, which is released. */
 static int
-done(PyObject *result, struct pawl_error *err)
+check_result(PyObject *result, struct pawl_error *err)
 {
 	int rc = result ? 0 : take_raised(err);
 
@@ -107,7 +107,7 @@ done(PyObject *result, struct pawl_error *err)
 static int
 store_open(void *arg, const char *url, int create, void **ret, int *ret_can_copy, struct pawl_error *err)
 {
-	struct call call = enter();
+	struct call call = enter_python();
 
 	(void)arg;
 	{
@@ -121,44 +121,45 @@ store_open(void *arg, const char *url, int create, void **ret, int *ret_can_copy
 		if (!store)
 			take_raised(err);
 	}
-	leave(&call);
+	leave_python(&call);
 	return *ret ? 0 : err->code;
 }
 
 static void
 store_close(void *store)
 {
-	struct call call = enter();
+	struct call call = enter_python();
 
 	Py_DECREF((PyObject *)store);
-	leave(&call);
+	leave_python(&call);
 }
 
 static int
 store_put(void *store, const char *key, const void *ptr, size_t nbytes, struct pawl_error *err)
 {
-	struct call call = enter();
+	struct call call = enter_python();
 	/* memory owned by Python, which the file system may keep */
-	int rc = done(PyObject_CallMethod(store, "put", "sy#", key, (const char *)ptr, (Py_ssize_t)nbytes), err);
+	int rc =
+		check_result(PyObject_CallMethod(store, "put", "sy#", key, (const char *)ptr, (Py_ssize_t)nbytes), err);
 
-	leave(&call);
+	leave_python(&call);
 	return rc;
 }
 
 static int
 store_upload(void *store, const char *key, const char *path, uint64_t nbytes, struct pawl_error *err)
 {
-	struct call call = enter();
-	int rc = done(PyObject_CallMethod(store, "upload", "ssK", key, path, (unsigned long long)nbytes), err);
+	struct call call = enter_python();
+	int rc = check_result(PyObject_CallMethod(store, "upload", "ssK", key, path, (unsigned long long)nbytes), err);
 
-	leave(&call);
+	leave_python(&call);
 	return rc;
 }
 
 static int
 store_get(void *store, const char *key, size_t max, pawl_store_take_fn *take, void *take_arg, struct pawl_error *err)
 {
-	struct call call = enter();
+	struct call call = enter_python();
 	PyObject *bytes = PyObject_CallMethod(store, "get", "sK", key, (unsigned long long)max);
 	char *ptr = NULL;
 	Py_ssize_t len = 0;
@@ -166,22 +167,22 @@ store_get(void *store, const char *key, size_t max, pawl_store_take_fn *take, vo
 	                                                                  : take_raised(err);
 
 	Py_XDECREF(bytes);
-	leave(&call);
+	leave_python(&call);
 	return rc;
 }
 
 static int
 store_read(void *store, const char *key, uint64_t offset, void *dst, size_t nbytes, struct pawl_error *err)
 {
-	struct call call = enter();
+	struct call call = enter_python();
 	PyObject *view = PyMemoryView_FromMemory(dst, (Py_ssize_t)nbytes, PyBUF_WRITE);
-	int rc = done(view ? PyObject_CallMethod(store, "read", "sKO", key, (unsigned long long)offset, view) : NULL,
-	              err);
+	int rc = check_result(
+		view ? PyObject_CallMethod(store, "read", "sKO", key, (unsigned long long)offset, view) : NULL, err);
 
 	if (view) /* if the file system kept it, it cannot write into reused memory later */
-		done(PyObject_CallMethod(view, "release", NULL), &(struct pawl_error){0});
+		check_result(PyObject_CallMethod(view, "release", NULL), &(struct pawl_error){0});
 	Py_XDECREF(view);
-	leave(&call);
+	leave_python(&call);
 	return rc;
 }
 
@@ -203,13 +204,13 @@ read_entry(PyObject *row, struct pawl_store_entry *ret)
 static int
 store_stat(void *store, const char *key, struct pawl_store_entry *ret, struct pawl_error *err)
 {
-	struct call call = enter();
+	struct call call = enter_python();
 	PyObject *row = PyObject_CallMethod(store, "stat", "s", key);
 	int rc = row && read_entry(row, ret) == 0 ? 0 : take_raised(err);
 
 	ret->name = NULL;
 	Py_XDECREF(row);
-	leave(&call);
+	leave_python(&call);
 	return rc;
 }
 
@@ -231,32 +232,32 @@ see_rows(PyObject *rows, pawl_store_see_fn *see, void *see_arg, struct pawl_erro
 static int
 store_list(void *store, const char *folder, pawl_store_see_fn *see, void *see_arg, struct pawl_error *err)
 {
-	struct call call = enter();
+	struct call call = enter_python();
 	PyObject *rows = PyObject_CallMethod(store, "list", "s", folder);
 	int rc = rows ? see_rows(rows, see, see_arg, err) : take_raised(err);
 
 	Py_XDECREF(rows);
-	leave(&call);
+	leave_python(&call);
 	return rc;
 }
 
 static int
 store_remove(void *store, const char *key, int is_folder, struct pawl_error *err)
 {
-	struct call call = enter();
-	int rc = done(PyObject_CallMethod(store, "remove", "sO", key, is_folder ? Py_True : Py_False), err);
+	struct call call = enter_python();
+	int rc = check_result(PyObject_CallMethod(store, "remove", "sO", key, is_folder ? Py_True : Py_False), err);
 
-	leave(&call);
+	leave_python(&call);
 	return rc;
 }
 
 static int
 store_copy(void *store, const char *from, const char *to, struct pawl_error *err)
 {
-	struct call call = enter();
-	int rc = done(PyObject_CallMethod(store, "copy", "ss", from, to), err);
+	struct call call = enter_python();
+	int rc = check_result(PyObject_CallMethod(store, "copy", "ss", from, to), err);
 
-	leave(&call);
+	leave_python(&call);
 	return rc;
 }
 

@@ -56,7 +56,7 @@ state_of(struct py_sync *self)
 
 /* Begins a call; NULL with an exception if it is closed. */
 static struct py_sync *
-enter(struct py_sync *self)
+enter_sync(struct py_sync *self)
 {
 	if (!self->sync) {
 		py_raise_text(state_of(self), PAWL_EUSAGE, "the syncer is closed");
@@ -67,19 +67,19 @@ enter(struct py_sync *self)
 }
 
 static void
-leave(struct py_sync *self)
+leave_sync(struct py_sync *self)
 {
 	self->calls--;
 	self->meter.cancel = 0;
 }
-PY_DEFINE_CLEAN(struct py_sync *, leave);
+PY_DEFINE_CLEAN(struct py_sync *, leave_sync);
 /* A call that ends with the scope. */
-#define AUTO_CALL PY_CLEAN(leave) struct py_sync *
+#define AUTO_CALL PY_CLEAN(leave_sync) struct py_sync *
 
 enum way { WAY_UP, WAY_DOWN, WAY_VERIFY_UP, WAY_VERIFY_DOWN };
 
 static int
-transfer(struct py_sync *self, enum way way, struct pawl_syncer_report *ret, struct pawl_error *err)
+transfer_files(struct py_sync *self, enum way way, struct pawl_syncer_report *ret, struct pawl_error *err)
 {
 	if (way == WAY_UP)
 		return pawl_syncer_up(self->sync, &self->meter, ret, err);
@@ -90,14 +90,14 @@ transfer(struct py_sync *self, enum way way, struct pawl_syncer_report *ret, str
 
 /* (verified, checkpoints, seconds, note) */
 static PyObject *
-run(struct py_sync *self, enum way way)
+run_sync(struct py_sync *self, enum way way)
 {
 	struct pawl_syncer_report report = PAWL_SYNCER_REPORT_INIT;
-	AUTO_CALL in = enter(self);
+	AUTO_CALL in = enter_sync(self);
 
 	if (!in)
 		return NULL;
-	TRY_NULL(CALL(state_of(self), transfer(self, way, &report, err)));
+	TRY_NULL(CALL(state_of(self), transfer_files(self, way, &report, err)));
 	return Py_BuildValue("(NKds)", PyBool_FromLong(report.verified), (unsigned long long)report.n_checkpoints,
 	                     report.seconds, report.note);
 }
@@ -106,14 +106,14 @@ static PyObject *
 sync_up(struct py_sync *self, PyObject *none)
 {
 	(void)none;
-	return run(self, WAY_UP);
+	return run_sync(self, WAY_UP);
 }
 
 static PyObject *
 sync_down(struct py_sync *self, PyObject *none)
 {
 	(void)none;
-	return run(self, WAY_DOWN);
+	return run_sync(self, WAY_DOWN);
 }
 
 static PyObject *
@@ -123,14 +123,14 @@ sync_verify(struct py_sync *self, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "p:verify", &down))
 		return NULL;
-	return run(self, down ? WAY_VERIFY_DOWN : WAY_VERIFY_UP);
+	return run_sync(self, down ? WAY_VERIFY_DOWN : WAY_VERIFY_UP);
 }
 
 /* Returns the path of the view. */
 static PyObject *
 sync_freeze(struct py_sync *self, PyObject *none)
 {
-	AUTO_CALL in = enter(self);
+	AUTO_CALL in = enter_sync(self);
 	const char *path = NULL;
 
 	(void)none;
@@ -156,7 +156,7 @@ static PyObject *
 sync_prune(struct py_sync *self, PyObject *list)
 {
 	size_t n;
-	AUTO_CALL in = enter(self);
+	AUTO_CALL in = enter_sync(self);
 	AUTO_TEXTS texts = in ? py_texts(list, &n) : NULL;
 
 	return texts ? py_none(CALL(state_of(self), pawl_syncer_prune(self->sync, texts, n, err))) : NULL;

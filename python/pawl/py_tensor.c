@@ -21,7 +21,7 @@ py_tensor_clear(struct py_tensor *t)
 }
 
 static void
-begin(struct py_tensor *t, const char *kind)
+begin_tensor(struct py_tensor *t, const char *kind)
 {
 	t->raw = (struct pawl_tensor)PAWL_TENSOR_INIT;
 	t->raw.shape = t->shape;
@@ -31,7 +31,7 @@ begin(struct py_tensor *t, const char *kind)
 }
 
 static int
-refuse(struct py_state *st, const struct py_path *path, PyObject *obj, const char *why)
+refuse_tensor(struct py_state *st, const struct py_path *path, PyObject *obj, const char *why)
 {
 	AUTO_REF name = PyType_GetQualName(Py_TYPE(obj));
 	AUTO_REF module = PyObject_GetAttrString((PyObject *)Py_TYPE(obj), "__module__");
@@ -129,7 +129,7 @@ pack_pairs(struct py_state *st, const struct py_path *path, struct py_tensor *t)
 
 /* Resolves views with the conjugate or negative bit. */
 static int
-resolve(struct py_state *st, PyObject *obj, struct py_tensor *t)
+resolve_view(struct py_state *st, PyObject *obj, struct py_tensor *t)
 {
 	bool is_complex = t->raw.dtype == PAWL_C64 || t->raw.dtype == PAWL_C128;
 	int conj = is_complex ? is_true(obj, st->s.is_conj, true) : 0;
@@ -183,7 +183,7 @@ not_dense(struct py_state *st, PyObject *obj, const struct py_path *path)
 		Py_XDECREF(type);
 		Py_XDECREF(value);
 		Py_XDECREF(trace);
-		return refuse(st, path, obj, "its layout is not dense; convert it with .to_dense()");
+		return refuse_tensor(st, path, obj, "its layout is not dense; convert it with .to_dense()");
 	}
 	PyErr_Restore(type, value, trace);
 	return -1;
@@ -199,8 +199,9 @@ read_attributes(struct py_state *st, PyObject *obj, const struct py_path *path, 
 	if (cpu < 0 || t->raw.dtype < 0)
 		return -1;
 	if (!cpu && is_true(obj, st->s.is_meta, false) != 0)
-		return refuse(st, path, obj, "it is on the meta device and has no data; move it with .to_empty()");
-	TRY(resolve(st, obj, t));
+		return refuse_tensor(st, path, obj,
+		                     "it is on the meta device and has no data; move it with .to_empty()");
+	TRY(resolve_view(st, obj, t));
 
 	AUTO_REF strides = PyObject_CallMethodObjArgs(t->owner, st->s.stride, NULL);
 
@@ -257,7 +258,7 @@ describe_distributed(struct py_state *st, PyObject *obj, const struct py_path *p
 	if (!box)
 		return py_wrap_at(st, path, obj);
 	if (box == Py_None)
-		return refuse(
+		return refuse_tensor(
 			st, path, obj,
 			"a subclass of torch.Tensor would come back as a plain one; convert it with .as_subclass(torch.Tensor)");
 	if ((PyObject *)Py_TYPE(box) != st->shard)
@@ -271,7 +272,7 @@ describe_torch(struct py_state *st, PyObject *obj, const struct py_path *path, s
 	bool is_parameter = (PyObject *)Py_TYPE(obj) == st->torch.parameter;
 	int grad;
 
-	begin(t, "torch");
+	begin_tensor(t, "torch");
 	if (!is_parameter && (PyObject *)Py_TYPE(obj) != st->torch.tensor)
 		return describe_distributed(st, obj, path, t);
 	grad = is_true(obj, st->s.requires_grad, false);
@@ -363,7 +364,7 @@ describe_array(struct py_state *st, PyObject *obj, const struct py_path *path, c
 	AUTO_REF dtype = PyObject_GetAttr(obj, st->s.dtype);
 	int code = dtype ? py_numpy_code(st, dtype) : -1;
 
-	begin(t, kind);
+	begin_tensor(t, kind);
 	if (code < 0)
 		return py_wrap_at(st, path, obj);
 	if (code == 0)
@@ -381,7 +382,7 @@ static int
 describe_numpy(struct py_state *st, PyObject *obj, const struct py_path *path, struct py_tensor *t)
 {
 	if ((PyObject *)Py_TYPE(obj) != st->numpy.ndarray && (PyObject *)Py_TYPE(obj) != st->numpy.memmap)
-		return refuse(
+		return refuse_tensor(
 			st, path, obj,
 			"a subclass of numpy.ndarray would come back as a plain one; convert it with numpy.array()");
 	return describe_array(st, obj, path, "numpy", t);
@@ -474,7 +475,7 @@ describe_jax(struct py_state *st, PyObject *obj, const struct py_path *path, str
 
 	if (code < 0)
 		return py_wrap_at(st, path, obj);
-	begin(t, "jax");
+	begin_tensor(t, "jax");
 	return code && py_dlpack_device(obj, code, t) ? 1 : describe_as_array(st, obj, path, "jax", t);
 }
 
@@ -489,7 +490,7 @@ py_tensor_describe_shape(struct py_state *st, PyObject *obj, const struct py_pat
 
 	if (code <= 0 || !shape) /* 0: a dtype that no tensor has, such as that of keys */
 		return code == 0 && shape ? 0 : py_wrap_at(st, path, obj);
-	begin(ret, "jax");
+	begin_tensor(ret, "jax");
 	ret->raw.dtype = code;
 	ret->fixed = true;
 	return read_shape(st, shape, path, ret->shape, &ret->raw.ndim) < 0 ? -1 : 1;

@@ -50,7 +50,7 @@ raise_(struct py_experiment *self, int rc, const struct pawl_error *err)
  * polling runner has released. Its exception is stored until the call that led here returns; it
  * ends the experiment's work. */
 static enum tune_wish
-judge(void *arg, uint32_t trial, const char *result_json)
+judge_result(void *arg, uint32_t trial, const char *result_json)
 {
 	struct py_experiment *self = arg;
 	PyGILState_STATE lock = PyGILState_Ensure();
@@ -67,7 +67,7 @@ judge(void *arg, uint32_t trial, const char *result_json)
 
 /* A tune_open_opts.explore, in the same way. */
 static char *
-explore(void *arg, const char *config_json)
+explore_config(void *arg, const char *config_json)
 {
 	struct py_experiment *self = arg;
 	PyGILState_STATE lock = PyGILState_Ensure();
@@ -112,12 +112,12 @@ experiment_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 	opts.resume = (enum tune_resume)resume;
 	if (function != Py_None) {
 		self->judge = Py_NewRef(function);
-		opts.judge = judge;
+		opts.judge = judge_result;
 		opts.judge_arg = self;
 	}
 	if (explorer != Py_None) {
 		self->explore = Py_NewRef(explorer);
-		opts.explore = explore;
+		opts.explore = explore_config;
 		opts.explore_arg = self;
 	}
 	rc = tune_experiment_open(spec, &opts, &self->e, &err);

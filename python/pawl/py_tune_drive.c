@@ -7,7 +7,7 @@
 
 /* Raises the exception of the judge, or the experiment's own error, if there is one. */
 static bool
-failed(struct py_experiment *self, int rc, const struct pawl_error *err)
+raise_failure(struct py_experiment *self, int rc, const struct pawl_error *err)
 {
 	if (py_experiment_raise(self))
 		return true;
@@ -27,7 +27,7 @@ py_experiment_next(struct py_experiment *self, PyObject *none)
 	struct pawl_error err = {0};
 
 	(void)none;
-	if (!e || failed(self, tune_experiment_next(e, &next, &start, &err), &err))
+	if (!e || raise_failure(self, tune_experiment_next(e, &next, &start, &err), &err))
 		return NULL;
 	if (next != TUNE_START)
 		return PyUnicode_FromString(next == TUNE_DONE ? "done" : "wait");
@@ -45,7 +45,7 @@ py_experiment_runs(struct py_experiment *self, PyObject *args)
 	long long pid;
 
 	if (!e || !PyArg_ParseTuple(args, "ILs:runs", &trial, &pid, &host) ||
-	    failed(self, tune_experiment_runs(e, trial, pid, host, &err), &err))
+	    raise_failure(self, tune_experiment_runs(e, trial, pid, host, &err), &err))
 		return NULL;
 	Py_RETURN_NONE;
 }
@@ -61,7 +61,7 @@ py_experiment_report(struct py_experiment *self, PyObject *args)
 	unsigned trial;
 
 	if (!e || !PyArg_ParseTuple(args, "Isz:report", &trial, &metrics, &checkpoint) ||
-	    failed(self, tune_experiment_report(e, trial, metrics, checkpoint, &verdict, &err), &err))
+	    raise_failure(self, tune_experiment_report(e, trial, metrics, checkpoint, &verdict, &err), &err))
 		return NULL;
 	return Py_BuildValue("(iOOss)", (int)verdict.kind, verdict.save ? Py_True : Py_False,
 	                     verdict.stop_all ? Py_True : Py_False, verdict.result_json, verdict.reason);
@@ -76,7 +76,7 @@ py_experiment_checkpoint(struct py_experiment *self, PyObject *args)
 	unsigned trial;
 
 	if (!e || !PyArg_ParseTuple(args, "Is:checkpoint", &trial, &name) ||
-	    failed(self, tune_experiment_checkpoint(e, trial, name, &err), &err))
+	    raise_failure(self, tune_experiment_checkpoint(e, trial, name, &err), &err))
 		return NULL;
 	Py_RETURN_NONE;
 }
@@ -93,7 +93,7 @@ py_experiment_ended(struct py_experiment *self, PyObject *args)
 	int how;
 
 	if (!e || !PyArg_ParseTuple(args, "Iis:ended", &trial, &how, &why) ||
-	    failed(self, tune_experiment_ended(e, trial, (enum tune_end)how, why, &again, &err), &err))
+	    raise_failure(self, tune_experiment_ended(e, trial, (enum tune_end)how, why, &again, &err), &err))
 		return NULL;
 	return PyBool_FromLong(again);
 }

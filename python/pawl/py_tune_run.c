@@ -83,7 +83,7 @@ runner_dealloc(struct py_runner *self)
 }
 
 static struct tune_runner *
-enter(struct py_runner *self)
+enter_runner(struct py_runner *self)
 {
 	if (!self->r || self->busy)
 		py_raise_text(py_state_of((PyObject *)self), PAWL_EUSAGE,
@@ -117,7 +117,7 @@ kind_name(enum tune_event_kind kind)
 static PyObject *
 runner_poll(struct py_runner *self, PyObject *args)
 {
-	struct tune_runner *r = enter(self);
+	struct tune_runner *r = enter_runner(self);
 	struct tune_event event = {0};
 	struct pawl_error err = {0};
 	int timeout_ms, rc;
@@ -146,7 +146,7 @@ runner_poll(struct py_runner *self, PyObject *args)
 static PyObject *
 runner_stop(struct py_runner *self, PyObject *args)
 {
-	struct tune_runner *r = enter(self);
+	struct tune_runner *r = enter_runner(self);
 	int now;
 
 	if (!r || !PyArg_ParseTuple(args, "p:stop", &now))
@@ -158,7 +158,7 @@ runner_stop(struct py_runner *self, PyObject *args)
 static PyObject *
 runner_stop_trial(struct py_runner *self, PyObject *args)
 {
-	struct tune_runner *r = enter(self);
+	struct tune_runner *r = enter_runner(self);
 	struct pawl_error err = {0};
 	const char *why;
 	unsigned trial;
@@ -175,7 +175,7 @@ static PyObject *
 runner_close(struct py_runner *self, PyObject *none)
 {
 	(void)none;
-	if (self->r && !enter(self))
+	if (self->r && !enter_runner(self))
 		return NULL;
 	let_go(self);
 	Py_RETURN_NONE;

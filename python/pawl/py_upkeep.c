@@ -35,7 +35,7 @@ struct verifying {
 };
 
 static int
-verify(void *arg, struct pawl_meter *meter, struct pawl_error *err)
+run_verify(void *arg, struct pawl_meter *meter, struct pawl_error *err)
 {
 	const struct verifying *v = arg;
 
@@ -55,7 +55,7 @@ py_run_verify(struct py_run *self, PyObject *args)
 	if (!PyArg_ParseTuple(args, "|KO:verify", &id, &progress) || !(in = py_run_enter(self)))
 		return NULL;
 	struct verifying v = {in->run, id, &findings};
-	int rc = py_work(st, progress, verify, &v, &err);
+	int rc = py_work(st, progress, run_verify, &v, &err);
 
 	if (rc < 0 && !(rc == PAWL_ECORRUPT && findings))
 		return raise_work(st, rc, &err);
@@ -69,7 +69,7 @@ struct comparing {
 };
 
 static int
-compare(void *arg, struct pawl_meter *meter, struct pawl_error *err)
+run_compare(void *arg, struct pawl_meter *meter, struct pawl_error *err)
 {
 	struct comparing *c = arg;
 
@@ -108,7 +108,7 @@ py_run_diff(struct py_run *self, PyObject *args)
 	    !(in = py_run_enter(self)) || !(other_in = py_run_enter((struct py_run *)other)))
 		return NULL;
 	c = (struct comparing){.a = in->run, .b = other_in->run, .id_a = a, .id_b = b};
-	int rc = py_work(st, progress, compare, &c, &err);
+	int rc = py_work(st, progress, run_compare, &c, &err);
 
 	rows = rc < 0 ? raise_work(st, rc, &err) : difference_rows(c.ret);
 	pawl_diff_free(c.ret);
@@ -124,7 +124,7 @@ struct copying {
 };
 
 static int
-copy(void *arg, struct pawl_meter *meter, struct pawl_error *err)
+run_copy(void *arg, struct pawl_meter *meter, struct pawl_error *err)
 {
 	struct copying *c = arg;
 
@@ -167,7 +167,7 @@ py_run_copy(struct py_run *self, PyObject *args)
 	if (PyErr_Occurred() || !(in = py_run_enter(self)))
 		return NULL;
 	c.run = in->run;
-	int rc = py_work(st, progress, copy, &c, &err);
+	int rc = py_work(st, progress, run_copy, &c, &err);
 
 	rows = rc < 0 && !(rc == PAWL_ECORRUPT && c.ret) ? raise_work(st, rc, &err) : copy_rows(c.ret);
 	pawl_copies_free(c.ret);
@@ -181,7 +181,7 @@ struct pruning {
 };
 
 static int
-prune(void *arg, struct pawl_meter *meter, struct pawl_error *err)
+run_prune(void *arg, struct pawl_meter *meter, struct pawl_error *err)
 {
 	struct pruning *p = arg;
 
@@ -217,7 +217,7 @@ py_run_prune(struct py_run *self, PyObject *args)
 	if (!PyArg_ParseTuple(args, "|pO:prune", &p.dry_run, &progress) || !(in = py_run_enter(self)))
 		return NULL;
 	p.run = in->run;
-	int rc = py_work(st, progress, prune, &p, &err);
+	int rc = py_work(st, progress, run_prune, &p, &err);
 
 	rows = rc < 0 ? raise_work(st, rc, &err) : decision_rows(p.ret);
 	pawl_decisions_free(p.ret);
@@ -231,7 +231,7 @@ struct cleaning {
 };
 
 static int
-clean(void *arg, struct pawl_meter *meter, struct pawl_error *err)
+run_clean(void *arg, struct pawl_meter *meter, struct pawl_error *err)
 {
 	struct cleaning *c = arg;
 
@@ -251,7 +251,7 @@ py_run_gc(struct py_run *self, PyObject *args)
 	if (!PyArg_ParseTuple(args, "p|O:gc", &c.dry_run, &progress) || !(in = py_run_enter(self)))
 		return NULL;
 	c.run = in->run;
-	int rc = py_work(st, progress, clean, &c, &err);
+	int rc = py_work(st, progress, run_clean, &c, &err);
 
 	if (rc < 0)
 		return raise_work(st, rc, &err);
@@ -265,7 +265,7 @@ struct repairing {
 };
 
 static int
-repair(void *arg, struct pawl_meter *meter, struct pawl_error *err)
+run_repair(void *arg, struct pawl_meter *meter, struct pawl_error *err)
 {
 	const struct repairing *r = arg;
 
@@ -285,7 +285,7 @@ py_run_repair(struct py_run *self, PyObject *args)
 	if (!PyArg_ParseTuple(args, "sp|O:repair", &r.name, &r.dry_run, &progress) || !(in = py_run_enter(self)))
 		return NULL;
 	r.run = in->run;
-	int rc = py_work(st, progress, repair, &r, &err);
+	int rc = py_work(st, progress, run_repair, &r, &err);
 
 	return rc < 0 ? raise_work(st, rc, &err) : Py_NewRef(Py_None);
 }

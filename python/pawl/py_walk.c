@@ -22,7 +22,7 @@ struct py_fill {
 static int walk_value(struct py_walk *w, PyObject *obj, const struct py_path *path);
 
 static int
-failed(struct py_walk *w, int code, const struct pawl_error *err)
+walk_failed(struct py_walk *w, int code, const struct pawl_error *err)
 {
 	if (code >= 0)
 		return 0;
@@ -117,7 +117,7 @@ walk_scalar(struct py_walk *w, PyObject *obj, const struct py_path *path)
 
 	if (rc <= 0)
 		return rc;
-	return failed(w, pawl_state_add(w->state, &scalar, &err), &err) < 0 ? -1 : 1;
+	return walk_failed(w, pawl_state_add(w->state, &scalar, &err), &err) < 0 ? -1 : 1;
 }
 
 /* ---- tensors ---- */
@@ -133,7 +133,7 @@ keep_error(struct py_walk *w)
 
 /* Runs inside pawl_save, on the thread that released the GIL for it. */
 static int
-fill(void *arg, void *dst, size_t nbytes, struct pawl_error *err)
+fill_bytes(void *arg, void *dst, size_t nbytes, struct pawl_error *err)
 {
 	struct py_fill *f = arg;
 	struct py_walk *w = f->walk;
@@ -164,7 +164,7 @@ set_fill(struct py_walk *w, struct py_tensor *t)
 	w->fills = f;
 	t->raw.device = PAWL_DEVICE_HOST;
 	t->raw.strides = NULL;
-	t->raw.fill = fill;
+	t->raw.fill = fill_bytes;
 	t->raw.fill_arg = f;
 	return 0;
 }
@@ -210,7 +210,7 @@ walk_tensor(struct py_walk *w, PyObject *obj, const struct py_path *path)
 	if (rc >= 0)
 		rc = PyList_Append(w->keep, t.owner);
 	if (rc >= 0)
-		rc = failed(w, pawl_state_add_tensor(w->state, &t.raw, &err), &err);
+		rc = walk_failed(w, pawl_state_add_tensor(w->state, &t.raw, &err), &err);
 	if (rc >= 0 && w->lazy && (!t.on_device || by_driver))
 		rc = py_lazy_add(w->lazy, w->st, obj, &t, pawl_state_last_tensor(w->state), w->in_optimizer);
 	py_tensor_clear(&t);
@@ -253,7 +253,7 @@ walk_key(struct py_walk *w, PyObject *key, const struct py_path *path)
 		                          name)
 		            : -1;
 	}
-	return failed(w, pawl_state_key(w->state, &scalar, &err), &err);
+	return walk_failed(w, pawl_state_key(w->state, &scalar, &err), &err);
 }
 
 static int
@@ -350,7 +350,7 @@ walk_container(struct py_walk *w, PyObject *obj, int type, const struct py_path 
 	int rc;
 
 	TRY(check_cycle(w, obj, path));
-	TRY(failed(w, pawl_state_begin(w->state, type, &err), &err));
+	TRY(walk_failed(w, pawl_state_begin(w->state, type, &err), &err));
 	if (w->lazy && PyDict_Check(obj) && py_lazy_is_optimizer_state(obj))
 		w->in_optimizer = true;
 	if (type == PAWL_LIST || type == PAWL_TUPLE)
@@ -358,7 +358,7 @@ walk_container(struct py_walk *w, PyObject *obj, int type, const struct py_path 
 	else
 		rc = PyDict_CheckExact(obj) ? walk_dict_items(w, obj, path) : walk_mapping_items(w, obj, path);
 	w->in_optimizer = was_in_optimizer;
-	return rc < 0 ? -1 : failed(w, pawl_state_end(w->state, &err), &err);
+	return rc < 0 ? -1 : walk_failed(w, pawl_state_end(w->state, &err), &err);
 }
 
 /* ---- values per rank ---- */
@@ -368,11 +368,11 @@ walk_per_rank(struct py_walk *w, PyObject *value, const struct py_path *path)
 {
 	struct pawl_error err = {0};
 
-	TRY(failed(w, pawl_state_begin(w->state, PAWL_PER_RANK, &err), &err));
+	TRY(walk_failed(w, pawl_state_begin(w->state, PAWL_PER_RANK, &err), &err));
 	w->in_rank = true;
 	TRY(walk_child(w, value, path));
 	w->in_rank = false;
-	return failed(w, pawl_state_end(w->state, &err), &err);
+	return walk_failed(w, pawl_state_end(w->state, &err), &err);
 }
 
 /* An object may declare that its state belongs to the process, as the random generators do. */
@@ -408,7 +408,7 @@ py_has_state_dict(struct py_state *st, PyObject *obj)
 }
 
 static int
-refuse(struct py_walk *w, PyObject *obj, const struct py_path *path)
+refuse_object(struct py_walk *w, PyObject *obj, const struct py_path *path)
 {
 	AUTO_REF name = PyType_GetQualName(Py_TYPE(obj));
 	AUTO_REF module = PyObject_GetAttrString((PyObject *)Py_TYPE(obj), "__module__");
@@ -433,7 +433,7 @@ walk_object(struct py_walk *w, PyObject *obj, const struct py_path *path)
 		return -1;
 	}
 	if (!container_type(w, dict) && !py_is_simple(dict))
-		return refuse(w, dict, path);
+		return refuse_object(w, dict, path);
 	/* the owner of its tensors may be this dict alone */
 	TRY(PyList_Append(w->keep, dict));
 	if (w->lazy && py_lazy_optimizer(w->lazy, w->st, obj) < 0)
@@ -461,11 +461,11 @@ walk_kind(struct py_walk *w, PyObject *obj, const struct py_path *path)
 	if (!text || own < 0 || PyList_Append(w->keep, value) < 0)
 		return -1;
 	if (own)
-		TRY(failed(w, pawl_state_begin(w->state, PAWL_PER_RANK, &err), &err));
-	TRY(failed(w, pawl_state_kind(w->state, text, &err), &err));
+		TRY(walk_failed(w, pawl_state_begin(w->state, PAWL_PER_RANK, &err), &err));
+	TRY(walk_failed(w, pawl_state_kind(w->state, text, &err), &err));
 	TRY(walk_child(w, value, path));
 	if (own)
-		TRY(failed(w, pawl_state_end(w->state, &err), &err));
+		TRY(walk_failed(w, pawl_state_end(w->state, &err), &err));
 	return 1;
 }
 
@@ -481,7 +481,7 @@ walk_other(struct py_walk *w, PyObject *obj, const struct py_path *path)
 		rc = walk_scalar(w, obj, path);
 	if (rc)
 		return rc < 0 ? -1 : 0;
-	return refuse(w, obj, path);
+	return refuse_object(w, obj, path);
 }
 
 static int
@@ -507,7 +507,7 @@ walk_value(struct py_walk *w, PyObject *obj, const struct py_path *path)
 }
 
 static int
-begin(struct py_walk *w, PyObject *root, const struct pawl *run)
+begin_walk(struct py_walk *w, PyObject *root, const struct pawl *run)
 {
 	struct pawl_error err = {0};
 	uint32_t rank = run ? pawl_my_rank(run) : 0, world = run ? pawl_world_size(run) : 1;
@@ -516,10 +516,10 @@ begin(struct py_walk *w, PyObject *root, const struct pawl *run)
 	w->keep = PyList_New(0);
 	if (!w->keep)
 		return -1;
-	int rc = failed(w, pawl_state_new(&w->state, &err), &err);
+	int rc = walk_failed(w, pawl_state_new(&w->state, &err), &err);
 
 	if (rc == 0)
-		rc = failed(w, pawl_state_set_rank(w->state, rank, world, &err), &err);
+		rc = walk_failed(w, pawl_state_set_rank(w->state, rank, world, &err), &err);
 	if (rc == 0)
 		rc = walk_value(w, root, NULL);
 	if (w->refused && (rc == 0 || PyErr_ExceptionMatches(w->st->errors[-PAWL_EUSAGE]))) {
@@ -535,14 +535,14 @@ int
 py_walk_begin(struct py_walk *w, struct py_state *st, PyObject *root, bool no_tensors, const struct pawl *run)
 {
 	*w = (struct py_walk){.st = st, .no_tensors = no_tensors, .by_driver = run != NULL};
-	return begin(w, root, run);
+	return begin_walk(w, root, run);
 }
 
 int
 py_walk_begin_lazy(struct py_walk *w, struct py_state *st, PyObject *root, const struct pawl *run, struct py_lazy *lazy)
 {
 	*w = (struct py_walk){.st = st, .lazy = lazy, .by_driver = true};
-	return begin(w, root, run);
+	return begin_walk(w, root, run);
 }
 
 void

@@ -24,7 +24,7 @@ add_bytes(uint32_t value, const void *ptr, size_t len)
 
 /* value * x^(8n). */
 static uint32_t
-append(uint32_t value, uint64_t n)
+shift_value(uint32_t value, uint64_t n)
 {
 	return (uint32_t)crc32_combine(value, 0, (z_off_t)n);
 }
@@ -38,7 +38,7 @@ crc32_bytes(const void *ptr, size_t len)
 uint32_t
 crc32_part(const void *ptr, size_t len, uint64_t n_after)
 {
-	return append(add_bytes(0, ptr, len), n_after);
+	return shift_value(add_bytes(0, ptr, len), n_after);
 }
 
 static void
@@ -53,13 +53,13 @@ crc32_copy_part(void *dst, const void *src, size_t len, uint64_t n_after)
 	uint32_t value = 0;
 
 	stream_copy(dst, src, len, add_piece, &value);
-	return append(value, n_after);
+	return shift_value(value, n_after);
 }
 
 uint32_t
 crc32_whole(uint32_t parts, uint64_t n_bytes)
 {
-	return ~(parts ^ append(~0u, n_bytes));
+	return ~(parts ^ shift_value(~0u, n_bytes));
 }
 
 uint32_t
@@ -109,7 +109,7 @@ crc64nvme(uint64_t before, const void *ptr, size_t len)
 
 /* a * b modulo the polynomial. The highest bit is the coefficient of x^0. */
 static uint64_t
-multiply(uint64_t a, uint64_t b)
+multiply_polynomials(uint64_t a, uint64_t b)
 {
 	uint64_t product = 0;
 
@@ -126,9 +126,9 @@ crc64nvme_join(uint64_t first, uint64_t second, uint64_t n_second)
 {
 	uint64_t power = UINT64_C(1) << (63 - 8); /* x^8 */
 
-	for (; n_second > 0; n_second >>= 1, power = multiply(power, power)) {
+	for (; n_second > 0; n_second >>= 1, power = multiply_polynomials(power, power)) {
 		if (n_second & 1)
-			first = multiply(first, power);
+			first = multiply_polynomials(first, power);
 	}
 	return first ^ second;
 }

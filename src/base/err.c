@@ -161,7 +161,7 @@ replace_unprintable(char *message)
 }
 
 static void
-finish(struct pawl_error *err, int code, int sys, int wanted)
+finish_message(struct pawl_error *err, int code, int sys, int wanted)
 {
 	err->code = code;
 	err->sys = sys;
@@ -183,7 +183,7 @@ set_text(struct pawl_error *err, int code, int sys, const char *format, va_list 
 		return;
 	int n = vsnprintf(message, sizeof(message), format, args);
 	memcpy(err->message, message, sizeof(message));
-	finish(err, code, sys, n);
+	finish_message(err, code, sys, n);
 }
 
 int(err_set)(struct pawl_error *err, int code, const char *format, ...)
@@ -243,7 +243,7 @@ int(err_sys)(struct pawl_error *err, int sys, const char *format, ...)
 		trim_partial_utf8(message);
 	}
 	n = snprintf(err->message, sizeof(err->message), "%s: %s", message, text);
-	finish(err, code, sys, n);
+	finish_message(err, code, sys, n);
 	return code;
 }
 
@@ -266,6 +266,6 @@ err_prefix(struct pawl_error *err, int code, const char *format, ...)
 		n = more < 0 ? n : n + more;
 	}
 	memcpy(err->message, message, sizeof(message));
-	finish(err, err->code, err->sys, n);
+	finish_message(err, err->code, err->sys, n);
 	return err->code;
 }

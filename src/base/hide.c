@@ -12,7 +12,7 @@ extern char **environ;
 
 /* Replaces n bytes by stars. */
 static void
-cover(char *at, size_t n)
+cover_bytes(char *at, size_t n)
 {
 	memset(at, '*', n);
 }
@@ -37,7 +37,7 @@ hide_environment(char *text)
 		if (equals == NULL || strlen(equals + 1) < MIN_SECRET || !has_word(*e, (size_t)(equals - *e), words))
 			continue;
 		for (char *found = text; (found = strstr(found, equals + 1)) != NULL; found += strlen(equals + 1))
-			cover(found, strlen(equals + 1));
+			cover_bytes(found, strlen(equals + 1));
 	}
 }
 
@@ -50,7 +50,7 @@ hide_urls(char *text)
 		size_t len = strcspn(at, "/ \t\n'\"");
 		char *sign = memchr(at, '@', len), *colon = sign != NULL ? memchr(at, ':', (size_t)(sign - at)) : NULL;
 		if (colon != NULL)
-			cover(colon + 1, (size_t)(sign - colon - 1));
+			cover_bytes(colon + 1, (size_t)(sign - colon - 1));
 	}
 }
 
@@ -65,7 +65,7 @@ hide_named(char *text)
 			size_t line = strcspn(at, "\n");
 			size_t sign = strcspn(at, "=:");
 			if (sign < line && sign <= 12)
-				cover(at + sign + 1, line - sign - 1);
+				cover_bytes(at + sign + 1, line - sign - 1);
 			at += line;
 		}
 }

@@ -51,7 +51,7 @@ struct reader {
 /* ----------------------------------------------------------------- errors */
 
 static int
-fail(struct reader *r, int code, const char *problem)
+fail_at(struct reader *r, int code, const char *problem)
 {
 	return err_set(r->err, code, "%s: byte %zu: %s", r->what, (size_t)(r->at - r->begin), problem);
 }
@@ -76,8 +76,8 @@ static int
 fail_memory(struct reader *r, size_t nbytes)
 {
 	if (!bump_has_room(r->memory, nbytes))
-		return fail(r, PAWL_ELIMIT, "needs more memory than the limit allows");
-	return fail(r, PAWL_ENOMEM, "out of memory");
+		return fail_at(r, PAWL_ELIMIT, "needs more memory than the limit allows");
+	return fail_at(r, PAWL_ENOMEM, "out of memory");
 }
 
 /* A key for a message: short, and nothing a terminal would act on. */
@@ -100,7 +100,7 @@ static struct json *
 new_node(struct reader *r, enum json_type type)
 {
 	if (r->n_values == r->limits.max_values) {
-		r->failed = fail(r, PAWL_ELIMIT, "more values than the limit allows");
+		r->failed = fail_at(r, PAWL_ELIMIT, "more values than the limit allows");
 		return NULL;
 	}
 	if (r->n_nodes == 0) {
@@ -171,12 +171,12 @@ read_string(struct reader *r, const char **ret, size_t *ret_len)
 	}
 	if (close == r->end) {
 		r->at = r->end;
-		return fail(r, PAWL_ECORRUPT, "a string does not end");
+		return fail_at(r, PAWL_ECORRUPT, "a string does not end");
 	}
 	size_t len = (size_t)(close - open);
 	/* An escape is at most six times as long as what it stands for. */
 	if (len > r->limits.max_string && (plain || len / 6 > r->limits.max_string))
-		return fail(r, PAWL_ELIMIT, "a string is longer than the limit");
+		return fail_at(r, PAWL_ELIMIT, "a string is longer than the limit");
 	char *text;
 	TRY(new_text(r, len, &text));
 	if (plain) {
@@ -184,10 +184,10 @@ read_string(struct reader *r, const char **ret, size_t *ret_len)
 	} else {
 		const char *problem = json_decode_string(&r->at, close, text, &len);
 		if (problem)
-			return fail(r, PAWL_ECORRUPT, problem);
+			return fail_at(r, PAWL_ECORRUPT, problem);
 	}
 	if (len > r->limits.max_string)
-		return fail(r, PAWL_ELIMIT, "a string is longer than the limit");
+		return fail_at(r, PAWL_ELIMIT, "a string is longer than the limit");
 	text[len] = '\0';
 	r->at = close + 1;
 	*ret = text;
@@ -227,7 +227,7 @@ read_real(struct reader *r, const char *start)
 	}
 	size_t len = (size_t)(r->at - start);
 	if (text_get_number(start, len, &value) != len)
-		return fail(r, PAWL_ELIMIT, "a number is too long or too large");
+		return fail_at(r, PAWL_ELIMIT, "a number is too long or too large");
 	struct json *node = new_node(r, JSON_REAL);
 	if (!node)
 		return r->failed;
@@ -256,12 +256,12 @@ read_number(struct reader *r)
 	}
 	if (*digits == '0' && r->at - digits > 1) {
 		r->at = digits;
-		return fail(r, PAWL_ECORRUPT, "a number has a leading zero");
+		return fail_at(r, PAWL_ECORRUPT, "a number has a leading zero");
 	}
 	if (r->at < r->end && (*r->at == '.' || *r->at == 'e' || *r->at == 'E'))
 		return read_real(r, start);
 	if (overflow || (negative && value > (uint64_t)INT64_MAX + 1))
-		return fail(r, PAWL_ELIMIT, "an integer does not fit 64 bits");
+		return fail_at(r, PAWL_ELIMIT, "an integer does not fit 64 bits");
 
 	struct json *node = new_node(r, negative || value <= INT64_MAX ? JSON_INT : JSON_UINT);
 	if (!node)
@@ -327,7 +327,7 @@ check_keys_by_hash(struct reader *r, const struct json *object)
 		r->n_slots = 0;
 		r->slots = mem_alloc(need * sizeof(*r->slots));
 		if (!r->slots)
-			return fail(r, PAWL_ENOMEM, "out of memory");
+			return fail_at(r, PAWL_ENOMEM, "out of memory");
 		r->n_slots = need;
 	}
 	memset(r->slots, 0, need * sizeof(*r->slots));
@@ -338,7 +338,7 @@ check_keys_by_hash(struct reader *r, const struct json *object)
 			if (r->slots[at].hash == hash && same_key(r->slots[at].member, member))
 				return fail_duplicate(r, member);
 			if (++probes == MAX_PROBES)
-				return fail(r, PAWL_ELIMIT, "the keys of an object collide too often");
+				return fail_at(r, PAWL_ELIMIT, "the keys of an object collide too often");
 		}
 		r->slots[at] = (struct slot){.hash = hash, .member = member};
 	}
@@ -400,7 +400,7 @@ static int
 open_container(struct reader *r, enum json_type type)
 {
 	if (r->depth == r->limits.max_depth)
-		return fail(r, PAWL_ELIMIT, "nested deeper than the limit");
+		return fail_at(r, PAWL_ELIMIT, "nested deeper than the limit");
 	r->at++;
 	struct json *node = new_node(r, type);
 	if (!node)
@@ -472,7 +472,7 @@ read_value(struct reader *r)
 /* Steps from a finished value (or an opened container: fresh) to the place of the next one, closing
  * containers on the way. 1: the document is complete; stopped: at the stop key. */
 static int
-step(struct reader *r, bool fresh, bool *ret_stopped)
+step_forth(struct reader *r, bool fresh, bool *ret_stopped)
 {
 	while (r->depth > 0) {
 		bool object = in_object(r);
@@ -503,7 +503,7 @@ read_document(struct reader *r)
 	while (!done) {
 		unsigned depth = r->depth;
 		TRY(read_value(r));
-		done = step(r, r->depth > depth, &stopped);
+		done = step_forth(r, r->depth > depth, &stopped);
 		if (done < 0)
 			return done;
 	}

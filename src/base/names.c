@@ -18,7 +18,7 @@ names_put(struct buf *out, const char *const *names, size_t n)
 
 /* Edit distance (insert, delete, replace). Names are short. */
 static size_t
-distance(const char *a, const char *b)
+edit_distance(const char *a, const char *b)
 {
 	size_t la = strlen(a), lb = strlen(b), row[64];
 
@@ -51,7 +51,7 @@ names_nearest(const char *name, const char *const *names, size_t n)
 	size_t least = FAR;
 
 	for (size_t i = 0; i < n; i++) {
-		size_t d = distance(name, names[i]);
+		size_t d = edit_distance(name, names[i]);
 
 		if (d > 1 && strlen(name) <= SHORT && name[0] != names[i][0])
 			continue;

@@ -45,7 +45,7 @@ read_all(int fd, const char *name, int64_t deadline_ms, size_t max, struct buf *
 }
 
 static int
-explain(int status, const char *name, struct pawl_error *err)
+explain_status(int status, const char *name, struct pawl_error *err)
 {
 	if (WIFSIGNALED(status))
 		return err_set(err, PAWL_EIO, "%.200s: was ended by signal %d", name, WTERMSIG(status));
@@ -70,7 +70,7 @@ proc_capture(char *const argv[], int64_t timeout_ms, size_t max, struct buf *out
 			clock_sleep_ms(2);
 	}
 	int status = child_end(&c, 0);
-	return rc < 0 ? rc : explain(status, argv[0], err);
+	return rc < 0 ? rc : explain_status(status, argv[0], err);
 }
 
 int

@@ -33,7 +33,7 @@ table_hash(uint64_t seed, const void *ptr, size_t len)
 }
 
 static void
-place(struct table *t, uint64_t hash, uintptr_t value)
+place_value(struct table *t, uint64_t hash, uintptr_t value)
 {
 	size_t at = (size_t)(hash >> 1) & (t->cap - 1);
 
@@ -56,7 +56,7 @@ table_reserve(struct table *t, size_t n)
 		return PAWL_ENOMEM;
 	for (size_t i = 0; i < t->cap; i++) {
 		if (t->slots[i].hash)
-			place(&grown, t->slots[i].hash, t->slots[i].value);
+			place_value(&grown, t->slots[i].hash, t->slots[i].value);
 	}
 	mem_free(t->slots);
 	*t = grown;
@@ -66,7 +66,7 @@ table_reserve(struct table *t, size_t n)
 void
 table_add(struct table *t, uint64_t hash, uintptr_t value)
 {
-	place(t, hash, value);
+	place_value(t, hash, value);
 }
 
 bool

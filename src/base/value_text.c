@@ -7,7 +7,7 @@
 
 /* ---- reading ---- */
 
-static int convert(const struct json *from, const char *what, struct value **ret, struct pawl_error *err);
+static int convert_json(const struct json *from, const char *what, struct value **ret, struct pawl_error *err);
 
 static int
 convert_children(const struct json *from, const char *what, struct value *to, struct pawl_error *err)
@@ -16,7 +16,7 @@ convert_children(const struct json *from, const char *what, struct value *to, st
 		struct value *part = NULL;
 		char *key = NULL;
 
-		TRY(convert(child, what, &part, err));
+		TRY(convert_json(child, what, &part, err));
 		if (child->key && !(key = mem_strndup(child->key, child->key_len))) {
 			value_free(part);
 			return err_nomem(err, NULL);
@@ -52,7 +52,7 @@ convert_leaf(const struct json *from)
 
 /* Not deeper than VALUE_MAX_DEPTH. */
 static int
-convert(const struct json *from, const char *what, struct value **ret, struct pawl_error *err)
+convert_json(const struct json *from, const char *what, struct value **ret, struct pawl_error *err)
 {
 	if (from->type == JSON_UINT)
 		return err_set(err, PAWL_EUSAGE, "%s: expected an integer below 2^63, found %llu", what,
@@ -79,7 +79,7 @@ value_parse(const char *text, size_t len, const char *what, struct value **ret, 
 	if (rc == PAWL_ECORRUPT && err)
 		err->code = PAWL_EUSAGE;
 	if (rc == 0)
-		rc = convert(root, what, ret, err);
+		rc = convert_json(root, what, ret, err);
 	return rc == PAWL_ECORRUPT ? PAWL_EUSAGE : rc;
 }
 
@@ -109,7 +109,7 @@ print_break(struct printer *p)
 		buf_puts(&p->out, "  ");
 }
 
-static void print(struct printer *p, const struct value *v);
+static void print_value(struct printer *p, const struct value *v);
 
 static void
 print_parts(struct printer *p, const struct value *v)
@@ -123,12 +123,12 @@ print_parts(struct printer *p, const struct value *v)
 			json_put_string(&p->out, part->key, part->key_len);
 			buf_puts(&p->out, p->style == VALUE_COMPACT ? ":" : ": ");
 		}
-		print(p, part->value);
+		print_value(p, part->value);
 	}
 }
 
 static void
-print(struct printer *p, const struct value *v)
+print_value(struct printer *p, const struct value *v)
 {
 	switch (v->type) {
 	case JSON_BOOL:
@@ -167,7 +167,7 @@ value_print_as(const struct value *v, enum value_style style)
 
 	if (!v)
 		return NULL;
-	print(&p, v);
+	print_value(&p, v);
 	buf_putc(&p.out, '\0');
 	if (!p.out.failed)
 		return p.out.ptr;

@@ -364,7 +364,7 @@ pawl_find(struct pawl *run, const char *selector, uint64_t *ret_id, struct pawl_
 }
 
 static int
-reload(struct pawl *run, struct pawl_error *err)
+reload_catalog(struct pawl *run, struct pawl_error *err)
 {
 	if (!run)
 		return err_set(err, PAWL_EUSAGE, "reload: expected a run, found NULL");
@@ -383,7 +383,7 @@ pawl_reload(struct pawl *run, struct pawl_error *err)
 {
 	struct pawl_error own = {0};
 
-	return err_give(err, reload(run, &own), &own);
+	return err_give(err, reload_catalog(run, &own), &own);
 }
 
 /* ------------------------------------------------------------------ waiting */

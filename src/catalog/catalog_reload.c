@@ -231,7 +231,7 @@ gather_settled(const struct catalog *c, struct catalog_listing *l, struct rows *
 }
 
 static int
-gather(const struct catalog *c, struct catalog_listing *l, struct rows *rows, struct pawl_error *err)
+gather_rows(const struct catalog *c, struct catalog_listing *l, struct rows *rows, struct pawl_error *err)
 {
 	TRY(gather_settled(c, l, rows, err));
 	if (!c->kind->is_run)
@@ -279,7 +279,7 @@ catalog_reload(struct catalog *c, struct pawl_error *err)
 	PAWL_CLEAN(catalog_listing_clear) struct catalog_listing l = {0};
 	PAWL_CLEAN(rows_clear) struct rows rows = {0};
 
-	TRY(gather(c, &l, &rows, err));
+	TRY(gather_rows(c, &l, &rows, err));
 	struct catalog_entry *entries = mem_zalloc(rows.n + c->n, sizeof(*entries));
 	struct catalog_entry *withdrawn = mem_zalloc(count_withdrawn(&l, &rows), sizeof(*withdrawn));
 	if (!entries || !withdrawn) {

@@ -52,8 +52,8 @@ see_entry(void *arg, const struct store_entry *entry)
 }
 
 static int
-decode(const struct buf *text, struct bump *memory, struct hold *ret, struct clock_process *process,
-       int64_t *ret_made_ns, struct pawl_error *err)
+decode_hold(const struct buf *text, struct bump *memory, struct hold *ret, struct clock_process *process,
+            int64_t *ret_made_ns, struct pawl_error *err)
 {
 	const struct json_limits limits = {.max_bytes = HOLD_MAX_BYTES};
 	const char *what = ret->key, *name, *host, *boot, *machine = "";
@@ -98,7 +98,7 @@ read_hold(struct store *store, struct buf *scratch, struct bump *memory, struct 
 	scratch->len = 0;
 	int rc = store_get(store, f->hold.key, HOLD_MAX_BYTES, scratch, err);
 	if (rc == 0)
-		rc = decode(scratch, memory, &f->hold, &process, &made_ns, err);
+		rc = decode_hold(scratch, memory, &f->hold, &process, &made_ns, err);
 	if (rc == 0)
 		f->hold.alive = is_alive(&process, f->mtime_ns ? f->mtime_ns : made_ns);
 	/* Gone since the listing, or torn: its process has ended. */

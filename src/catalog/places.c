@@ -26,7 +26,7 @@
 #define ODD_NAME "its name has control characters; name this folder itself"
 
 static int
-has(struct store *store, const char *folder, const char *name, bool *ret, struct pawl_error *err)
+has_file(struct store *store, const char *folder, const char *name, bool *ret, struct pawl_error *err)
 {
 	PAWL_FREE char *key = mem_printf("%s%s%s", folder, folder[0] ? "/" : "", name);
 	struct store_entry entry;
@@ -53,9 +53,9 @@ ask_kind(struct store *store, const char *folder, bool *ret_checkpoints, struct 
 {
 	bool run_file, manifest;
 
-	TRY(has(store, folder, RUN_KEY, &run_file, err));
-	TRY(has(store, folder, MANIFEST_NAME, &manifest, err));
-	TRY(has(store, folder, CATALOG_FOLDER, ret_checkpoints, err));
+	TRY(has_file(store, folder, RUN_KEY, &run_file, err));
+	TRY(has_file(store, folder, MANIFEST_NAME, &manifest, err));
+	TRY(has_file(store, folder, CATALOG_FOLDER, ret_checkpoints, err));
 	return kind_by(run_file, manifest, *ret_checkpoints);
 }
 
@@ -253,7 +253,7 @@ scan_folder(struct scan *s, const char *folder, unsigned depth, bool inside, str
 	if (kind != PAWL_KIND_OTHER)
 		return add_place(s, &(struct pawl_place){.kind = kind}, folder, err);
 	if (l.full)
-		TRY(has(s->store, folder, SEARCH_KEY, &l.search, err));
+		TRY(has_file(s->store, folder, SEARCH_KEY, &l.search, err));
 	if (l.search && folder[0])
 		TRY(add_place(s, &(struct pawl_place){.kind = PAWL_KIND_SEARCH}, folder, err));
 	for (size_t i = 0; inside && i < l.children.n; i++) {

@@ -304,7 +304,7 @@ put_last(struct copying *c, bool *ret_gone, struct pawl_error *err)
 
 /* The single step that makes the checkpoint exist at the target. */
 static int
-commit(struct copying *c, struct pawl_error *err)
+commit_copy(struct copying *c, struct pawl_error *err)
 {
 	struct pawl_error why = {0}, in_the_way = {0};
 	bool gone = false;
@@ -339,7 +339,7 @@ take_step(void *arg, uint64_t nbytes, struct pawl_error *err)
 }
 
 static int
-start(struct copying *c, struct pawl_error *err)
+start_copy(struct copying *c, struct pawl_error *err)
 {
 	const struct copy_job *job = c->job;
 	struct store_caps from;
@@ -367,10 +367,10 @@ add_total(const struct copy_job *job, uint64_t nbytes)
 }
 
 static int
-copy(struct copying *c, struct pawl_error *err)
+copy_and_commit(struct copying *c, struct pawl_error *err)
 {
 	struct copy_result *result = &c->work.result;
-	TRY(start(c, err));
+	TRY(start_copy(c, err));
 	TRY(read_manifest(c, err));
 	TRY(choose_folder(c, err));
 	result->id = c->manifest->id;
@@ -386,7 +386,7 @@ copy(struct copying *c, struct pawl_error *err)
 	}
 	TRY(make_items(c, err));
 	TRY(copy_work_run(&c->work, err));
-	return commit(c, err);
+	return commit_copy(c, err);
 }
 
 int
@@ -394,18 +394,18 @@ copy_checkpoint(const struct copy_job *job, struct copy_result *ret, struct pawl
 {
 	PAWL_CLEAN(copying_clear) struct copying c = {.job = job};
 	struct pawl_error own = {0};
-	int rc = copy(&c, &own);
+	int rc = copy_and_commit(&c, &own);
 	if (rc == 0 && ret)
 		*ret = c.work.result;
 	return err_give(err, rc, &own);
 }
 
 static int
-replace(struct copying *c, const struct manifest *m, const uint32_t *files, size_t n, struct pawl_error *err)
+replace_files(struct copying *c, const struct manifest *m, const uint32_t *files, size_t n, struct pawl_error *err)
 {
 	char token[33];
 	int rc = 0;
-	TRY(start(c, err));
+	TRY(start_copy(c, err));
 	TRY(clock_token(token, err));
 	c->work.items = mem_zalloc(n, sizeof *c->work.items);
 	if (!c->work.items)
@@ -433,5 +433,5 @@ copy_files(const struct copy_job *job, const struct manifest *m, const uint32_t 
 {
 	PAWL_CLEAN(copying_clear) struct copying c = {.job = job};
 	struct pawl_error own = {0};
-	return err_give(err, replace(&c, m, files, n, &own), &own);
+	return err_give(err, replace_files(&c, m, files, n, &own), &own);
 }

@@ -56,8 +56,8 @@ find_source(struct pawl *run, uint64_t id, struct buf *folder, struct store **re
 
 /* folder: the key of the checkpoint's folder, which ends in its name. */
 static int
-report(uint64_t id, const char *folder, const struct copy_result *result, struct pawl_copies **ret,
-       struct pawl_error *err)
+report_copy(uint64_t id, const char *folder, const struct copy_result *result, struct pawl_copies **ret,
+            struct pawl_error *err)
 {
 	PAWL_CLEAN(pawl_copies_free_clean) struct pawl_copies *copies = mem_zalloc(1, sizeof(*copies));
 	const char *slash = strrchr(folder, '/');
@@ -72,8 +72,8 @@ report(uint64_t id, const char *folder, const struct copy_result *result, struct
 PAWL_DEFINE_CLEAN(struct pawl_hold, pawl_hold_close);
 
 static int
-copy(struct pawl *run, uint64_t id, const char *to, const struct pawl_copy_opts *given, struct pawl_meter *meter,
-     struct pawl_copies **ret, struct pawl_error *err)
+copy_to(struct pawl *run, uint64_t id, const char *to, const struct pawl_copy_opts *given, struct pawl_meter *meter,
+        struct pawl_copies **ret, struct pawl_error *err)
 {
 	struct pawl_copy_opts o = PAWL_COPY_OPTS_INIT;
 	PAWL_FREE char *parent = NULL, *name = NULL;
@@ -102,7 +102,7 @@ copy(struct pawl *run, uint64_t id, const char *to, const struct pawl_copy_opts 
 	job.memory_bytes = o.memory_bytes;
 	job.deadline_ms = o.timeout_ms > 0 ? clock_deadline_ms(o.timeout_ms) : 0;
 	TRY(copy_checkpoint(&job, &result, err));
-	return ret ? report(id, buf_str(&folder), &result, ret, err) : 0;
+	return ret ? report_copy(id, buf_str(&folder), &result, ret, err) : 0;
 }
 
 int
@@ -110,5 +110,5 @@ pawl_copy(struct pawl *run, uint64_t id, const char *to, const struct pawl_copy_
           struct pawl_copies **ret, struct pawl_error *err)
 {
 	struct pawl_error own = {0};
-	return err_give(err, copy(run, id, to, opts, meter, ret, &own), &own);
+	return err_give(err, copy_to(run, id, to, opts, meter, ret, &own), &own);
 }

@@ -50,7 +50,7 @@ first_bad(const struct manifest_file *f, const char *bytes, uint64_t begin, uint
 
 /* Reads a block that is bad or unreadable from another of the source's copies. */
 static bool
-heal(const struct copy_work *w, const struct copy_item *it, char *bytes, uint64_t at, uint64_t end)
+heal_block(const struct copy_work *w, const struct copy_item *it, char *bytes, uint64_t at, uint64_t end)
 {
 	const uint64_t n = block_at(it->file, at, end);
 	for (unsigned copy = 0; w->from_copies > 1; copy++) {
@@ -90,7 +90,7 @@ read_source(const struct copy_work *w, const struct copy_item *it, char *bytes, 
 		uint64_t n = block_at(f, at, end);
 		char *block = bytes + (at - begin);
 		bool good = rc == 0 && first_bad(f, block, at, at + n) == at + n;
-		if (!good && !heal(w, it, block, at, end))
+		if (!good && !heal_block(w, it, block, at, end))
 			return say_damaged(w, it, at, end, err);
 	}
 	return 0;
@@ -201,7 +201,7 @@ make_last(const struct copy_work *w, const struct copy_item *it)
 /* -------------------------------------------------------------- state machine */
 
 static void
-fail(struct copy_work *w, int code, const struct pawl_error *err)
+fail_work(struct copy_work *w, int code, const struct pawl_error *err)
 {
 	if (w->error.code == 0) {
 		w->error = *err;
@@ -223,18 +223,18 @@ move_on(struct copy_work *w, struct copy_item *it, enum copy_phase phase)
 }
 
 static void
-count(struct copy_work *w, uint64_t *field, uint64_t nbytes)
+count_bytes(struct copy_work *w, uint64_t *field, uint64_t nbytes)
 {
 	struct pawl_error err = {0};
 	*field += nbytes;
 	int rc = w->step(w->step_arg, nbytes, &err);
 	if (rc < 0)
-		fail(w, rc, &err);
+		fail_work(w, rc, &err);
 }
 
 /* Opens what the first piece needs. The lock is held, and released meanwhile. */
 static void
-enter(struct copy_work *w, struct copy_item *it)
+open_item(struct copy_work *w, struct copy_item *it)
 {
 	struct pawl_error err = {0};
 	bool linked = false;
@@ -245,7 +245,7 @@ enter(struct copy_work *w, struct copy_item *it)
 	it->busy = false;
 	it->entered = true;
 	if (rc < 0) {
-		fail(w, rc, &err);
+		fail_work(w, rc, &err);
 	} else if (linked) {
 		it->linked = true;
 		move_on(w, it, COPY_OLD);
@@ -259,7 +259,7 @@ enter(struct copy_work *w, struct copy_item *it)
 /* Closes a file whose pieces are all done, and moves it to the next phase. The lock is held, and
  * released meanwhile. */
 static void
-leave(struct copy_work *w, struct copy_item *it)
+close_piece(struct copy_work *w, struct copy_item *it)
 {
 	struct pawl_error err = {0};
 	int rc = 0;
@@ -279,7 +279,7 @@ leave(struct copy_work *w, struct copy_item *it)
 	pthread_mutex_lock(&w->lock);
 	it->busy = false;
 	if (rc < 0) {
-		fail(w, rc, &err);
+		fail_work(w, rc, &err);
 	} else if (it->phase == COPY_SEND) {
 		move_on(w, it, it->no_check ? COPY_DONE : COPY_CHECK);
 	} else if (it->phase == COPY_OLD && it->differs && !it->no_sending) {
@@ -288,7 +288,7 @@ leave(struct copy_work *w, struct copy_item *it)
 		move_on(w, it, COPY_SEND);
 	} else {
 		if (it->phase == COPY_OLD && !it->differs)
-			count(w, it->linked ? &w->result.linked_bytes : &w->result.found_bytes, it->file->nbytes);
+			count_bytes(w, it->linked ? &w->result.linked_bytes : &w->result.found_bytes, it->file->nbytes);
 		move_on(w, it, COPY_DONE);
 	}
 }
@@ -308,19 +308,19 @@ do_piece(struct worker *k, struct copy_item *it)
 	pthread_mutex_lock(&w->lock);
 	it->out--;
 	if (rc < 0) {
-		fail(w, rc, &err);
+		fail_work(w, rc, &err);
 	} else if (rc > 0) {
 		it->differs = true;
 		it->next = it->file->nbytes; /* the rest need not be read */
 	} else if (phase == COPY_SEND) {
-		count(w, &w->result.sent_bytes, end - begin);
+		count_bytes(w, &w->result.sent_bytes, end - begin);
 	}
 	pthread_cond_broadcast(&w->changed);
 }
 
 /* A file with work for one more worker, or NULL. *ret_wait: not all files are done. */
 static struct copy_item *
-pick(struct copy_work *w, bool *ret_wait)
+pick_item(struct copy_work *w, bool *ret_wait)
 {
 	*ret_wait = w->first < w->n;
 	for (size_t i = w->first; i < w->n; i++) {
@@ -334,7 +334,7 @@ pick(struct copy_work *w, bool *ret_wait)
 }
 
 static void
-work(void *arg)
+copy_pieces(void *arg)
 {
 	struct worker *k = arg;
 	struct copy_work *w = k->w;
@@ -342,18 +342,18 @@ work(void *arg)
 	bool wait = true;
 	pthread_mutex_lock(&w->lock);
 	while (wait && w->error.code == 0) {
-		struct copy_item *it = pick(w, &wait);
+		struct copy_item *it = pick_item(w, &wait);
 		int rc = w->step(w->step_arg, 0, &err);
 		if (rc < 0 && wait)
-			fail(w, rc, &err);
+			fail_work(w, rc, &err);
 		else if (!it && wait)
 			cond_wait_until(&w->changed, &w->lock, clock_mono_ms() + IDLE_MS);
 		else if (it && !it->entered)
-			enter(w, it);
+			open_item(w, it);
 		else if (it && it->next < it->file->nbytes)
 			do_piece(k, it);
 		else if (it)
-			leave(w, it);
+			close_piece(w, it);
 	}
 	pthread_mutex_unlock(&w->lock);
 }
@@ -388,12 +388,12 @@ run_workers(struct copy_work *w, unsigned n, char *buffers, struct pawl_error *e
 	for (unsigned i = 0; i < n; i++)
 		workers[i] = (struct worker){w, buffers + i * w->buffer_bytes};
 	for (unsigned i = 1; i < n && rc == 0; i++)
-		rc = pool_add(pool, &group, work, &workers[i], err);
+		rc = pool_add(pool, &group, copy_pieces, &workers[i], err);
 	if (rc == 0) {
-		work(&workers[0]);
+		copy_pieces(&workers[0]);
 	} else {
 		pthread_mutex_lock(&w->lock);
-		fail(w, rc, &(struct pawl_error){.message = "out of memory"});
+		fail_work(w, rc, &(struct pawl_error){.message = "out of memory"});
 		pthread_mutex_unlock(&w->lock);
 	}
 	group_wait(&group);

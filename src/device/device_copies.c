@@ -99,7 +99,7 @@ device_copies_add(struct device_copies *out, const struct pawl_tensor *t, uint64
 }
 
 static int
-compare(const void *a, const void *b)
+compare_copies(const void *a, const void *b)
 {
 	const struct device_copy *x = a, *y = b;
 
@@ -117,9 +117,9 @@ device_copies_drop_twins(struct device_copies *c)
 
 	if (c->list.n < 2)
 		return;
-	qsort(c->list.items, c->list.n, sizeof(*c->list.items), compare);
+	qsort(c->list.items, c->list.n, sizeof(*c->list.items), compare_copies);
 	for (size_t i = 0; i < c->list.n; i++)
-		if (!n || compare(&c->list.items[n - 1], &c->list.items[i]) != 0)
+		if (!n || compare_copies(&c->list.items[n - 1], &c->list.items[i]) != 0)
 			c->list.items[n++] = c->list.items[i];
 	c->list.n = n;
 }

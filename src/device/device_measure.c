@@ -35,7 +35,7 @@ bench_clear(struct bench *b)
 
 /* The first round is not counted. */
 static int
-measure(struct bench *b, enum device_direction direction, double *ret, struct pawl_error *err)
+measure_rate(struct bench *b, enum device_direction direction, double *ret, struct pawl_error *err)
 {
 	const uint64_t host = (uint64_t)(uintptr_t)b->host;
 	const bool to_host = direction == DEVICE_TO_HOST;
@@ -92,8 +92,8 @@ device_measure(struct device *d, int ordinal, struct device_rates *ret, struct p
 	rates.is_gone_around = !can_be_written_from(b.host);
 	TRY(device_queue_new(d, ordinal, &b.queue, err));
 	TRY(device_queue_stage(b.queue, DEVICE_MEASURE_BYTES, &b.memory, err));
-	TRY(measure(&b, DEVICE_FROM_HOST, &rates.from_host, err));
-	TRY(measure(&b, DEVICE_TO_HOST, &rates.to_host, err));
+	TRY(measure_rate(&b, DEVICE_FROM_HOST, &rates.from_host, err));
+	TRY(measure_rate(&b, DEVICE_TO_HOST, &rates.to_host, err));
 	*ret = rates;
 	return 0;
 }

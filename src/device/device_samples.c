@@ -44,7 +44,7 @@ device_samples_read(struct device_samples *s, bool again, struct pawl_error *err
 
 /* Brings both readings to host memory. */
 static int
-fetch(struct device_samples *s, char *bytes, struct pawl_error *err)
+fetch_samples(struct device_samples *s, char *bytes, struct pawl_error *err)
 {
 	struct device_copy copy = {
 		.to = (uint64_t)(uintptr_t)bytes, .from = s->block, .nbytes = 2 * READING_BYTES, .rows = 1};
@@ -58,7 +58,7 @@ int
 device_samples_compare(struct device_samples *s, size_t *ret, struct pawl_error *err)
 {
 	PAWL_FREE char *bytes = mem_alloc(2 * READING_BYTES);
-	int rc = bytes ? fetch(s, bytes, err) : err_nomem(err, "device");
+	int rc = bytes ? fetch_samples(s, bytes, err) : err_nomem(err, "device");
 
 	if (rc < 0) { /* a copy to the bytes may be under way */
 		(void)device_queue_drain(s->line->queue, NULL);

@@ -61,8 +61,8 @@ open_driver(struct device_set *s, int kind, struct pawl_error *err)
 }
 
 static int
-find(struct device_set *s, const struct pawl_tensor *t, bool *ret_managed, struct device_line **ret,
-     struct pawl_error *err)
+find_device(struct device_set *s, const struct pawl_tensor *t, bool *ret_managed, struct device_line **ret,
+            struct pawl_error *err)
 {
 	struct device_place place;
 
@@ -84,7 +84,7 @@ device_set_find(struct device_set *s, const struct pawl_tensor *t, bool *ret_man
 {
 	*ret = NULL;
 	pthread_mutex_lock(&s->lock);
-	int rc = find(s, t, ret_managed, ret, err);
+	int rc = find_device(s, t, ret_managed, ret, err);
 
 	pthread_mutex_unlock(&s->lock);
 	return rc;

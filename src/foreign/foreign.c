@@ -25,8 +25,8 @@ ends_with(const char *text, const char *suffix)
 }
 
 static int
-sniff(struct store *store, const char *key, const char *given, const struct foreign_format **ret,
-      struct pawl_error *err)
+sniff_format(struct store *store, const char *key, const char *given, const struct foreign_format **ret,
+             struct pawl_error *err)
 {
 	PAWL_CLEAN(store_opened_close) struct store_opened f = {.store = store};
 	unsigned char first[SNIFF_BYTES];
@@ -50,7 +50,7 @@ sniff(struct store *store, const char *key, const char *given, const struct fore
 
 /* Does the folder have this file? */
 static int
-holds(struct store *store, const char *folder, const char *name, bool *ret, struct pawl_error *err)
+holds_file(struct store *store, const char *folder, const char *name, bool *ret, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf key = {0};
 	struct store_entry entry;
@@ -68,11 +68,11 @@ detect_folder(struct store *store, const char *key, const struct foreign_format 
 	bool found;
 
 	*ret = NULL;
-	TRY(holds(store, key, MANIFEST_NAME, &found, err));
+	TRY(holds_file(store, key, MANIFEST_NAME, &found, err));
 	for (size_t i = 0; foreign_formats[i] && !found; i++) {
 		if (!foreign_formats[i]->mark) /* the first one found counts */
 			continue;
-		TRY(holds(store, key, foreign_formats[i]->mark, &found, err));
+		TRY(holds_file(store, key, foreign_formats[i]->mark, &found, err));
 		if (found)
 			*ret = foreign_formats[i];
 	}
@@ -123,7 +123,7 @@ foreign_detect(struct store *store, const char *key, const char *given, const st
 			}
 		}
 	}
-	return sniff(store, key, given, ret, err);
+	return sniff_format(store, key, given, ret, err);
 }
 
 int

@@ -28,7 +28,7 @@ is_own(const struct st_table *table)
 }
 
 static int
-parse(const char *what, const struct st_pair *text, struct bump *memory, struct json **ret, struct pawl_error *err)
+parse_text(const char *what, const struct st_pair *text, struct bump *memory, struct json **ret, struct pawl_error *err)
 {
 	const struct json_limits limits = {
 		.max_bytes = text->value_len, .max_depth = MAX_JSON_DEPTH, .max_string = text->value_len};
@@ -122,10 +122,10 @@ foreign_own_read(const struct st_table *table, struct manifest *m, struct pawl_e
 		return 0;
 	if (!special)
 		return err_nomem(err, NULL);
-	TRY(parse("pawl.state", st_metadata(table, "pawl.state"), &scratch, &root, err));
+	TRY(parse_text("pawl.state", st_metadata(table, "pawl.state"), &scratch, &root, err));
 	TRY(state_decode("pawl.state", root, &state, err));
 	if (tensors)
-		TRY(parse("pawl.tensors", tensors, &scratch, &described, err));
+		TRY(parse_text("pawl.tensors", tensors, &scratch, &described, err));
 	if (state->n_tensors != table->n_tensors || state->has_ranks || !find_special(state, described, special))
 		return 0;
 	const int rc = add_rows(m, state, table, special, err);

@@ -13,7 +13,7 @@
 #define MAX_MEMORY ((size_t)2 << 30) /* used while a file is opened */
 
 static bool
-looks(const unsigned char *first, size_t n, uint64_t file_nbytes)
+looks_like_pt(const unsigned char *first, size_t n, uint64_t file_nbytes)
 {
 	(void)file_nbytes;
 	return pt_looks(first, n);
@@ -46,4 +46,4 @@ read_file(struct store *store, const char *key, struct manifest *m, struct pawl_
 	return read_object(&tree, &f, &memory, err);
 }
 
-const struct foreign_format foreign_pt = {"torch.save", {".pt", ".pth"}, NULL, looks, read_file};
+const struct foreign_format foreign_pt = {"torch.save", {".pt", ".pth"}, NULL, looks_like_pt, read_file};

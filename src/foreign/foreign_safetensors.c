@@ -110,7 +110,7 @@ add_rows(struct manifest *m, const char *key, const struct st_table *table, stru
 /* ------------------------------------------------------------- safetensors */
 
 static bool
-looks(const unsigned char *first, size_t n, uint64_t file_nbytes)
+looks_like_safetensors(const unsigned char *first, size_t n, uint64_t file_nbytes)
 {
 	uint64_t json_len;
 
@@ -150,5 +150,6 @@ read_folder(struct store *store, const char *key, struct manifest *m, struct paw
 	return 0;
 }
 
-const struct foreign_format foreign_safetensors = {"safetensors", {".safetensors"}, NULL, looks, read_file};
+const struct foreign_format foreign_safetensors = {
+	"safetensors", {".safetensors"}, NULL, looks_like_safetensors, read_file};
 const struct foreign_format foreign_model_folder = {"safetensors", {NULL}, MODEL_NAME, NULL, read_folder};

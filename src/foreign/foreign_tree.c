@@ -346,7 +346,7 @@ check_size(const struct foreign_tree *tree, struct pawl_error *err)
 
 /* Adds one value, and opens it if it contains others. */
 static int
-enter(struct value_walk *w, struct pickle_node *node, struct pawl_error *err)
+enter_value(struct value_walk *w, struct pickle_node *node, struct pawl_error *err)
 {
 	struct pawl_state *state = w->tree->m->state;
 	struct pt_value v;
@@ -385,9 +385,9 @@ add_key(struct value_walk *w, struct pickle_node *node, struct pawl_error *err)
 }
 
 static int
-walk(struct value_walk *w, struct pickle_node *node, struct pawl_error *err)
+walk_value(struct value_walk *w, struct pickle_node *node, struct pawl_error *err)
 {
-	TRY(enter(w, node, err));
+	TRY(enter_value(w, node, err));
 	while (w->depth > 0) {
 		struct value_frame *f = &w->stack[w->depth - 1];
 
@@ -398,7 +398,7 @@ walk(struct value_walk *w, struct pickle_node *node, struct pawl_error *err)
 		}
 		if (f->pairs)
 			TRY(add_key(w, f->items[f->at++], err));
-		TRY(enter(w, f->items[f->at++], err));
+		TRY(enter_value(w, f->items[f->at++], err));
 	}
 	return 0;
 }
@@ -415,7 +415,7 @@ foreign_add_value(struct foreign_tree *tree, uint32_t file, uint64_t at, const s
 	w->pt = pt;
 	w->file = file;
 	w->at = at;
-	int rc = walk(w, node, err);
+	int rc = walk_value(w, node, err);
 	if (rc == PAWL_EUSAGE || rc == PAWL_EEXISTS) { /* an error of the file, not of the caller */
 		rc = PAWL_EUNSUPPORTED;
 		if (err)

@@ -67,7 +67,7 @@ ask_rule(const struct pawl_retention *policy, struct retain_item *items, size_t 
 }
 
 static int
-decide(struct pawl *run, const struct pawl_retention *policy, struct pawl_decisions **ret, struct pawl_error *err)
+decide_all(struct pawl *run, const struct pawl_retention *policy, struct pawl_decisions **ret, struct pawl_error *err)
 {
 	PAWL_CLEAN(pawl_decisions_free_clean) struct pawl_decisions *d = mem_zalloc(1, sizeof(*d));
 	PAWL_FREE struct retain_item *items = NULL;
@@ -111,7 +111,7 @@ apply_retention(struct pawl *run, const struct pawl_retention *policy, bool dry_
 	run_edit(run);
 	rc = catalog_reload(run->catalog, err); /* pins and holds of other processes */
 	if (rc == 0)
-		rc = decide(run, policy, &d, err);
+		rc = decide_all(run, policy, &d, err);
 	for (size_t i = 0; rc == 0 && !dry_run && i < d->n; i++) {
 		struct catalog_entry *e = d->rows[i].keep ? NULL : catalog_get(run->catalog, d->rows[i].id);
 
@@ -177,8 +177,8 @@ check_attributes(struct pawl *run, const struct pawl_retention *policy, struct p
 }
 
 static int
-prune(struct pawl *run, const struct pawl_retention *policy, int dry_run, struct pawl_decisions **ret,
-      struct pawl_error *err)
+prune_run(struct pawl *run, const struct pawl_retention *policy, int dry_run, struct pawl_decisions **ret,
+          struct pawl_error *err)
 {
 	struct pawl_retention own;
 
@@ -209,5 +209,5 @@ pawl_prune(struct pawl *run, const struct pawl_retention *policy, int dry_run, s
 {
 	struct pawl_error own = {0};
 
-	return err_give(err, prune(run, policy, dry_run, ret, &own), &own);
+	return err_give(err, prune_run(run, policy, dry_run, ret, &own), &own);
 }

@@ -181,7 +181,7 @@ describe_lease(struct pawl_rows *rows, struct store *store)
 
 /* 0, or the errno of the failure. */
 static int
-outcome(int rc)
+errno_of(int rc)
 {
 	return rc < 0 ? errno : 0;
 }
@@ -214,7 +214,7 @@ try_rename_new(int dir_fd)
 		return EEXIST;
 	if (errno != EEXIST)
 		return errno;
-	return outcome(renameat2(dir_fd, "from", dir_fd, "new", RENAME_NOREPLACE));
+	return errno_of(renameat2(dir_fd, "from", dir_fd, "new", RENAME_NOREPLACE));
 #else
 	const int sys = file_rename_new(dir_fd, "from", dir_fd, "to");
 
@@ -229,7 +229,7 @@ try_rename(int dir_fd)
 {
 	if (mkdirat(dir_fd, "old", 0700) < 0)
 		return errno;
-	return outcome(renameat(dir_fd, "old", dir_fd, "renamed"));
+	return errno_of(renameat(dir_fd, "old", dir_fd, "renamed"));
 }
 
 static int
@@ -237,7 +237,7 @@ try_fallocate(int dir_fd)
 {
 #ifdef __linux__
 	PAWL_FD int fd = make_file(dir_fd, "fallocate", 0);
-	return fd < 0 ? errno : outcome(fallocate(fd, 0, 0, 1 << 20));
+	return fd < 0 ? errno : errno_of(fallocate(fd, 0, 0, 1 << 20));
 #else
 	(void)dir_fd;
 	return ENOTSUP;
@@ -342,13 +342,13 @@ try_all(struct pawl_rows *rows, int dir_fd)
 		return;
 	}
 	describe_skew(rows, file_fd);
-	add_answer(rows, "fsync of files", outcome(os_sync(file_fd)));
-	add_answer(rows, "fsync of folders", outcome(os_sync(dir_fd)));
+	add_answer(rows, "fsync of files", errno_of(os_sync(file_fd)));
+	add_answer(rows, "fsync of folders", errno_of(os_sync(dir_fd)));
 	describe_direct(rows, dir_fd);
 	add_answer(rows, "fallocate", try_fallocate(dir_fd));
 	add_answer(rows, "reads without waiting", try_nowait(file_fd));
-	add_answer(rows, "hard links", outcome(linkat(dir_fd, "file", dir_fd, "link", 0)));
-	add_answer(rows, "symbolic links", outcome(symlinkat("file", dir_fd, "symlink")));
+	add_answer(rows, "hard links", errno_of(linkat(dir_fd, "file", dir_fd, "link", 0)));
+	add_answer(rows, "symbolic links", errno_of(symlinkat("file", dir_fd, "symlink")));
 	add_answer(rows, "exclusive create", try_exclusive(dir_fd));
 	add_answer(rows, "rename of folders", try_rename(dir_fd));
 	add_answer(rows, "exclusive rename of folders", try_rename_new(dir_fd));
@@ -360,7 +360,7 @@ try_in_folder(struct pawl_rows *rows, int root_fd, struct pawl_error *err)
 	char name[HIDDEN_NAME_BYTES];
 
 	TRY(hidden_name("doctor", HIDDEN_TMP, name, err));
-	int sys = outcome(mkdirat(root_fd, name, 0700));
+	int sys = errno_of(mkdirat(root_fd, name, 0700));
 	add_answer(rows, "writable", sys);
 	if (sys)
 		return 0;
@@ -401,7 +401,7 @@ open_root(const char *root, struct store **ret, struct pawl_error *err)
 }
 
 static int
-examine(struct pawl_rows *rows, const char *root, struct pawl_error *err)
+examine_folder(struct pawl_rows *rows, const char *root, struct pawl_error *err)
 {
 	PAWL_CLEAN(close_store) struct open_store open_store = {0};
 	struct store_caps caps;
@@ -425,14 +425,14 @@ examine(struct pawl_rows *rows, const char *root, struct pawl_error *err)
 }
 
 static int
-doctor(const char *root, struct pawl_rows **ret, struct pawl_error *err)
+examine_root(const char *root, struct pawl_rows **ret, struct pawl_error *err)
 {
 	if (!root || !ret)
 		return err_set(err, PAWL_EUSAGE, "doctor: expected a root and a place for the rows, found NULL");
 	PAWL_CLEAN(pawl_rows_free_clean) struct pawl_rows *rows = mem_zalloc(1, sizeof(*rows));
 	if (!rows)
 		return err_nomem(err, "doctor");
-	TRY(examine(rows, root, err));
+	TRY(examine_folder(rows, root, err));
 	if (!doctor_try_devices(rows, PAWL_DEVICE_CUDA))
 		doctor_try_devices(rows, PAWL_DEVICE_HIP);
 	if (rows->failed)
@@ -446,5 +446,5 @@ pawl_doctor(const char *root, struct pawl_rows **ret, struct pawl_error *err)
 {
 	struct pawl_error own = {0};
 
-	return err_give(err, doctor(root, ret, &own), &own);
+	return err_give(err, examine_root(root, ret, &own), &own);
 }

@@ -6,7 +6,7 @@
 #define MAX_DEVICES 8
 
 static void
-describe(struct pawl_rows *rows, struct device *d, int ordinal, const struct device_rates *rates)
+describe_device(struct pawl_rows *rows, struct device *d, int ordinal, const struct device_rates *rates)
 {
 	const int node = device_node(d, ordinal);
 	char *where = node < 0 ? "" : bump_printf(&rows->memory, ", memory node %d", node);
@@ -55,7 +55,7 @@ doctor_try_devices(struct pawl_rows *rows, int kind)
 		if (measured < 0)
 			doctor_state(rows, "device", bump_printf(&rows->memory, "%s", why.message));
 		else
-			describe(rows, d, i, &rates);
+			describe_device(rows, d, i, &rates);
 	}
 	device_close(d);
 	return true;

@@ -71,7 +71,7 @@ add_entry(void *arg, const struct store_entry *entry)
 
 /* A folder that does not exist is empty. */
 static int
-list(struct sweep *s, const char *key, struct folder *ret, struct pawl_error *err)
+list_folder(struct sweep *s, const char *key, struct folder *ret, struct pawl_error *err)
 {
 	int rc = store_list(s->run->store, key, add_entry, ret, err);
 
@@ -127,7 +127,7 @@ drop_folder(struct sweep *s, const char *key, struct pawl_error *err)
 	PAWL_CLEAN(folder_clear) struct folder f = {0};
 	uint64_t nbytes = 0;
 
-	TRY(list(s, key, &f, err));
+	TRY(list_folder(s, key, &f, err));
 	if (!s->dry_run) {
 		TRY(check_lease(s, err));
 		int rc = s->run->modes.gc->drop_unfinished(s->run->store, key, err);
@@ -168,7 +168,7 @@ sweep_partials(struct sweep *s, struct pawl_error *err)
 {
 	PAWL_CLEAN(folder_clear) struct folder f = {0};
 
-	TRY(list(s, CATALOG_FOLDER, &f, err));
+	TRY(list_folder(s, CATALOG_FOLDER, &f, err));
 	for (size_t i = 0; i < f.seen.n; i++) {
 		PAWL_CLEAN(buf_clear) struct buf key = {0};
 		const char *token = f.seen.items[i].is_folder && !f.seen.items[i].is_link
@@ -242,7 +242,7 @@ is_orphan(struct sweep *s, const char *name, const char *key, bool withdrawn, st
 	bool has_manifest = false, deleting = false;
 	uint32_t rank, index;
 
-	TRY(list(s, key, &f, err));
+	TRY(list_folder(s, key, &f, err));
 	for (size_t i = 0; i < f.seen.n; i++) {
 		const struct seen *e = &f.seen.items[i];
 
@@ -403,7 +403,7 @@ sweep_temps(struct sweep *s, const char *folder, struct pawl_error *err)
 {
 	PAWL_CLEAN(folder_clear) struct folder f = {0};
 
-	TRY(list(s, folder, &f, err));
+	TRY(list_folder(s, folder, &f, err));
 	for (size_t i = 0; i < f.seen.n; i++) {
 		PAWL_CLEAN(buf_clear) struct buf key = {0};
 		const struct seen *e = &f.seen.items[i];
@@ -436,7 +436,7 @@ sweep_recycled(struct sweep *s, struct pawl_error *err)
 
 	if (s->run->opts.packs.recycle)
 		return 0;
-	TRY(list(s, RECYCLE_FOLDER, &f, err));
+	TRY(list_folder(s, RECYCLE_FOLDER, &f, err));
 	for (size_t i = 0; i < f.seen.n; i++) {
 		PAWL_CLEAN(buf_clear) struct buf key = {0};
 
@@ -505,8 +505,8 @@ sweep_all(struct sweep *s, struct pawl_error *err)
 }
 
 static int
-collect(struct pawl *run, int dry_run, struct pawl_meter *meter, uint64_t *ret_count, uint64_t *ret_bytes,
-        struct pawl_error *err)
+collect_garbage(struct pawl *run, int dry_run, struct pawl_meter *meter, uint64_t *ret_count, uint64_t *ret_bytes,
+                struct pawl_error *err)
 {
 	struct sweep s = {.run = run, .dry_run = dry_run, .meter = meter};
 	char fields[96];
@@ -539,5 +539,5 @@ pawl_gc(struct pawl *run, int dry_run, struct pawl_meter *meter, uint64_t *ret_c
 {
 	struct pawl_error own = {0};
 
-	return err_give(err, collect(run, dry_run, meter, ret_count, ret_bytes, &own), &own);
+	return err_give(err, collect_garbage(run, dry_run, meter, ret_count, ret_bytes, &own), &own);
 }

@@ -9,7 +9,7 @@
 
 /* A checkpoint that exists only in a mirror has no pointer here. */
 static int
-point(struct pawl *run, const char *pointer, const struct catalog_entry *e, struct pawl_error *err)
+point_to(struct pawl *run, const char *pointer, const struct catalog_entry *e, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf target = {0};
 
@@ -26,10 +26,10 @@ pointers_update(struct pawl *run, struct pawl_error *err)
 	if (!run->catalog->kind->is_run)
 		return 0;
 	run_edit(run);
-	int rc = point(run, "latest", catalog_latest(run->catalog), err);
+	int rc = point_to(run, "latest", catalog_latest(run->catalog), err);
 
 	if (rc == 0)
-		rc = point(run, "best", catalog_best(run->catalog, &run->settings.retention), err);
+		rc = point_to(run, "best", catalog_best(run->catalog, &run->settings.retention), err);
 	run_edited(run);
 	return rc;
 }

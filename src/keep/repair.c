@@ -500,7 +500,7 @@ is_intact(struct repair *r, const char *key, bool *ret_exists, struct pawl_error
 }
 
 static int
-rebuild(struct repair *r, struct buf *out, struct pawl_error *err)
+rebuild_file(struct repair *r, struct buf *out, struct pawl_error *err)
 {
 	PAWL_CLEAN(manifest_free_clean) struct manifest *check = NULL;
 
@@ -568,7 +568,7 @@ check_folder(struct repair *r, struct pawl_error *err)
 }
 
 static int
-repair(struct pawl *run, const char *name, bool dry_run, struct pawl_meter *meter, struct pawl_error *err)
+repair_checkpoint(struct pawl *run, const char *name, bool dry_run, struct pawl_meter *meter, struct pawl_error *err)
 {
 	PAWL_CLEAN(repair_clear)
 	struct repair r = {.run = run, .name = name, .with_sums = !dry_run, .meter = dry_run ? NULL : meter};
@@ -581,7 +581,7 @@ repair(struct pawl *run, const char *name, bool dry_run, struct pawl_meter *mete
 	int intact = is_intact(&r, buf_str(&key), &exists, err);
 	if (intact != 0)
 		return intact < 0 ? intact : 0;
-	int rc = rebuild(&r, &text, err);
+	int rc = rebuild_file(&r, &text, err);
 	if (rc < 0 || dry_run)
 		return rc < 0 ? err_prefix(err, rc, "cannot be repaired") : 0;
 	TRY(write_manifest(&r, buf_str(&key), exists, &text, err));
@@ -595,5 +595,5 @@ pawl_repair(struct pawl *run, const char *name, int dry_run, struct pawl_meter *
 
 	if (!run || !name)
 		return err_set(err, PAWL_EUSAGE, "repair: expected a run and a folder name, found NULL");
-	return err_give(err, repair(run, name, dry_run != 0, meter, &own), &own);
+	return err_give(err, repair_checkpoint(run, name, dry_run != 0, meter, &own), &own);
 }

@@ -75,7 +75,7 @@ compare_findings(const void *a, const void *b)
 /* Threads report in any order, block by block. Sorts the rows from `first` on, and joins
  * neighbours. */
 static void
-tidy(struct pawl_findings *f, size_t first)
+join_findings(struct pawl_findings *f, size_t first)
 {
 	size_t n = first;
 	if (f->rows.n - first < 2)
@@ -158,7 +158,7 @@ read_copy(struct pawl_restore *r, struct store *store, struct fetch *fetch, unsi
 	TRY(reshard_plan_all(r->manifest, fetch_unit_bytes(fetch, r->manifest->bytes), &plan, err));
 	job.plan = plan;
 	int rc = fetch_run(fetch, &job, err);
-	tidy(findings, first);
+	join_findings(findings, first);
 	if (name_tensors(findings, first, r->manifest) < 0)
 		c.failed = PAWL_ENOMEM;
 	for (uint32_t i = 0; rc == 0 && i < r->manifest->n_files; i++)
@@ -385,7 +385,8 @@ verify_targets(struct pawl *run, uint64_t id, struct pawl_meter *meter, struct p
 }
 
 static int
-verify(struct pawl *run, uint64_t id, struct pawl_meter *meter, struct pawl_findings **ret, struct pawl_error *err)
+verify_checkpoint(struct pawl *run, uint64_t id, struct pawl_meter *meter, struct pawl_findings **ret,
+                  struct pawl_error *err)
 {
 	if (!run)
 		return err_set(err, PAWL_EUSAGE, "verify: expected a run, found NULL");
@@ -413,7 +414,7 @@ pawl_verify(struct pawl *run, uint64_t id, struct pawl_meter *meter, struct pawl
 {
 	struct pawl_error own = {0};
 
-	return err_give(err, verify(run, id, meter, ret, &own), &own);
+	return err_give(err, verify_checkpoint(run, id, meter, ret, &own), &own);
 }
 
 size_t

@@ -165,7 +165,7 @@ step_to(uint64_t at, struct stretch *active, size_t n_active, const struct stret
 
 /* set: the n boxes that contain the slab in the dimensions before d. */
 static int
-sweep(struct sweep *s, const size_t *set, size_t n, uint32_t d, struct pawl_error *err)
+sweep_boxes(struct sweep *s, const size_t *set, size_t n, uint32_t d, struct pawl_error *err)
 {
 	if (n == 0 && !s->has_hole)
 		see_hole(s, d);
@@ -198,7 +198,7 @@ sweep(struct sweep *s, const size_t *set, size_t n, uint32_t d, struct pawl_erro
 		s->from[d] = at;
 		s->to[d] = until;
 		s->work += n_active + 1;
-		TRY(sweep(s, inner, n_active, d + 1, err));
+		TRY(sweep_boxes(s, inner, n_active, d + 1, err));
 	}
 	return 0;
 }
@@ -233,7 +233,7 @@ merge_put_fault(struct buf *out, uint32_t ndim, const uint64_t *shape, struct gi
 		set[i] = i;
 	if (n > 1)
 		qsort(boxes, n, sizeof(*boxes), compare_boxes);
-	TRY(sweep(&s, set, n, 0, err));
+	TRY(sweep_boxes(&s, set, n, 0, err));
 	if (s.has_clash) {
 		buf_printf(out, "ranks %u and %u both give ", s.clash_ranks[0], s.clash_ranks[1]);
 		put_box(out, ndim, shape, s.clash_from, s.clash_to);

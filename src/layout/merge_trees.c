@@ -40,7 +40,7 @@ first_of(const struct merger *g, nodes *at)
 
 /* An error at the path of the child that is added next. */
 static int
-differ(struct merger *g, size_t a, size_t b, const char *was, const char *is)
+report_difference(struct merger *g, size_t a, size_t b, const char *was, const char *is)
 {
 	err_set(g->err, PAWL_EMISMATCH, "rank %u has %s, rank %u %s", g->first_rank[a], was, g->first_rank[b], is);
 	return builder_at_path(g->out, PAWL_EMISMATCH, g->err);
@@ -77,7 +77,7 @@ differ_in_kind(struct merger *g, nodes *at, size_t a, size_t b)
 	put_node(g->trees[b], at[b], &is);
 	TRY(buf_check(&was, "save", g->err));
 	TRY(buf_check(&is, "save", g->err));
-	return differ(g, a, b, buf_str(&was), buf_str(&is));
+	return report_difference(g, a, b, buf_str(&was), buf_str(&is));
 }
 
 /* ---- leaves */
@@ -114,7 +114,8 @@ merge_named(struct merger *g, nodes *at, size_t first)
 
 	for (size_t i = first + 1; i < g->n_trees; i++) {
 		if (at[i] && strcmp(name_at(g->trees[i], at[i]), name) != 0)
-			return differ(g, first, i, "a tensor", "the same memory as another tensor of its own");
+			return report_difference(g, first, i, "a tensor",
+			                         "the same memory as another tensor of its own");
 	}
 	return add_leaf(g, first, at[first]);
 }
@@ -187,7 +188,7 @@ merge_list(struct merger *g, nodes *at, size_t first)
 
 			snprintf(was, sizeof(was), "%zu elements", at[first]->count);
 			snprintf(is, sizeof(is), "%zu", at[i]->count);
-			return differ(g, first, i, was, is);
+			return report_difference(g, first, i, was, is);
 		}
 		children[i] = at[i] ? at[i]->first : NULL;
 	}

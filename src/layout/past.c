@@ -17,7 +17,8 @@ table_clean(struct table *t)
 
 /* offsets NULL: the complete tensor. */
 static struct sum128
-who(const char *name, int dtype, uint32_t ndim, const uint64_t *shape, const uint64_t *offsets, const uint64_t *lengths)
+tensor_key(const char *name, int dtype, uint32_t ndim, const uint64_t *shape, const uint64_t *offsets,
+           const uint64_t *lengths)
 {
 	static const uint64_t zeros[PAWL_MAX_DIMS];
 	const uint64_t kind[2] = {(uint64_t)dtype, ndim};
@@ -98,7 +99,7 @@ past_of_manifest(const struct manifest *m, uint32_t rank, struct past **ret, str
 			if (index[piece->file] == REGROUP_NONE)
 				continue;
 			p->tensors[p->n++] = (struct regroup_tensor){
-				.who = who(t->name, t->dtype, t->ndim, t->shape, piece->offsets, piece->lengths),
+				.who = tensor_key(t->name, t->dtype, t->ndim, t->shape, piece->offsets, piece->lengths),
 				.nbytes = piece->nbytes,
 				.pack = index[piece->file]};
 		}
@@ -108,7 +109,7 @@ past_of_manifest(const struct manifest *m, uint32_t rank, struct past **ret, str
 }
 
 static const struct regroup_tensor *
-find(const struct past *past, const struct table *table, struct sum128 key)
+find_tensor(const struct past *past, const struct table *table, struct sum128 key)
 {
 	size_t cursor = 0;
 	uintptr_t i;
@@ -136,11 +137,11 @@ past_match(const struct past *past, const struct pawl_state *state, struct regro
 		struct regroup_tensor row = {.pack = REGROUP_NONE};
 
 		if (!t->elsewhere) {
-			row.who =
-				who(t->info.name, t->info.dtype, t->info.ndim, t->info.shape, box->offsets, box->shape);
+			row.who = tensor_key(t->info.name, t->info.dtype, t->info.ndim, t->info.shape, box->offsets,
+			                     box->shape);
 			row.nbytes = t->local_nbytes;
 			row.pack = REGROUP_NEW;
-			known = past ? find(past, &table, row.who) : NULL;
+			known = past ? find_tensor(past, &table, row.who) : NULL;
 		}
 		ret[i] = known ? *known : row;
 	}

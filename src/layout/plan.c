@@ -91,7 +91,7 @@ plan_fingerprint(const struct pawl_state *state, const struct plan_opts *opts)
 
 /* A tensor's entry in a pack's header: local shape; complex128 as pairs of F64. */
 static int
-describe(const struct state_tensor *t, struct bump *memory, struct st_tensor *ret, struct pawl_error *err)
+describe_tensor(const struct state_tensor *t, struct bump *memory, struct st_tensor *ret, struct pawl_error *err)
 {
 	uint32_t ndim = t->info.ndim;
 	bool pairs = t->info.dtype == PAWL_C128;
@@ -159,7 +159,7 @@ encode_entries(struct plan_pack *pack, const struct pawl_state *state, struct pa
 	if (!table)
 		return err_nomem(err, "plan");
 	for (size_t i = 0; i < pack->n_slots; i++) {
-		TRY(describe(&state->tensors[pack->slots[i].tensor], &memory, &table[i], err));
+		TRY(describe_tensor(&state->tensors[pack->slots[i].tensor], &memory, &table[i], err));
 		table[i].begin = pack->slots[i].begin;
 		table[i].end = pack->slots[i].begin + pack->slots[i].nbytes;
 	}
@@ -201,7 +201,7 @@ lay_out(struct plan_pack *pack, const struct pawl_state *state, struct pawl_erro
 	if (!table)
 		return err_nomem(err, "plan");
 	for (size_t i = 0; i < pack->n_slots; i++) {
-		TRY(describe(&state->tensors[pack->slots[i].tensor], &memory, &table[i], err));
+		TRY(describe_tensor(&state->tensors[pack->slots[i].tensor], &memory, &table[i], err));
 		table[i].tag = pack->slots[i].tensor;
 	}
 	TRY(st_layout(table, pack->n_slots, &pack->data_nbytes, err));
@@ -335,7 +335,7 @@ plan_make(const struct pawl_state *state, const struct plan_opts *opts, struct p
 
 /* Replaces one text in the header by another, and updates the length at its start. */
 static bool
-splice(struct plan *p, size_t at, size_t old_len, const char *text, size_t len)
+splice_text(struct plan *p, size_t at, size_t old_len, const char *text, size_t len)
 {
 	struct plan_head *h = &p->head;
 	struct buf *out = &p->packs[0].header;
@@ -456,7 +456,7 @@ renew_state(struct plan *p, struct pawl_slice state)
 	if (gone == SIZE_MAX || side == SIZE_MAX || middle.failed)
 		return false;
 	before = front < back ? side : h->state_len - gone - side;
-	if (!splice(p, h->state + before, gone, middle.ptr + 1, middle.len - 2))
+	if (!splice_text(p, h->state + before, gone, middle.ptr + 1, middle.len - 2))
 		return false;
 	h->state_len = h->state_len - gone + middle.len - 2;
 	h->state_text.len = 0;
@@ -474,7 +474,7 @@ renew_header(struct plan *p, const struct extra *extra)
 	if (h->end == 0 || !renew_state(p, extra->state))
 		return false;
 	json_put_string(&text, extra->checkpoint.ptr, extra->checkpoint.len);
-	if (text.failed || !splice(p, h->checkpoint, h->checkpoint_len, text.ptr + 1, text.len - 2))
+	if (text.failed || !splice_text(p, h->checkpoint, h->checkpoint_len, text.ptr + 1, text.len - 2))
 		return false;
 	h->state += text.len - 2 - h->checkpoint_len;
 	h->checkpoint_len = text.len - 2;

@@ -96,7 +96,7 @@ regroup_most_packs(uint64_t nbytes, uint64_t pack_bytes)
 
 /* Moves the last packs into the gaps. */
 static int
-number(struct regroup_tensor *tensors, size_t n, struct pawl_error *err)
+number_packs(struct regroup_tensor *tensors, size_t n, struct pawl_error *err)
 {
 	const size_t end = regroup_count(tensors, n);
 	PAWL_FREE uint32_t *to = mem_zalloc(end, sizeof(*to));
@@ -136,7 +136,7 @@ struct filling {
 };
 
 static uint32_t
-fill(struct filling *f, uint64_t nbytes, uint32_t *next)
+fill_pack(struct filling *f, uint64_t nbytes, uint32_t *next)
 {
 	if (nbytes >= f->limit) {
 		f->n++;
@@ -183,13 +183,13 @@ regroup_place_new(struct regroup_tensor *tensors, size_t n, const unsigned char 
 		if (t->pack != REGROUP_NEW)
 			continue;
 		if (rests && rests[i] && t->nbytes > 0)
-			t->pack = fill(&resting, t->nbytes, &next);
+			t->pack = fill_pack(&resting, t->nbytes, &next);
 		else if (t->nbytes < REGROUP_SMALL_BYTES || (t->nbytes < fine && medium <= fine))
 			t->pack = 0;
 		else
-			t->pack = fill(&f, t->nbytes, &next);
+			t->pack = fill_pack(&f, t->nbytes, &next);
 	}
-	return number(tensors, n, err);
+	return number_packs(tensors, n, err);
 }
 
 /* -------------------------------------------------------------------------- looking at packs */
@@ -225,7 +225,7 @@ is_mixed(const struct work *w, size_t k)
 
 /* Separates changed from unchanged tensors, if that saves enough. */
 static void
-divide(struct work *w)
+divide_packs(struct work *w)
 {
 	struct filling same = {.limit = w->fine_bytes}, other = {.limit = w->fine_bytes};
 	uint64_t waste = 0, useful = 0;
@@ -242,9 +242,9 @@ divide(struct work *w)
 		if (!is_placed(t) || t->pack >= w->n_packs || !is_mixed(w, t->pack))
 			continue;
 		if (t->seen == REGROUP_SAME && t->nbytes > 0)
-			t->pack = fill(&same, t->nbytes, &w->next);
+			t->pack = fill_pack(&same, t->nbytes, &w->next);
 		else if (t->pack != 0)
-			t->pack = fill(&other, t->nbytes, &w->next);
+			t->pack = fill_pack(&other, t->nbytes, &w->next);
 	}
 	w->changed = true;
 }
@@ -265,9 +265,9 @@ lay_anew(struct work *w, size_t n_moving, uint64_t limit)
 			if (!is_placed(t) || t->pack >= w->n_packs || !w->packs[t->pack].moves)
 				continue;
 			if (pass == 0)
-				fill(&trial, t->nbytes, &unused);
+				fill_pack(&trial, t->nbytes, &unused);
 			else
-				t->pack = fill(&f, t->nbytes, &w->next);
+				t->pack = fill_pack(&f, t->nbytes, &w->next);
 		}
 	}
 	w->changed = true;
@@ -336,7 +336,7 @@ end_work(struct work *w, bool *ret, struct pawl_error *err)
 {
 	mem_free(w->packs);
 	*ret = w->changed;
-	return w->changed ? number(w->tensors, w->n, err) : 0;
+	return w->changed ? number_packs(w->tensors, w->n, err) : 0;
 }
 
 int
@@ -346,7 +346,7 @@ regroup_decide(struct regroup_tensor *tensors, size_t n, uint64_t pack_bytes, bo
 
 	TRY(begin_work(&w, tensors, n, pack_bytes, err));
 	inspect_packs(&w);
-	divide(&w);
+	divide_packs(&w);
 	inspect_packs(&w);
 	merge_hot(&w);
 	inspect_packs(&w);
@@ -375,6 +375,6 @@ regroup_expect(struct regroup_tensor *tensors, size_t n, const uint64_t *probes,
 		return 0;
 	TRY(begin_work(&w, tensors, n, pack_bytes, err));
 	inspect_packs(&w);
-	divide(&w);
+	divide_packs(&w);
 	return end_work(&w, ret, err);
 }

@@ -18,7 +18,7 @@ struct groups {
 /* The glob ends at its '='. true: the complete text matches. Going back to the last '*' alone is
  * enough: earlier ones never need to take more than they took first. */
 static bool
-match(const char *glob, const char *end, const char *text, struct groups *g)
+match_glob(const char *glob, const char *end, const char *text, struct groups *g)
 {
 	const char *star = NULL, *star_text = NULL, *p = glob, *t = text;
 	unsigned star_n = 0; /* groups up to and including the last '*' */
@@ -137,7 +137,7 @@ rename_apply(const char *const *rules, size_t n_rules, const char *name, struct 
 	for (size_t i = 0; i < n_rules; i++) {
 		const char *equals = strchr(rules[i], '=');
 
-		if (equals && match(rules[i], equals, name, &g)) {
+		if (equals && match_glob(rules[i], equals, name, &g)) {
 			fill_template(equals + 1, name, &g, out);
 			return i;
 		}

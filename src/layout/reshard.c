@@ -76,7 +76,7 @@ seek_by(struct reshard_cursor *c, const uint64_t *steps, uint64_t base, uint64_t
 
 /* Advances to the next run of the grid. */
 static void
-advance(struct reshard_cursor *c)
+advance_run(struct reshard_cursor *c)
 {
 	const struct reshard_move *m = c->move;
 	for (uint32_t d = m->n_outer; d-- > 0;) {
@@ -99,7 +99,7 @@ reshard_seek(struct reshard_cursor *c, const struct reshard_move *move, uint64_t
 	c->end = end < move->src_end ? end : move->src_end;
 	seek_by(c, move->src_steps, move->src, c->begin);
 	if (c->src + move->run_bytes <= c->begin)
-		advance(c);
+		advance_run(c);
 }
 
 bool
@@ -121,7 +121,7 @@ reshard_next(struct reshard_cursor *c, struct reshard_run *ret)
 	ret->src = begin;
 	ret->dst = dst - m->dst_base;
 	ret->nbytes = end - begin;
-	advance(c);
+	advance_run(c);
 	return true;
 }
 
@@ -220,13 +220,13 @@ cut_move(struct reshard_move *move, uint64_t begin, uint64_t end)
 	if (begin > 0) {
 		seek_by(&c, move->dst_steps, move->dst, begin);
 		if (c.dst + move->run_bytes <= begin)
-			advance(&c);
+			advance_run(&c);
 		move->src_begin = c.done ? last : c.src + (begin > c.dst ? begin - c.dst : 0);
 	}
 	if (end > 0) {
 		seek_by(&c, move->dst_steps, move->dst, end - 1);
 		if (c.dst + move->run_bytes < end)
-			advance(&c);
+			advance_run(&c);
 		if (!c.done)
 			move->src_end = c.src + (end > c.dst ? end - c.dst : 0);
 	}

@@ -208,7 +208,7 @@ serve_marks(struct mirror *m)
 
 /* Job: uploads until it is stopped. */
 static void
-serve(void *arg)
+serve_mirror(void *arg)
 {
 	struct mirror *m = arg;
 	struct pawl *run = m->run;
@@ -269,7 +269,7 @@ mirrors_start(struct pawl *run, struct pawl_error *err)
 	store_remove_folder(run->store, ".pawl/repair", NULL); /* left by a repair that was killed */
 	TRY(pool_new("pawl-mirror", (unsigned)ms->n, &ms->pool, err));
 	for (size_t i = 0; i < ms->n; i++)
-		TRY(pool_add(ms->pool, NULL, serve, &ms->list[i], err));
+		TRY(pool_add(ms->pool, NULL, serve_mirror, &ms->list[i], err));
 	return 0;
 }
 

@@ -58,7 +58,7 @@ find_like(const struct mirror *m, const struct catalog *c, uint64_t id)
 
 /* 1 = packed, 0 = the run's own store no longer has it. */
 static int
-pack(const struct mirror *m, uint64_t id, struct parcel *p, struct pawl_error *err)
+pack_parcel(const struct mirror *m, uint64_t id, struct parcel *p, struct pawl_error *err)
 {
 	struct catalog *c = m->run->catalog;
 	const struct catalog_entry *e = catalog_get(c, id);
@@ -166,7 +166,7 @@ put_pointer(struct store *store, const char *pointer, const char *name, char **k
 
 /* R89: pointers lead only to checkpoints that are verified in the mirror. */
 static int
-point(struct mirror *m, struct store *store, struct pawl_error *err)
+point_to(struct mirror *m, struct store *store, struct pawl_error *err)
 {
 	PAWL_FREE struct retain_item *items = NULL;
 	PAWL_FREE const char **names = NULL;
@@ -322,8 +322,8 @@ report_upload(struct mirror *m, const struct parcel *p, const struct copy_result
 }
 
 static int
-send(struct mirror *m, const struct parcel *p, struct pawl_meter *meter, struct copy_result *result,
-     struct pawl_error *err)
+send_parcel(struct mirror *m, const struct parcel *p, struct pawl_meter *meter, struct copy_result *result,
+            struct pawl_error *err)
 {
 	const struct pawl_open_opts *o = &m->run->opts;
 	struct pawl_hold *hold = NULL;
@@ -365,7 +365,7 @@ mirror_put_marks(struct mirror *m, uint64_t id, struct pawl_error *err)
 	TRY(mirror_open_store(m, true, err));
 	struct store *store = atomic_load(&m->store);
 	run_lock(m->run);
-	int rc = pack(m, id, &p, err);
+	int rc = pack_parcel(m, id, &p, err);
 	run_unlock(m->run);
 	if (rc <= 0)
 		return rc;
@@ -376,7 +376,7 @@ mirror_put_marks(struct mirror *m, uint64_t id, struct pawl_error *err)
 	if (done)
 		done->marks = mirror_marks_sum(p.pinned, p.late, p.n_late);
 	run_unlock(m->run);
-	return point(m, store, err);
+	return point_to(m, store, err);
 }
 
 /* Failures from here on are reported, but the checkpoint exists. */
@@ -389,7 +389,7 @@ finish_upload(struct mirror *m, const struct parcel *p, int64_t begin_ns)
 	if (rc == 0 && m->run->self.lease) /* a process that has lost the run decides nothing in the mirror (P10) */
 		rc = lease_check(m->run->self.lease, &err);
 	if (rc == 0)
-		rc = point(m, store, &err);
+		rc = point_to(m, store, &err);
 	if (rc == 0)
 		rc = retain_there(m, store, &err);
 	if (rc == 0)
@@ -408,12 +408,12 @@ mirror_upload(struct mirror *m, uint64_t id, struct pawl_meter *meter, struct pa
 	struct pawl_error why = {0};
 	const int64_t begin_ns = clock_mono_ns();
 	run_lock(m->run);
-	int rc = pack(m, id, &p, &why);
+	int rc = pack_parcel(m, id, &p, &why);
 	run_unlock(m->run);
 	if (rc == 0)
 		return 0;
 	if (rc > 0)
-		rc = send(m, &p, meter, &result, &why);
+		rc = send_parcel(m, &p, meter, &result, &why);
 	const bool failed = rc < 0;
 	if (failed)
 		run_edit(m->run); /* waits for a running removal */

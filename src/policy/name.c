@@ -208,7 +208,8 @@ put_field(const struct field *f, const struct name_values *values, bool partial,
 }
 
 static int
-fill(const char *template_text, const struct name_values *values, bool partial, struct buf *out, struct pawl_error *err)
+fill_template(const char *template_text, const struct name_values *values, bool partial, struct buf *out,
+              struct pawl_error *err)
 {
 	for (const char *at = template_text; *at != '\0';) {
 		struct field f;
@@ -262,7 +263,7 @@ name_format(const char *template_text, const struct name_values *values, bool pa
 {
 	PAWL_CLEAN(buf_clear) struct buf name = {.max = 64 << 10};
 
-	TRY(fill(template_text, values, partial, &name, err));
+	TRY(fill_template(template_text, values, partial, &name, err));
 	TRY(buf_check(&name, "name template", err));
 	TRY(check_path(buf_str(&name), err));
 	buf_put(out, name.ptr, name.len);

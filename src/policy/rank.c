@@ -59,7 +59,7 @@ value_of(const struct look *look, const char *name)
 
 /* The one of the two names that is set; if neither is, the better known one. */
 static const char *
-choose(const struct look *look, const struct name *name)
+choose_name(const struct look *look, const struct name *name)
 {
 	return value_of(look, name->first) || !name->second ? name->first : name->second;
 }
@@ -224,12 +224,12 @@ static const struct launcher launchers[] = {
 #define N_LAUNCHERS (sizeof(launchers) / sizeof(launchers[0]))
 
 static const struct launcher *
-find(const struct look *look)
+find_launcher(const struct look *look)
 {
 	for (size_t i = 0; i < N_LAUNCHERS; i++) {
 		const struct launcher *l = &launchers[i];
-		bool has_rank = value_of(look, choose(look, &l->rank));
-		bool has_size = value_of(look, choose(look, &l->size));
+		bool has_rank = value_of(look, choose_name(look, &l->rank));
+		bool has_size = value_of(look, choose_name(look, &l->size));
 
 		if (l->sign && !value_of(look, l->sign))
 			continue;
@@ -244,7 +244,7 @@ find(const struct look *look)
 /* Decimal digits of a number that fits; *end is the first character behind them. -1 if there are
  * none. */
 static int32_t
-digits(const char *text, const char **end)
+parse_digits(const char *text, const char **end)
 {
 	int64_t value = -1;
 
@@ -256,14 +256,14 @@ digits(const char *text, const char **end)
 
 /* -1 where the variable is not set. */
 static int
-number(const struct look *look, const struct name *name, int32_t *ret)
+look_up_number(const struct look *look, const struct name *name, int32_t *ret)
 {
-	const char *variable = choose(look, name), *text = value_of(look, variable), *end;
+	const char *variable = choose_name(look, name), *text = value_of(look, variable), *end;
 
 	*ret = -1;
 	if (!text)
 		return 0;
-	*ret = digits(text, &end);
+	*ret = parse_digits(text, &end);
 	if (*ret < 0 || *end)
 		return err_set(look->err, PAWL_EUSAGE, "%s: expected a whole number from 0 to %d, found \"%.64s\"",
 		               variable, INT32_MAX, text);
@@ -275,10 +275,10 @@ static int32_t
 size_of_node(const char *text, int32_t node)
 {
 	while (text && *text) {
-		int32_t size = digits(text, &text), times = 1;
+		int32_t size = parse_digits(text, &text), times = 1;
 
 		if (strncmp(text, "(x", 2) == 0) {
-			times = digits(text + 2, &text);
+			times = parse_digits(text + 2, &text);
 			if (*text++ != ')')
 				return -1;
 		}
@@ -307,32 +307,32 @@ check_pair(const struct look *look, const char *name, int32_t value, const char 
 static int
 read_world(const struct look *look, const struct launcher *l, struct pawl_rank *r)
 {
-	const char *rank = choose(look, &l->rank), *size = choose(look, &l->size);
+	const char *rank = choose_name(look, &l->rank), *size = choose_name(look, &l->size);
 	const char *given = value_of(look, rank) ? rank : size, *missing = given == rank ? size : rank;
 
 	if (!value_of(look, missing))
 		return err_set(look->err, PAWL_EUSAGE, "%s: expected together with %s, found %s=%.64s alone", missing,
 		               given, given, value_of(look, given));
-	TRY(number(look, &l->rank, &r->rank));
-	TRY(number(look, &l->size, &r->world_size));
+	TRY(look_up_number(look, &l->rank, &r->rank));
+	TRY(look_up_number(look, &l->size, &r->world_size));
 	return check_pair(look, rank, r->rank, size, r->world_size);
 }
 
 static int
 read_node(const struct look *look, const struct launcher *l, struct pawl_rank *r)
 {
-	const char *local_rank = choose(look, &l->local_rank), *local_size = choose(look, &l->local_size);
+	const char *local_rank = choose_name(look, &l->local_rank), *local_size = choose_name(look, &l->local_size);
 
-	TRY(number(look, &l->local_rank, &r->local_rank));
-	TRY(number(look, &l->local_size, &r->local_world_size));
-	TRY(number(look, &l->node_rank, &r->node_rank));
+	TRY(look_up_number(look, &l->local_rank, &r->local_rank));
+	TRY(look_up_number(look, &l->local_size, &r->local_world_size));
+	TRY(look_up_number(look, &l->node_rank, &r->node_rank));
 	if (r->local_world_size >= 0)
 		TRY(check_pair(look, local_rank, r->local_rank, local_size, r->local_world_size));
 	if (r->local_world_size > r->world_size)
 		return err_set(look->err, PAWL_EUSAGE, "%s: expected at most %s, which is %d, found %d", local_size,
-		               choose(look, &l->size), r->world_size, r->local_world_size);
+		               choose_name(look, &l->size), r->world_size, r->local_world_size);
 	if (r->local_world_size < 0 && r->node_rank >= 0) {
-		int32_t size = size_of_node(value_of(look, choose(look, &l->sizes)), r->node_rank);
+		int32_t size = size_of_node(value_of(look, choose_name(look, &l->sizes)), r->node_rank);
 
 		if (size > r->local_rank && size <= r->world_size)
 			r->local_world_size = size;
@@ -342,7 +342,7 @@ read_node(const struct look *look, const struct launcher *l, struct pawl_rank *r
 
 /* Derives what the launcher does not set. */
 static void
-conclude(struct pawl_rank *r)
+derive_missing(struct pawl_rank *r)
 {
 	if (r->world_size == 1 && r->local_rank < 0)
 		r->local_rank = 0;
@@ -376,7 +376,7 @@ int
 rank_identify(struct pawl_rank *rank, rank_get_fn *get, void *ctx, struct pawl_error *err)
 {
 	const struct look look = {.get = get, .ctx = ctx, .err = err};
-	const struct launcher *l = find(&look);
+	const struct launcher *l = find_launcher(&look);
 	struct pawl_rank r = {.world_size = 1, .local_rank = -1, .local_world_size = -1, .node_rank = -1};
 
 	if (!rank || rank->size == 0)
@@ -387,7 +387,7 @@ rank_identify(struct pawl_rank *rank, rank_get_fn *get, void *ctx, struct pawl_e
 		text_copy(r.launcher, sizeof(r.launcher), l->name);
 		read_attempt(&look, l, &r);
 	}
-	conclude(&r);
+	derive_missing(&r);
 	r.size = rank->size;
 	memcpy(rank, &r, rank->size < sizeof(r) ? rank->size : sizeof(r));
 	return 0;

@@ -58,7 +58,7 @@ announce_choice(struct pawl *run, uint64_t id, int code, const struct pawl_error
 
 /* Waits for rank 0's verdict in a round: 0 and *ret (mem_free), or the error that it reports. */
 static int
-hear(const struct gather_round *round, char **ret, struct pawl_error *err)
+hear_verdict(const struct gather_round *round, char **ret, struct pawl_error *err)
 {
 	struct pawl_error why = {0};
 	int rc = gather_verdict(round, ret, &why);
@@ -78,7 +78,7 @@ agree_listen(struct pawl *run, uint64_t *ret_id, struct pawl_error *err)
 	next_round(run, token);
 	const struct gather_round round = round_of(run, token, GATHER_CHOICE);
 
-	TRY(hear(&round, &name, err));
+	TRY(hear_verdict(&round, &name, err));
 	*ret_id = strtoull(name, NULL, 10);
 	return 0;
 }
@@ -86,7 +86,7 @@ agree_listen(struct pawl *run, uint64_t *ret_id, struct pawl_error *err)
 /* ---- rank 0 */
 
 static int
-collect(struct pawl *run, int code, const struct buf *text, gather_fn *fn, void *arg, struct pawl_error *err)
+collect_texts(struct pawl *run, int code, const struct buf *text, gather_fn *fn, void *arg, struct pawl_error *err)
 {
 	struct pawl_error why = {0};
 	char token[33];
@@ -116,7 +116,7 @@ refuse_for_all(struct pawl *run, const struct pawl_error *why)
 }
 
 const struct agree_ops agree_host = {
-	.is_shared = true, .announce = announce_choice, .on = collect, .give_up = refuse_for_all};
+	.is_shared = true, .announce = announce_choice, .on = collect_texts, .give_up = refuse_for_all};
 
 /* ---- another rank */
 
@@ -144,7 +144,7 @@ hand_in(struct pawl *run, int code, const struct buf *text, gather_fn *fn, void 
 	why.code = code;
 	if (code < 0)
 		gather_put_fault(run->store, run->group.rendezvous, token, &why);
-	return hear(&round, &word, err);
+	return hear_verdict(&round, &word, err);
 }
 
 static void

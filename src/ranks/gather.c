@@ -44,7 +44,7 @@ pace_of(struct store *store)
 }
 
 static void
-rest(struct pace *p, int64_t deadline_ms)
+rest_until(struct pace *p, int64_t deadline_ms)
 {
 	int64_t left_ms = deadline_ms - clock_mono_ms();
 
@@ -398,7 +398,7 @@ gather_parts(const struct gather_round *round, gather_fn *fn, void *arg, struct 
 		}
 		if (g.n_seen > before)
 			pace.pause_ms = pace.first_ms;
-		rest(&pace, deadline_ms);
+		rest_until(&pace, deadline_ms);
 	}
 }
 
@@ -465,6 +465,6 @@ gather_verdict(const struct gather_round *round, char **ret_name, struct pawl_er
 			missing_ranks_in_verdict(round, now_ms - begin_ms, err);
 			return 0;
 		}
-		rest(&pace, deadline_ms);
+		rest_until(&pace, deadline_ms);
 	}
 }

@@ -15,7 +15,7 @@
 #define NAMED_RANKS 8
 
 static uint32_t
-count(const bool *is_named, uint32_t world)
+count_named(const bool *is_named, uint32_t world)
 {
 	uint32_t n = 0;
 
@@ -28,7 +28,7 @@ count(const bool *is_named, uint32_t world)
 static void
 put_ranks(struct buf *out, const bool *is_named, uint32_t world)
 {
-	uint32_t n = 0, total = count(is_named, world);
+	uint32_t n = 0, total = count_named(is_named, world);
 
 	buf_puts(out, total == 1 ? "rank " : "ranks ");
 	for (uint32_t r = 0; r < world && n < NAMED_RANKS; r++)
@@ -49,7 +49,7 @@ put_unopened(struct buf *out, const struct gather_round *round, const bool *unse
 	buf_printf(out,
 	           " %s not opened this run within %.1f s; every rank must open it and %s, or, if only this process "
 	           "%ss, it must be opened with a world size of 1",
-	           count(unseen, world) == 1 ? "has" : "have", (double)waited_ms / 1000, verb, verb);
+	           count_named(unseen, world) == 1 ? "has" : "have", (double)waited_ms / 1000, verb, verb);
 }
 
 /* The ranks of `missing`, those that have not opened the run (`unseen`) apart. At least one is
@@ -66,7 +66,7 @@ put_missing(struct buf *out, const struct gather_round *round, bool *missing, co
 	}
 	if (any)
 		put_unopened(out, round, unseen, waited_ms);
-	if (count(missing, world) == 0)
+	if (count_named(missing, world) == 0)
 		return;
 	buf_puts(out, any ? "; " : "");
 	put_ranks(out, missing, world);
@@ -76,11 +76,11 @@ put_missing(struct buf *out, const struct gather_round *round, bool *missing, co
 		buf_printf(out,
 		           " did not join the restore within %.1f s, or %s in it; every rank must call restore, as "
 		           "often as the others",
-		           (double)waited_ms / 1000, count(missing, world) == 1 ? "hangs" : "hang");
+		           (double)waited_ms / 1000, count_named(missing, world) == 1 ? "hangs" : "hang");
 }
 
 static int
-fail(struct buf *text, struct pawl_error *err)
+fail_memory(struct buf *text, struct pawl_error *err)
 {
 	TRY(buf_check(text, "the ranks that are missing", err));
 	return err_set(err, PAWL_ETIMEOUT, "%s", buf_str(text));
@@ -100,7 +100,7 @@ missing_ranks_in_parts(const struct gather_round *round, const bool *seen, int64
 		missing[r] = !seen[r];
 	rendezvous_find_unopened(round->m, unseen);
 	put_missing(&text, round, missing, unseen, waited_ms);
-	return fail(&text, err);
+	return fail_memory(&text, err);
 }
 
 int
@@ -110,7 +110,7 @@ missing_ranks_in_opening(const struct gather_round *round, const bool *unseen, i
 	PAWL_CLEAN(buf_clear) struct buf text = {0};
 
 	put_unopened(&text, round, unseen, waited_ms);
-	return fail(&text, err);
+	return fail_memory(&text, err);
 }
 
 struct sight {
@@ -149,7 +149,7 @@ missing_ranks_in_verdict(const struct gather_round *round, int64_t waited_ms, st
 		buf_printf(&folder, RENDEZVOUS_FOLDER "/%s", round->token);
 		is_known = !folder.failed && store_list(round->store, buf_str(&folder), see_file, &sight, NULL) == 0;
 	}
-	if (is_known && count(missing, world) > 0) {
+	if (is_known && count_named(missing, world) > 0) {
 		rendezvous_find_unopened(round->m, unseen);
 		put_missing(&text, round, missing, unseen, waited_ms);
 		buf_puts(&text, "; and rank 0 gave no verdict");
@@ -162,7 +162,7 @@ missing_ranks_in_verdict(const struct gather_round *round, int64_t waited_ms, st
 			"often as the others",
 			(double)waited_ms / 1000);
 	}
-	fail(&text, err);
+	fail_memory(&text, err);
 	return PAWL_ETIMEOUT;
 }
 
@@ -172,7 +172,7 @@ missing_ranks_note(const struct gather_round *round, const bool *seen, const boo
 	const uint32_t world = rendezvous_world(round->m);
 	PAWL_FREE bool *missing = mem_zalloc(world, sizeof(*missing));
 	PAWL_CLEAN(buf_clear) struct buf text = {0};
-	const bool any = count(unseen, world) > 0;
+	const bool any = count_named(unseen, world) > 0;
 
 	if (!round->ticket || !missing)
 		return;
@@ -180,7 +180,7 @@ missing_ranks_note(const struct gather_round *round, const bool *seen, const boo
 		missing[r] = any ? unseen[r] : !seen[r];
 	put_ranks(&text, missing, world);
 	if (any)
-		buf_printf(&text, ", which %s not opened this run", count(missing, world) == 1 ? "has" : "have");
+		buf_printf(&text, ", which %s not opened this run", count_named(missing, world) == 1 ? "has" : "have");
 	if (!text.failed)
 		ticket_note(round->ticket, buf_str(&text));
 }

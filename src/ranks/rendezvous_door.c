@@ -22,7 +22,7 @@
 /* Admits a process, or notes why it was refused. The lock is held. True if the attempt's text has
  * changed. */
 static bool
-admit(struct rendezvous *m, const struct rendezvous_request *r)
+admit_process(struct rendezvous *m, const struct rendezvous_request *r)
 {
 	struct rendezvous_member *member = r->rank < m->world ? &m->members[r->rank] : NULL;
 	struct rendezvous_refusal *refusal;
@@ -154,7 +154,7 @@ open_door(struct rendezvous *m)
 		if (r.rank == 0)
 			continue;
 		pthread_mutex_lock(&m->lock);
-		changed = admit(m, &r) || changed;
+		changed = admit_process(m, &r) || changed;
 		pthread_mutex_unlock(&m->lock);
 	}
 	bump_clear(&v.memory);

@@ -57,7 +57,7 @@ clear_view(struct view *v)
 /* Our own files fit every limit. One that exceeds a limit is damaged, unless the space for
  * unpacking ran out. */
 static int
-damage(const struct compressed_pack *p, const struct view *v, int code, struct pawl_error *err)
+damage_of(const struct compressed_pack *p, const struct view *v, int code, struct pawl_error *err)
 {
 	const uint64_t room = temp_file_room(&v->spool);
 
@@ -85,7 +85,7 @@ open_view(const struct compressed_pack *p, struct view *v, struct pawl_error *er
 	limits.max_spooled_bytes = temp_file_room(&v->spool);
 	const int rc = codec_source_open(pack_codec(p->name), &v->packed, &limits, &v->source, err);
 	if (rc < 0)
-		return is_known ? damage(p, v, rc, err) : rc;
+		return is_known ? damage_of(p, v, rc, err) : rc;
 	const uint64_t found = codec_source_plain(v->source)->nbytes;
 	if (!is_known || found == p->plain_bytes)
 		return 0;
@@ -142,7 +142,7 @@ read_here(struct compressed_pack *p, uint64_t offset, void *dst, size_t n, struc
 {
 	TRY(open_once(p, err));
 	const int rc = source_read(codec_source_plain(p->view.source), offset, dst, n, err);
-	return rc < 0 && p->plain_bytes != UINT64_MAX ? damage(p, &p->view, rc, err) : rc;
+	return rc < 0 && p->plain_bytes != UINT64_MAX ? damage_of(p, &p->view, rc, err) : rc;
 }
 
 int

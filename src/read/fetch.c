@@ -157,7 +157,7 @@ expected_sum(const struct worker *w, uint64_t begin)
 /* Passes damage to the job's callback, or makes a failure the result. Returns 0 if the fetch
  * continues. */
 static int
-report(struct worker *w, uint64_t begin, uint64_t end, struct pawl_error *why)
+report_damage(struct worker *w, uint64_t begin, uint64_t end, struct pawl_error *why)
 {
 	struct fetching *f = w->f;
 	const uint32_t file = w->unit->file;
@@ -186,7 +186,7 @@ report_sum(struct worker *w, uint64_t begin, uint64_t end, struct sum128 found)
 	err_set(&err, PAWL_ECORRUPT, "not what was written: checksum %.32s expected, %.32s found", want, got);
 	if (w->f->job->only_copy)
 		err_prefix(&err, PAWL_ECORRUPT, "copy %u", w->f->job->only_copy);
-	return report(w, begin, end, &err);
+	return report_damage(w, begin, end, &err);
 }
 
 /* ---- placing ---- */
@@ -200,7 +200,7 @@ unit_parts(const struct worker *w)
 /* Where byte `offset` of the file goes, if the part is one run into contiguous memory; else
  * NULL. */
 static char *
-straight(const struct worker *w, const struct reshard_part *part, uint64_t offset)
+straight_place(const struct worker *w, const struct reshard_part *part, uint64_t offset)
 {
 	const struct reshard_move *move = &w->f->job->plan->moves[part->move];
 	const struct reshard_binding *b = &w->f->job->bindings[move->binding];
@@ -212,7 +212,7 @@ straight(const struct worker *w, const struct reshard_part *part, uint64_t offse
 /* Copies the runs of a part within [begin, end) to their destinations. bytes: the file's, from
  * `begin` on. */
 static void
-place(struct worker *w, const struct reshard_part *part, uint64_t begin, uint64_t end, const char *bytes)
+place_runs(struct worker *w, const struct reshard_part *part, uint64_t begin, uint64_t end, const char *bytes)
 {
 	const struct reshard_move *move = &w->f->job->plan->moves[part->move];
 	const struct reshard_binding *b = &w->f->job->bindings[move->binding];
@@ -259,7 +259,7 @@ is_fused(const struct worker *w, const struct reshard_part *part, uint64_t begin
          uint64_t *ret_from, uint64_t *ret_to)
 {
 	uint64_t from = part->begin > begin ? part->begin : begin, to = part->end < end ? part->end : end;
-	if (to - from < FUSED_BYTES || from < summed || !straight(w, part, from))
+	if (to - from < FUSED_BYTES || from < summed || !straight_place(w, part, from))
 		return false;
 	*ret_from = from;
 	*ret_to = to;
@@ -272,7 +272,7 @@ place_all(struct worker *w, uint64_t begin, uint64_t end, const char *bytes)
 {
 	const struct reshard_part *part;
 	for (size_t i = w->first_part; (part = next_part(w, begin, end, &i));)
-		place(w, part, begin, end, bytes);
+		place_runs(w, part, begin, end, bytes);
 }
 
 /* Waits until the buffer may be used again. */
@@ -281,13 +281,13 @@ finish_load(struct worker *w, uint64_t begin, uint64_t end)
 {
 	struct pawl_error err = {0};
 
-	return to_device_finish(&w->load, &err) < 0 ? report(w, begin, end, &err) : 0;
+	return to_device_finish(&w->load, &err) < 0 ? report_damage(w, begin, end, &err) : 0;
 }
 
 /* Looks for a good copy of a block that differs from what was written. bytes: the bad ones, in the
  * buffer or in memory. */
 static int
-heal(struct worker *w, uint64_t begin, uint64_t end, const char *bytes, struct sum128 found)
+heal_block(struct worker *w, uint64_t begin, uint64_t end, const char *bytes, struct sum128 found)
 {
 	const struct fetch_job *job = w->f->job;
 	bool in_buffer = bytes >= w->buffer && bytes < w->buffer + w->buffer_bytes;
@@ -327,7 +327,7 @@ take_block(struct worker *w, uint64_t begin, uint64_t end, const char *bytes)
 			continue;
 		if (from > summed)
 			sum_update(&s, bytes + (summed - begin), (size_t)(from - summed));
-		sum_copy(&s, straight(w, part, from), bytes + (from - begin), (size_t)(to - from));
+		sum_copy(&s, straight_place(w, part, from), bytes + (from - begin), (size_t)(to - from));
 		summed = to;
 	}
 	struct sum128 found;
@@ -338,13 +338,13 @@ take_block(struct worker *w, uint64_t begin, uint64_t end, const char *bytes)
 		found = sum_final(&s);
 	}
 	if (!sum_equal(expected_sum(w, begin), found))
-		return heal(w, begin, end, bytes, found);
+		return heal_block(w, begin, end, bytes, found);
 	summed = begin;
 	for (size_t i = w->first_part; (part = next_part(w, begin, end, &i));) {
 		if (is_fused(w, part, begin, end, summed, &from, &to))
 			summed = to;
 		else
-			place(w, part, begin, end, bytes);
+			place_runs(w, part, begin, end, bytes);
 	}
 	return 0;
 }
@@ -379,7 +379,7 @@ take_range(struct worker *w, uint64_t begin, uint64_t end)
 	if (rc == PAWL_ENOTFOUND && w->f->job->only_copy)
 		return 0; /* the file was never meant to have so many copies */
 	if (rc < 0 && (!w->f->job->bad || block_end(w, begin) == end))
-		return report(w, begin, end, &err);
+		return report_damage(w, begin, end, &err);
 	for (uint64_t at = begin; at < end; at = block_end(w, at)) {
 		if (rc < 0)
 			TRY(take_range(w, at, block_end(w, at)));
@@ -427,7 +427,7 @@ enter_file(struct worker *w)
 	struct pawl_error err = {0};
 	uint64_t end = 0, size = w->file->nbytes;
 	int rc = fetch_files_enter(w->f->files, w->unit->file, &w->reader, &w->packed, &end, &err);
-	return rc < 0 ? report(w, end < size ? end : size, end > size ? end : size, &err) : 0;
+	return rc < 0 ? report_damage(w, end < size ? end : size, end > size ? end : size, &err) : 0;
 }
 
 /* ---- threads ---- */
@@ -440,12 +440,12 @@ is_cancelled(struct worker *w)
 	if (!meter || !__atomic_load_n(&meter->cancel, __ATOMIC_RELAXED))
 		return false;
 	err_set(&err, PAWL_ECANCELLED, "reading was cancelled");
-	report(w, w->unit->begin, w->unit->end, &err);
+	report_damage(w, w->unit->begin, w->unit->end, &err);
 	return true;
 }
 
 static void
-work(void *arg)
+fetch_blocks(void *arg)
 {
 	struct worker *w = arg;
 	struct fetching *f = w->f;
@@ -485,9 +485,9 @@ run_workers(struct fetch *fetch, struct fetching *f, unsigned n, struct pawl_err
 		workers[i].buffer = fetch->buffers + i * fetch->buffer_bytes;
 		workers[i].buffer_bytes = fetch->buffer_bytes;
 		if (i == 0)
-			work(&workers[0]);
+			fetch_blocks(&workers[0]);
 		else
-			rc = pool_add(fetch->pool, &group, work, &workers[i], err);
+			rc = pool_add(fetch->pool, &group, fetch_blocks, &workers[i], err);
 	}
 	if (rc < 0)
 		atomic_store(&f->stop, true);

@@ -45,7 +45,7 @@ is_first(const struct to_device *t, const struct device_line *line, uint32_t bin
 
 /* Orders copies, or the processor's writes to managed memory, after the caller's work. */
 static int
-begin(struct to_device *t, struct device_set *set, uint32_t binding, struct pawl_error *err)
+begin_binding(struct to_device *t, struct device_set *set, uint32_t binding, struct pawl_error *err)
 {
 	const struct pawl_tensor *dst = &t->bindings[binding].dst;
 	struct device_line *line;
@@ -93,7 +93,7 @@ to_device_new(struct device_set *set, const struct fetch_job *job, struct to_dev
 		return err_nomem(err, "reading");
 	for (uint32_t i = 0; i < n; i++)
 		if (bindings[i].dst.device && bindings[i].dst.data)
-			TRY(begin(t, set, i, err));
+			TRY(begin_binding(t, set, i, err));
 	*ret = steal(&t);
 	return 0;
 }
@@ -207,7 +207,7 @@ list_copies(const struct reshard_binding *b, struct device_copies *copies, uint6
 
 /* Copies what is listed. */
 static int
-flush(struct to_device_load *load, struct pawl_error *err)
+flush_copies(struct to_device_load *load, struct pawl_error *err)
 {
 	struct device_line *line = load->line;
 	uint64_t unit = 0;
@@ -233,7 +233,7 @@ to_device_add(struct to_device *t, struct to_device_load *load, uint32_t binding
 	int rc = load->error.code;
 
 	if (rc == 0 && load->line != line)
-		rc = flush(load, &load->error);
+		rc = flush_copies(load, &load->error);
 	load->line = line;
 	if (rc == 0)
 		rc = list_copies(&t->bindings[binding], &load->copies, at, nbytes, bytes, &load->error);
@@ -243,7 +243,7 @@ to_device_add(struct to_device *t, struct to_device_load *load, uint32_t binding
 int
 to_device_finish(struct to_device_load *load, struct pawl_error *err)
 {
-	const int rc = load->error.code ? load->error.code : flush(load, err);
+	const int rc = load->error.code ? load->error.code : flush_copies(load, err);
 
 	if (load->error.code)
 		err_give(err, rc, &load->error);

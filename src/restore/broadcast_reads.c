@@ -161,7 +161,7 @@ sort_wants(struct sharing *s)
 }
 
 static int
-prepare(struct sharing *s, struct pawl_error *err)
+prepare_rounds(struct sharing *s, struct pawl_error *err)
 {
 	const struct pawl_restore *r = s->r;
 	uint64_t nbytes;
@@ -306,7 +306,7 @@ set_rows(const struct reshard_binding *b, struct common *ret)
 
 /* Rank 0 chooses the common boxes, after it has read the wants of all ranks. */
 static void
-choose(struct sharing *s)
+choose_boxes(struct sharing *s)
 {
 	for (size_t i = 0; i < s->n_wants; i++)
 		if (s->wants[i].n_others == s->world - 1)
@@ -532,7 +532,7 @@ broadcast_reads(struct pawl_restore *r, int code, uint64_t *ret_nbytes, struct p
 	struct pawl_error why = {0};
 
 	if (code == 0)
-		code = prepare(&s, err);
+		code = prepare_rounds(&s, err);
 	if (code == 0) {
 		put_wants(&s, &text);
 		code = buf_check(&text, "restore", err);
@@ -544,7 +544,7 @@ broadcast_reads(struct pawl_restore *r, int code, uint64_t *ret_nbytes, struct p
 	}
 	buf_clear(&text);
 	if (s.rank == 0)
-		choose(&s);
+		choose_boxes(&s);
 	hand_out_commons(&s);
 	if (!s.is_broken) {
 		note_error(&s, read_share(&s, ret_nbytes, &why), &why);

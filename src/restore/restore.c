@@ -107,7 +107,7 @@ fallback_event(struct pawl_restore *r, size_t first_row)
 
 /* Announces rank 0's choice to all ranks. Returns rc. */
 static int
-announce(struct pawl_restore *r, int rc, struct pawl_error *err)
+announce_choice(struct pawl_restore *r, int rc, struct pawl_error *err)
 {
 	agree_announce(r->run, r->info.id, rc, err);
 	r->owes_word = rc == 0 && r->run->modes.agree->is_shared;
@@ -155,7 +155,7 @@ refuse_options(struct pawl_restore *r, int rc, const struct pawl_error *err)
 	if (!r->run->modes.agree->is_shared)
 		return;
 	if (!r->run->modes.agree->is_led)
-		announce(r, rc, &why);
+		announce_choice(r, rc, &why);
 	else
 		r->owes_word = agree_listen(r->run, &id, NULL) == 0;
 	restore_note_reason(r, rc, &why);
@@ -176,7 +176,7 @@ restore_open(struct pawl *run, const struct pawl_restore_opts *opts, struct pawl
 		refuse_options(r, rc, err);
 		return rc;
 	}
-	TRY(run->modes.agree->is_led ? take_with_others(r, err) : announce(r, restore_pick(r, err), err));
+	TRY(run->modes.agree->is_led ? take_with_others(r, err) : announce_choice(r, restore_pick(r, err), err));
 	fallback_event(r, 0);
 	*ret = steal(&r);
 	return 0;
@@ -250,7 +250,7 @@ pawl_restore_metadata(const struct pawl_restore *r)
 /* The current checkpoint was deleted while it was read. Selects again: the user's selector may now
  * mean another one. */
 static int
-reselect(struct pawl_restore *r, struct pawl_error *err)
+select_again(struct pawl_restore *r, struct pawl_error *err)
 {
 	TRY(pawl_reload(r->run, err));
 	return restore_pick(r, err);
@@ -262,7 +262,8 @@ fall_back(struct pawl_restore *r, const struct pawl_error *why, struct pawl_erro
 	const size_t before = r->fallbacks.n;
 	const uint64_t id = r->info.id;
 	if (why && why->code == PAWL_ENOTFOUND && r->n_looks++ < RESTORE_LOOKS)
-		return r->run->modes.agree->is_led ? take_with_others(r, err) : announce(r, reselect(r, err), err);
+		return r->run->modes.agree->is_led ? take_with_others(r, err)
+		                                   : announce_choice(r, select_again(r, err), err);
 	if (!r->can_fall_back)
 		return err_set(err, PAWL_ENOTFOUND, "%s (falling back to an older checkpoint is off)",
 		               why && why->message[0] ? why->message : r->info.name);
@@ -271,7 +272,7 @@ fall_back(struct pawl_restore *r, const struct pawl_error *why, struct pawl_erro
 	if (r->run->modes.agree->is_led)
 		rc = take_with_others(r, err);
 	else
-		rc = announce(
+		rc = announce_choice(
 			r,
 			id == 0 ? err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint that is older", r->run->home.root)
 				: restore_pick_below(r, id - 1, true, err),

@@ -45,7 +45,7 @@ copy_array(struct pawl_restore *r, const void **field, uint32_t n, struct pawl_e
 }
 
 static uint64_t
-distance(const struct pawl_tensor *t, uint32_t d)
+stride_of(const struct pawl_tensor *t, uint32_t d)
 {
 	return t->strides[d] < 0 ? 0 - (uint64_t)t->strides[d] : (uint64_t)t->strides[d];
 }
@@ -67,13 +67,13 @@ overlaps_itself(const struct pawl_tensor *dst)
 
 		for (uint32_t d = 0; d < dst->ndim; d++)
 			if (!seen[d] && dst->shape[d] > 1 &&
-			    (next == dst->ndim || distance(dst, d) < distance(dst, next)))
+			    (next == dst->ndim || stride_of(dst, d) < stride_of(dst, next)))
 				next = d;
 		if (next == dst->ndim)
 			break;
 		seen[next] = true;
-		if (distance(dst, next) < span ||
-		    __builtin_mul_overflow(dst->shape[next] - 1, distance(dst, next), &more) ||
+		if (stride_of(dst, next) < span ||
+		    __builtin_mul_overflow(dst->shape[next] - 1, stride_of(dst, next), &more) ||
 		    !add_ok(span, more, &span))
 			return true;
 	}
@@ -207,7 +207,7 @@ path_hash(const struct matcher *m, const char *exact)
 
 /* Notes values per rank that no rank here can claim, once for each. */
 static int
-drop(struct matcher *m, const struct walk_leaf *leaf, struct pawl_error *err)
+note_dropped(struct matcher *m, const struct walk_leaf *leaf, struct pawl_error *err)
 {
 	struct pawl_restore *r = m->r;
 	char *exact = mem_strndup(leaf->exact, leaf->ranks_exact_len);
@@ -233,7 +233,7 @@ see_saved(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
 	struct matcher *m = arg;
 	const struct pawl_restore *r = m->r;
 	if (leaf->in_ranks)
-		return walk_included(r->include, r->n_include, leaf->path) ? drop(m, leaf, err) : 0;
+		return walk_included(r->include, r->n_include, leaf->path) ? note_dropped(m, leaf, err) : 0;
 	if (is_container(leaf->node))
 		return 0;
 	bool included = r->n_include == 0;
@@ -354,7 +354,7 @@ see_live(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
 
 /* One error for all rows: the first, and the number of the others. */
 static int
-mismatch(const struct pawl_restore *r, struct pawl_error *err)
+report_mismatch(const struct pawl_restore *r, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf text = {0};
 	const size_t room = sizeof err->message - 160; /* for the words around */
@@ -375,7 +375,7 @@ mismatch(const struct pawl_restore *r, struct pawl_error *err)
 }
 
 static int
-match(struct matcher *m, struct pawl_error *err)
+match_tree(struct matcher *m, struct pawl_error *err)
 {
 	struct pawl_restore *r = m->r;
 	m->bound_to = mem_zalloc(m->live->n_tensors, sizeof *m->bound_to);
@@ -396,7 +396,7 @@ match(struct matcher *m, struct pawl_error *err)
 		if (!m->leaves[i].matched)
 			TRY(restore_add_row(&r->report, mem_printf("unexpected: %s", m->leaves[i].path), err));
 	}
-	return r->report.n > m->n_notices && !r->non_strict ? mismatch(r, err) : 0;
+	return r->report.n > m->n_notices && !r->non_strict ? report_mismatch(r, err) : 0;
 }
 
 int
@@ -407,7 +407,7 @@ pawl_restore_match(struct pawl_restore *r, const struct pawl_state *live, struct
 	if (!live)
 		return err_set(err, PAWL_EUSAGE, "restore: expected a state, found NULL");
 	restore_cut_rows(&r->report, r->n_unused_rules);
-	int rc = match(&m, err);
+	int rc = match_tree(&m, err);
 	if (rc < 0)
 		restore_cut_bindings(r, before);
 	return restore_note_reason(r, rc, err);

@@ -51,7 +51,7 @@ struct lease {
 };
 
 static int
-encode(const struct lease_text *t, struct buf *out, struct pawl_error *err)
+encode_lease(const struct lease_text *t, struct buf *out, struct pawl_error *err)
 {
 	buf_puts(out, "{\"pawl_lease\":1,\"host\":");
 	json_put_string(out, t->holder.host, strlen(t->holder.host));
@@ -65,7 +65,7 @@ encode(const struct lease_text *t, struct buf *out, struct pawl_error *err)
 }
 
 static int
-decode(const struct buf *text, struct lease_text *ret, struct pawl_error *err)
+decode_lease(const struct buf *text, struct lease_text *ret, struct pawl_error *err)
 {
 	PAWL_CLEAN(bump_clear) struct bump memory = {0};
 	struct json_limits limits = {.max_bytes = LEASE_MAX_BYTES};
@@ -104,7 +104,7 @@ read_renewal(struct store *store, struct lease_text *t)
 		return;
 	buf_printf(&key, RENEWAL_PREFIX "%s", t->token);
 	if (!key.failed && store_get(store, buf_str(&key), LEASE_MAX_BYTES, &text, NULL) == 0 &&
-	    decode(&text, &later, NULL) == 0 && strcmp(later.token, t->token) == 0)
+	    decode_lease(&text, &later, NULL) == 0 && strcmp(later.token, t->token) == 0)
 		t->renewed_unix_ns = later.renewed_unix_ns;
 }
 
@@ -114,7 +114,7 @@ read_lease(struct store *store, struct lease_text *ret, struct pawl_error *err)
 	PAWL_CLEAN(buf_clear) struct buf text = {0};
 
 	TRY(store_get(store, LEASE_KEY, LEASE_MAX_BYTES, &text, err));
-	TRY(decode(&text, ret, err));
+	TRY(decode_lease(&text, ret, err));
 	if (clock_process_alive(&ret->holder) < 0) /* else the time does not matter */
 		read_renewal(store, ret);
 	return 0;
@@ -125,7 +125,7 @@ put_lease(const struct lease *l, const char *key, int flags, struct pawl_error *
 {
 	PAWL_CLEAN(buf_clear) struct buf text = {0};
 
-	TRY(encode(&l->mine, &text, err));
+	TRY(encode_lease(&l->mine, &text, err));
 	return store_put_bytes(l->store, key, text.ptr, text.len, flags, err);
 }
 
@@ -183,7 +183,7 @@ is_abandoned(const struct lease_text *t, struct lease_watch *watch, int64_t now_
 }
 
 static int
-refuse(struct attempt *a, const struct lease_text *t, struct pawl_error *err)
+refuse_start(struct attempt *a, const struct lease_text *t, struct pawl_error *err)
 {
 	const char *root = a->lease->store->root, *host = t->holder.host;
 	const long long pid = (long long)t->holder.pid;
@@ -222,16 +222,16 @@ take_over_matching(struct attempt *a, struct pawl_error *err)
 	char tag[STORE_TAG_BYTES];
 
 	TRY(store_get_tagged(l->store, LEASE_KEY, LEASE_MAX_BYTES, &found, tag, err));
-	int rc = decode(&found, &now, err);
+	int rc = decode_lease(&found, &now, err);
 
 	if (rc < 0 && !is_broken(rc))
 		return rc;
 	if (rc == 0) {
 		read_renewal(l->store, &now);
 		if (!is_abandoned(&now, &a->holder, a->now_ms, l->timeout_ms))
-			return refuse(a, &now, err);
+			return refuse_start(a, &now, err);
 	}
-	TRY(encode(&l->mine, &mine, err));
+	TRY(encode_lease(&l->mine, &mine, err));
 	rc = store_put_if(l->store, LEASE_KEY, tag, mine.ptr, mine.len, err);
 	return rc == PAWL_ECONFLICT
 	               ? err_set(err, PAWL_EBUSY, "%s: another process has just taken the run over", l->store->root)
@@ -281,7 +281,7 @@ take_over_locked(struct attempt *a, struct pawl_error *err)
 	TRY(rc);
 	rc = read_lease(l->store, &now, err);
 	if (rc == 0 && !is_abandoned(&now, &a->holder, a->now_ms, l->timeout_ms))
-		rc = refuse(a, &now, err);
+		rc = refuse_start(a, &now, err);
 	else if (rc == PAWL_ENOTFOUND) /* released meanwhile: a newcomer takes it without the lock file, and must keep
 	                                * it */
 		rc = take_free(l, err);
@@ -303,7 +303,7 @@ take_over(struct attempt *a, struct pawl_error *err)
 }
 
 static int
-acquire(struct attempt *a, struct pawl_error *err)
+acquire_lease(struct attempt *a, struct pawl_error *err)
 {
 	struct lease *l = a->lease;
 	struct lease_text now;
@@ -321,7 +321,7 @@ acquire(struct attempt *a, struct pawl_error *err)
 	if (rc == PAWL_ENOTFOUND) /* released in between */
 		return take_free(l, err);
 	if (rc == 0 && !is_abandoned(&now, &a->holder, a->now_ms, l->timeout_ms))
-		return refuse(a, &now, err);
+		return refuse_start(a, &now, err);
 	if (rc < 0 && !is_broken(rc))
 		return rc;
 	return take_over(a, err);
@@ -358,7 +358,7 @@ acquire_in_time(struct lease *l, const struct lease_opts *o, struct pawl_error *
 		struct pawl_error why = {0};
 
 		a.now_ms = now_of(o);
-		int rc = acquire(&a, &why);
+		int rc = acquire_lease(&a, &why);
 		const int64_t waited_ms = a.now_ms - begin_ms;
 
 		if (rc != PAWL_EBUSY || o->wait_ms < 0 || (o->wait_ms == 0 && a.is_living) ||
@@ -464,7 +464,7 @@ put_renewal(const struct lease *l)
 /* Job: renews until it is stopped. A lease that is no longer ours is left alone; the next commit
  * notices. */
 static void
-renew(void *arg)
+renew_lease(void *arg)
 {
 	struct lease *l = arg;
 
@@ -514,7 +514,7 @@ lease_take(struct store *store, const struct lease_opts *opts, struct lease **re
 	}
 	rc = pool_new("pawl-lease", 1, &l->renewer, err);
 	if (rc == 0)
-		rc = pool_add(l->renewer, NULL, renew, l, err);
+		rc = pool_add(l->renewer, NULL, renew_lease, l, err);
 	if (rc < 0) {
 		lease_drop(l);
 		return rc;

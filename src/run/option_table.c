@@ -146,7 +146,7 @@ write_number(const struct pawl_option *o, void *field, int64_t value)
 
 /* The message gives the unit of a number, and the meaning of zero. */
 static int
-refuse(const struct pawl_option *o, int64_t found, struct pawl_error *err)
+refuse_option(const struct pawl_option *o, int64_t found, struct pawl_error *err)
 {
 	char zero[64] = "";
 
@@ -177,7 +177,7 @@ option_table_complete(struct pawl_open_opts *opts, struct pawl_error *err)
 		if (found == 0)
 			write_number(o, field, o->zero_is);
 		else if ((o->low || o->high) && (found < o->low || found > o->high))
-			return refuse(o, found, err);
+			return refuse_option(o, found, err);
 	}
 	return 0;
 }

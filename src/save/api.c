@@ -83,8 +83,8 @@ save_with_others(struct pawl *run, const struct pawl_save_opts *o, const struct 
 }
 
 static int
-save(struct pawl *run, const struct pawl_save_opts *opts, const struct pawl_state *state,
-     struct pawl_ticket **ret_ticket, struct pawl_error *err)
+save_state(struct pawl *run, const struct pawl_save_opts *opts, const struct pawl_state *state,
+           struct pawl_ticket **ret_ticket, struct pawl_error *err)
 {
 	struct pawl_save_opts o = PAWL_SAVE_OPTS_INIT;
 
@@ -111,11 +111,11 @@ pawl_save(struct pawl *run, const struct pawl_save_opts *opts, const struct pawl
 {
 	struct pawl_error own = {0};
 
-	return err_give(err, save(run, opts, state, ret_ticket, &own), &own);
+	return err_give(err, save_state(run, opts, state, ret_ticket, &own), &own);
 }
 
 static int
-prepare(struct pawl *run, const struct pawl_state *state, struct pawl_error *err)
+prepare_memory(struct pawl *run, const struct pawl_state *state, struct pawl_error *err)
 {
 	if (!run || !state)
 		return err_set(err, PAWL_EUSAGE, "prepare: expected a run and a state, found NULL");
@@ -129,12 +129,12 @@ pawl_prepare(struct pawl *run, const struct pawl_state *state, struct pawl_error
 {
 	struct pawl_error own = {0};
 
-	return err_give(err, prepare(run, state, &own), &own);
+	return err_give(err, prepare_memory(run, state, &own), &own);
 }
 
 /* PAWL_ETIMEOUT, with what the save waits for if that is known. */
 static int
-waited(struct pawl *run, const char *what, int64_t timeout_ms, struct pawl_error *err)
+explain_wait(struct pawl *run, const char *what, int64_t timeout_ms, struct pawl_error *err)
 {
 	char waits_for[256];
 
@@ -148,7 +148,7 @@ pawl_wait_turn(struct pawl *run, int64_t timeout_ms, struct pawl_error *err)
 	if (!run || !run->saves.writer)
 		return 0;
 	if (writer_wait_turn(run->saves.writer, clock_deadline_ms(timeout_ms)) == ETIMEDOUT)
-		return waited(run, "a save is still being written", timeout_ms, err);
+		return explain_wait(run, "a save is still being written", timeout_ms, err);
 	return 0;
 }
 
@@ -156,7 +156,7 @@ int
 pawl_wait_committed(struct pawl *run, int64_t timeout_ms, struct pawl_error *err)
 {
 	if (run && run_wait_committed(run, clock_deadline_ms(timeout_ms)) == ETIMEDOUT)
-		return waited(run, "a save is not a checkpoint yet", timeout_ms, err);
+		return explain_wait(run, "a save is not a checkpoint yet", timeout_ms, err);
 	return 0;
 }
 
@@ -187,7 +187,7 @@ wait_for_saves(struct pawl *run, int64_t timeout_ms, struct pawl_error *err)
 	if (!run || !run->saves.writer)
 		return 0;
 	if (writer_wait(run->saves.writer, clock_deadline_ms(timeout_ms)) == ETIMEDOUT)
-		return waited(run, "a save is still running", timeout_ms, err);
+		return explain_wait(run, "a save is still running", timeout_ms, err);
 	return mirrors_take_pending(run, err);
 }
 

@@ -12,7 +12,7 @@
 
 /* The summary of a save as a manifest; borrows everything from the save. */
 static void
-summarize(const struct save *s, struct manifest *m)
+make_summary(const struct save *s, struct manifest *m)
 {
 	memcpy(m->run_id, s->run->self.run_id, sizeof(m->run_id));
 	memcpy(m->token, s->image.token, sizeof(m->token));
@@ -33,7 +33,7 @@ commit_summary(const struct save *s, struct buf *out, struct pawl_error *err)
 {
 	struct manifest m = {0};
 
-	summarize(s, &m);
+	make_summary(s, &m);
 	return manifest_encode_summary(&m, out, err);
 }
 
@@ -119,7 +119,7 @@ commit_describe(struct save *s, bool part, struct manifest *ret, struct buf *out
 {
 	struct manifest m = {.part = part};
 
-	summarize(s, &m);
+	make_summary(s, &m);
 	m.blocked_seconds = save_blocked_seconds(s);
 	TRY(describe_files(s, &m, err));
 	TRY(describe_tensors(s, &m, err));

@@ -155,7 +155,7 @@ decide_commit(struct save *s, struct pawl_error *err)
 }
 
 static int
-settle(struct save *s, struct pawl_error *err)
+settle_put(struct save *s, struct pawl_error *err)
 {
 	int rc = decide_commit(s, err);
 
@@ -166,7 +166,7 @@ settle(struct save *s, struct pawl_error *err)
 static int
 settle_named(struct save *s, char **ret_name, struct pawl_error *err)
 {
-	int rc = settle(s, err);
+	int rc = settle_put(s, err);
 
 	if (rc == 1 && !(*ret_name = mem_strdup(s->name)))
 		return err_nomem(err, "save");
@@ -175,13 +175,13 @@ settle_named(struct save *s, char **ret_name, struct pawl_error *err)
 
 /* No other process can put the manifest of this save. */
 static void
-withdraw(struct save *s)
+withdraw_put(struct save *s)
 {
 	(void)s;
 }
 
 const struct commit_ops commit_by_put = {.publish = publish_by_put,
-                                         .settle_alone = settle,
+                                         .settle_alone = settle_put,
                                          .find = settle_named,
-                                         .withdraw = withdraw,
+                                         .withdraw = withdraw_put,
                                          .abort = settle_named};

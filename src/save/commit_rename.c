@@ -113,7 +113,7 @@ put_aside(struct save *s, struct pawl_error *err)
 }
 
 static void
-withdraw(struct save *s)
+withdraw_rename(struct save *s)
 {
 	put_aside(s, NULL);
 }
@@ -164,5 +164,5 @@ abort_by_rename(struct save *s, char **ret_name, struct pawl_error *err)
 const struct commit_ops commit_by_rename = {.publish = publish_by_rename,
                                             .settle_alone = settle_alone,
                                             .find = find_by_catalog,
-                                            .withdraw = withdraw,
+                                            .withdraw = withdraw_rename,
                                             .abort = abort_by_rename};

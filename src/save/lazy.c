@@ -61,7 +61,7 @@ lazy_decide(struct save_image *m, struct save_request *request, const struct paw
 /* ---- what has changed ---- */
 
 static int
-refuse(struct save_image *m, size_t tensor, bool at_once, struct pawl_error *err)
+refuse_change(struct save_image *m, size_t tensor, bool at_once, struct pawl_error *err)
 {
 	if (at_once)
 		return err_set(err, PAWL_EUSAGE,
@@ -81,7 +81,7 @@ ask_caller(struct save_image *m, bool later, struct pawl_error *err)
 {
 	size_t found = m->request->find_changed ? m->request->find_changed(m->request->changed_arg, later) : SIZE_MAX;
 
-	return found < m->request->n_tensors ? refuse(m, found, !m->lazy || !later, err) : 0;
+	return found < m->request->n_tensors ? refuse_change(m, found, !m->lazy || !later, err) : 0;
 }
 
 static void
@@ -96,7 +96,7 @@ read_source(const struct snapshot_source *source, uint64_t at, size_t n, char *t
 /* The checksum of a tensor's end, or of all of a small one, and of samples before it. Their places
  * differ from page to page and from save to save. */
 static struct sum128
-sample(const struct save_image *m, const struct plan_slot *slot)
+sample_slot(const struct save_image *m, const struct plan_slot *slot)
 {
 	const struct snapshot_source *source = &m->sources[slot->tensor];
 	const uint64_t n = slot->nbytes;
@@ -138,7 +138,7 @@ sample_all(struct save_image *m, struct sum128 *notes, bool compare)
 
 			if (!m->later[i] || !p->slots[j].nbytes || from_device_has(m, i))
 				continue;
-			struct sum128 now = sample(m, &p->slots[j]);
+			struct sum128 now = sample_slot(m, &p->slots[j]);
 
 			if (compare && !sum_equal(now, notes[i]))
 				return i;
@@ -213,7 +213,7 @@ lazy_verify(struct save_image *m)
 		if (found == SIZE_MAX)
 			rc = from_device_find_changed(m, &found, &err);
 		if (found != SIZE_MAX)
-			rc = refuse(m, found, false, &err);
+			rc = refuse_change(m, found, false, &err);
 	}
 	if (rc < 0)
 		save_fail(m->progress, rc, &err);
@@ -223,8 +223,8 @@ lazy_verify(struct save_image *m)
 /* ---- reading the sources again ---- */
 
 static bool
-differs(const struct save_pack *p, const struct plan_slot *slot, const struct snapshot_source *source, uint64_t at,
-        size_t n)
+slot_differs(const struct save_pack *p, const struct plan_slot *slot, const struct snapshot_source *source, uint64_t at,
+             size_t n)
 {
 	const char *copy = p->bytes + p->plan->header.len + slot->begin;
 	char bytes[4096];
@@ -260,7 +260,8 @@ find_tensor(const struct save_image *m, const struct save_pack *p, uint64_t begi
 			found = slot->tensor;
 		if (!look)
 			break;
-		if (p->bytes && differs(p, slot, &m->sources[slot->tensor], from - slot_begin, (size_t)(to - from)))
+		if (p->bytes &&
+		    slot_differs(p, slot, &m->sources[slot->tensor], from - slot_begin, (size_t)(to - from)))
 			return slot->tensor;
 	}
 	return found;
@@ -279,7 +280,7 @@ lazy_check_unit(struct save_image *m, const struct save_unit *u, struct pawl_err
 			continue;
 		snapshot_unit(m->plan, u->pack->index, m->sources, at, (size_t)(stop - at), NULL, &now, false);
 		if (!sum_equal(now, u->pack->sums[at / block_bytes]))
-			return refuse(m, find_tensor(m, u->pack, at, stop, true), !m->lazy, err);
+			return refuse_change(m, find_tensor(m, u->pack, at, stop, true), !m->lazy, err);
 	}
 	return 0;
 }

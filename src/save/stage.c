@@ -339,7 +339,7 @@ stage_prepare(struct save_image *m, const struct pawl_state *state, struct pawl_
 
 /* Brings what is on devices to the unit's place. False: the save has failed. */
 static bool
-fetch(struct save_image *m, const struct save_unit *u, char *dst)
+fetch_from_devices(struct save_image *m, const struct save_unit *u, char *dst)
 {
 	struct pawl_error err = {0};
 	const int rc = !dst             ? 0
@@ -370,7 +370,7 @@ stage_unit(struct save_image *m, struct save_unit *u)
 		if (!u->mem)
 			dst = u->slot = ring_take_slot(m, u->nbytes, from_device_node(m, u));
 	}
-	if (fetch(m, u, dst))
+	if (fetch_from_devices(m, u, dst))
 		bad = snapshot_unit(plan, p->index, m->sources, u->offset, u->nbytes, dst, sums,
 		                    m->run->opts.nonfinite != 0);
 	if (bad != SIZE_MAX) {
@@ -395,7 +395,7 @@ stage_unit(struct save_image *m, struct save_unit *u)
 
 /* A copying thread ends; the last one reports that all is staged. */
 static void
-leave(struct save_image *m)
+end_thread(struct save_image *m)
 {
 	pthread_mutex_lock(&m->progress->lock);
 	if (--m->progress->stagers == 0) {
@@ -442,7 +442,7 @@ check_work(void *arg)
 	struct save_image *m = arg;
 
 	lazy_check_units(m);
-	leave(m);
+	end_thread(m);
 }
 
 /* A copying thread ends. The last one checks that lazily copied tensors have not changed. */
@@ -462,7 +462,7 @@ leave_copy(struct save_image *m)
 		add_stagers(m, other_threads(m), check_work);
 		lazy_check_units(m);
 	}
-	leave(m);
+	end_thread(m);
 }
 
 /* Job: one of the copying threads. */

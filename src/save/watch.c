@@ -101,7 +101,7 @@ is_ours(const struct sigaction *action)
 }
 
 static int
-install(const struct pawl_watch *watch, size_t i)
+install_handler(const struct pawl_watch *watch, size_t i)
 {
 	const struct sigaction *earlier = &watch->earlier[i];
 	struct sigaction action = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO | SA_ONSTACK};
@@ -127,7 +127,7 @@ put_back(const struct pawl_watch *watch, size_t n)
 }
 
 static void
-release(struct pawl_watch *watch)
+release_watch(struct pawl_watch *watch)
 {
 	struct pawl_watch *mine = watch;
 
@@ -166,11 +166,11 @@ pawl_watch_open(double grace_seconds, struct pawl_watch **ret, struct pawl_error
 		return err_set(err, PAWL_EBUSY, "watch: this process already watches signals");
 	}
 	for (size_t i = 0; i < N_WATCHED; i++) {
-		if (install(watch, i) == 0)
+		if (install_handler(watch, i) == 0)
 			continue;
 		int sys = errno;
 		put_back(watch, i);
-		release(watch);
+		release_watch(watch);
 		return err_sys(err, sys, "watch: handler of signal %d", watched[i]);
 	}
 	*ret = watch;
@@ -204,5 +204,5 @@ pawl_watch_close(struct pawl_watch *watch)
 	if (!watch)
 		return;
 	put_back(watch, N_WATCHED);
-	release(watch);
+	release_watch(watch);
 }

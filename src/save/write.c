@@ -152,7 +152,7 @@ write_job(void *arg)
 }
 
 static void
-submit(struct save_unit *u)
+submit_unit(struct save_unit *u)
 {
 	struct save_image *m = u->pack->image;
 	struct pawl_error err = {0};
@@ -196,9 +196,9 @@ write_offer(struct save_unit *u)
 	}
 	pthread_mutex_unlock(&p->lock);
 	if (!n_released)
-		submit(u);
+		submit_unit(u);
 	for (size_t i = 0; i < n_released; i++) /* no unit is parked any more, so the array is ours */
-		submit(p->parked[i]);
+		submit_unit(p->parked[i]);
 }
 
 /* Job: links one unchanged pack. If that fails, its units are written. */
@@ -227,7 +227,7 @@ link_job(void *arg)
 		return;
 	}
 	for (size_t i = 0; i < p->n_parked; i++)
-		submit(p->parked[i]);
+		submit_unit(p->parked[i]);
 }
 
 int

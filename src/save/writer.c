@@ -100,7 +100,7 @@ replace_queued(struct writer *w)
 /* Waits for a turn by a rule (enum pawl_on_busy). After success the caller must call hand_over or
  * un_admit. */
 static int
-admit(struct writer *w, int policy, bool *ret_deferred, struct pawl_error *err)
+admit_save(struct writer *w, int policy, bool *ret_deferred, struct pawl_error *err)
 {
 	pthread_mutex_lock(&w->lock);
 	for (;;) {
@@ -362,7 +362,7 @@ wait_idle(struct writer *w)
 }
 
 static int
-prepare(struct writer *w, struct save *s, struct pawl_error *err)
+prepare_save(struct writer *w, struct save *s, struct pawl_error *err)
 {
 	uint64_t limit = w->run->opts.staging.arena_bytes;
 
@@ -429,7 +429,7 @@ writer_save(struct writer *w, const struct pawl_save_opts *opts, const struct pa
 	uint64_t id;
 	int rc;
 
-	TRY(admit(w, opts->on_busy ? opts->on_busy - 1 : w->run->opts.on_busy, &deferred, err));
+	TRY(admit_save(w, opts->on_busy ? opts->on_busy - 1 : w->run->opts.on_busy, &deferred, err));
 	id = next_meet_id(w->run);
 	rc = save_new(w, opts, state, id, &s, err);
 	if (rc == 0) {
@@ -447,7 +447,7 @@ writer_save(struct writer *w, const struct pawl_save_opts *opts, const struct pa
 		return 0;
 	}
 	if (rc == 0)
-		rc = prepare(w, s, err);
+		rc = prepare_save(w, s, err);
 	if (rc == 0)
 		rc = hand_over(w, s, err);
 	if (rc < 0) {
@@ -480,7 +480,7 @@ writer_skip(struct writer *w, int code, struct pawl_error *err)
 	if (err)
 		why = *err;
 	why.code = code;
-	if (admit(w, w->run->opts.on_busy, &deferred, NULL) == 0) {
+	if (admit_save(w, w->run->opts.on_busy, &deferred, NULL) == 0) {
 		commit_report_failure(w->run, next_meet_id(w->run), &why);
 		un_admit(w, NULL);
 	}

@@ -39,7 +39,7 @@ wait_stage(struct pawl_ticket *t, int stage, int64_t deadline_ms)
 
 /* Waits until the caller may change the tensors of a save. */
 static int
-fence(struct save *s, int64_t deadline_ms)
+wait_for_fence(struct save *s, int64_t deadline_ms)
 {
 	int rc = from_device_fence(&s->image, deadline_ms);
 
@@ -72,7 +72,7 @@ wait_each(struct writer *w, int stage, int (*wait)(struct save *, int64_t), int6
 int
 writer_fence(struct writer *w, int64_t deadline_ms)
 {
-	return wait_each(w, PAWL_STAGE_STAGED, fence, deadline_ms);
+	return wait_each(w, PAWL_STAGE_STAGED, wait_for_fence, deadline_ms);
 }
 
 int

@@ -264,7 +264,7 @@ check_names(const struct manifest *m, struct pawl_error *err)
 }
 
 static int
-check(const struct manifest *m, struct pawl_error *err)
+check_manifest(const struct manifest *m, struct pawl_error *err)
 {
 	TRY(manifest_check_summary(m, err));
 	TRY(manifest_check_rows(m, err));
@@ -285,7 +285,7 @@ manifest_encode_with(const struct manifest *m, struct pawl_slice state_json, str
 {
 	size_t begin = out->len;
 
-	TRY(as_usage(check(m, err), err));
+	TRY(as_usage(check_manifest(m, err), err));
 	buf_printf(out, "{\"%s\":%d,\n", m->part ? "pawl_part" : "pawl_manifest", version_of(m));
 	TRY(put_summary(m, ",\n", out, err));
 	put_key(out, ",\n", "state");

@@ -341,8 +341,8 @@ check_version(const char *text, size_t len, bool part, struct pawl_error *err)
 }
 
 static int
-parse(const char *what, const char *text, size_t len, const char *stop_key, struct bump *memory, struct json **ret,
-      struct pawl_error *err)
+parse_json(const char *what, const char *text, size_t len, const char *stop_key, struct bump *memory, struct json **ret,
+           struct pawl_error *err)
 {
 	struct json_limits limits = {.max_bytes = MANIFEST_MAX_BYTES,
 	                             .max_depth = MAX_JSON_DEPTH,
@@ -365,7 +365,7 @@ parse_line(struct manifest_lines *l, size_t i, struct bump *scratch, struct json
 
 	TRY(manifest_next_line(l, i, &row, err));
 	bump_clear(scratch);
-	return parse(l->what, row.ptr, row.len, NULL, scratch, ret, err);
+	return parse_json(l->what, row.ptr, row.len, NULL, scratch, ret, err);
 }
 
 static int
@@ -406,7 +406,7 @@ decode_large(const char *what, const char *text, size_t len, struct manifest *m,
 	if (!at || at > end)
 		return err_set(err, PAWL_ECORRUPT, "expected member 'tensors' on a line of its own");
 	at += sizeof(begin) - 1;
-	TRY(parse(what, text, (size_t)(at - text), "tensors", &scratch, &root, err));
+	TRY(parse_json(what, text, (size_t)(at - text), "tensors", &scratch, &root, err));
 	struct members r = {m, root->first, err, 0};
 
 	TRY(members_u64(&r, m->part ? "pawl_part" : "pawl_manifest", &r.version));
@@ -419,7 +419,8 @@ decode_large(const char *what, const char *text, size_t len, struct manifest *m,
 }
 
 static int
-decode(const char *what, const char *text, size_t len, bool summary, struct manifest *m, struct pawl_error *err)
+decode_manifest(const char *what, const char *text, size_t len, bool summary, struct manifest *m,
+                struct pawl_error *err)
 {
 	PAWL_CLEAN(bump_clear) struct bump scratch = {0};
 	struct json *root;
@@ -430,7 +431,7 @@ decode(const char *what, const char *text, size_t len, bool summary, struct mani
 	if (rc == 0 && !summary && len > LARGE_BYTES) {
 		rc = decode_large(what, text, len, m, err);
 	} else if (rc == 0) {
-		TRY(parse(what, text, len, summary ? "state" : NULL, &scratch, &root, err));
+		TRY(parse_json(what, text, len, summary ? "state" : NULL, &scratch, &root, err));
 		rc = read_all(&(struct members){m, root->first, err, 0}, summary);
 	}
 	return rc < 0 ? err_prefix(err, rc, "%s", what) : 0;
@@ -445,7 +446,7 @@ decode_new(const char *what, const void *ptr, size_t len, bool summary, bool par
 	if (!m)
 		return err_nomem(err, NULL);
 	m->part = part;
-	TRY(decode(what, ptr, len, summary, m, err));
+	TRY(decode_manifest(what, ptr, len, summary, m, err));
 	*ret = steal(&m);
 	return 0;
 }
@@ -472,7 +473,7 @@ manifest_decode_summary(const char *what, const void *ptr, size_t len, struct ma
 
 	if (!m)
 		return err_nomem(err, NULL);
-	TRY(parse(what, ptr, len, NULL, &scratch, &root, err));
+	TRY(parse_json(what, ptr, len, NULL, &scratch, &root, err));
 	struct members r = {m, root->first, err, 0};
 	int rc = read_summary(&r);
 	if (rc == 0)

@@ -225,7 +225,7 @@ builder_link_node(struct pawl_state *s, struct pawl_node *node)
 }
 
 static void
-push(struct pawl_state *s, struct pawl_node *node)
+push_node(struct pawl_state *s, struct pawl_node *node)
 {
 	struct state_builder *b = s->builder;
 
@@ -285,7 +285,7 @@ pawl_state_begin(struct pawl_state *s, int type, struct pawl_error *err)
 	builder_path_forth(b);
 	TRY(buf_check(&b->path, "state", err));
 	builder_link_node(s, node);
-	push(s, node);
+	push_node(s, node);
 	s->has_ranks = s->has_ranks || state_is_ranks(type);
 	return 0;
 }
@@ -420,7 +420,7 @@ pawl_state_add(struct pawl_state *s, const struct pawl_scalar *value, struct paw
 
 /* Opens the child of the innermost dict at `key`. A missing child becomes a dict. */
 static int
-enter(struct pawl_state *s, const struct pawl_scalar *key, struct pawl_error *err)
+enter_key(struct pawl_state *s, const struct pawl_scalar *key, struct pawl_error *err)
 {
 	struct state_builder *b = s->builder;
 	struct pawl_node *node = state_child(s, b->stack[b->depth - 1].node, key);
@@ -437,7 +437,7 @@ enter(struct pawl_state *s, const struct pawl_scalar *key, struct pawl_error *er
 		rc = builder_at_path(s, PAWL_EEXISTS, err);
 	} else {
 		builder_path_forth(b);
-		push(s, node);
+		push_node(s, node);
 	}
 	b->has_key = false;
 	return rc;
@@ -479,14 +479,14 @@ open_path(struct pawl_state *s, const char *path, struct pawl_error *err)
 	struct pawl_scalar key = {0};
 
 	if (s->root)
-		push(s, s->root);
+		push_node(s, s->root);
 	else
 		TRY(pawl_state_begin(s, PAWL_DICT, err));
 	for (const char *at = path;; at++) {
 		next_component(&at, text, &key);
 		if (!*at)
 			return pawl_state_key(s, &key, err);
-		TRY(enter(s, &key, err));
+		TRY(enter_key(s, &key, err));
 	}
 }
 

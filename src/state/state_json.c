@@ -251,7 +251,7 @@ typed_form(const struct json *value)
 }
 
 static int
-wrong(struct decoder *d, const char *form, const char *expected)
+refuse_form(struct decoder *d, const char *form, const char *expected)
 {
 	return err_set(d->err, PAWL_ECORRUPT, "state: %.64s: expected %s", form, expected);
 }
@@ -297,14 +297,14 @@ typed_scalar(struct decoder *d, const char *form, const struct json *value, stru
 	if (!is_str && strcmp(form, "$int") != 0 && strcmp(form, "$float") != 0 && strcmp(form, "$bytes") != 0)
 		return 0;
 	if (text->type != JSON_STRING || value->len != 1)
-		return wrong(d, form, "one string");
+		return refuse_form(d, form, "one string");
 	if (strcmp(form, "$int") == 0) {
 		*ret = (struct pawl_scalar){.type = PAWL_INT, .ptr = text->str, .len = text->len};
 		return 1;
 	}
 	if (strcmp(form, "$float") == 0) {
 		ret->type = PAWL_FLOAT;
-		return get_float_bits(text, &ret->f) ? 1 : wrong(d, form, "16 lower-case hex digits");
+		return get_float_bits(text, &ret->f) ? 1 : refuse_form(d, form, "16 lower-case hex digits");
 	}
 	d->bytes.len = 0;
 	TRY(text_get_base64(text->str, text->len, &d->bytes, d->err));
@@ -366,9 +366,9 @@ place_named(struct decoder *d, const char *form, int type, const struct json *va
 	const struct json *name = value->first, *kind = name->next;
 
 	if (name->type != JSON_STRING)
-		return wrong(d, form, "the name of a tensor");
+		return refuse_form(d, form, "the name of a tensor");
 	if (kind && (type != PAWL_TENSOR || kind->next || strcmp(kind->key, "as") != 0 || kind->type != JSON_STRING))
-		return wrong(d, form, "no further members than \"as\"");
+		return refuse_form(d, form, "no further members than \"as\"");
 	return state_add_named(d->state, type, name->str, kind ? kind->str : type == PAWL_TENSOR ? "" : NULL, d->err);
 }
 
@@ -391,10 +391,10 @@ place_typed(struct decoder *d, const char *form, const struct json *value)
 		if (type < PAWL_DICT)
 			return place_named(d, form, type, value);
 		if (value->first->type != JSON_ARRAY || value->len != 1)
-			return wrong(d, form, "one array");
+			return refuse_form(d, form, "one array");
 		return open_container(d, type, value->first, typed_array(type) ? FORM_ARRAY : FORM_PAIRS);
 	}
-	return wrong(d, form, "a known form");
+	return refuse_form(d, form, "a known form");
 }
 
 /* Replaces {"$value":..,"as":".."} by the value, and sets its kind. Other values stay. */
@@ -409,16 +409,16 @@ open_value(struct decoder *d, const struct json **value)
 	const struct json *plain = (*value)->first, *kind = plain->next;
 
 	if (!kind || kind->next || strcmp(kind->key, "as") != 0 || kind->type != JSON_STRING || kind->len == 0)
-		return wrong(d, form, "one member \"as\" with a text");
+		return refuse_form(d, form, "one member \"as\" with a text");
 	form = typed_form(plain);
 	if (form && (strcmp(form, "$value") == 0 || strcmp(form, "$tensor") == 0))
-		return wrong(d, "$value", "a value other than a tensor, without a kind");
+		return refuse_form(d, "$value", "a value other than a tensor, without a kind");
 	*value = plain;
 	return pawl_state_kind(d->state, kind->str, d->err);
 }
 
 static int
-place(struct decoder *d, const struct json *value)
+place_value(struct decoder *d, const struct json *value)
 {
 	struct pawl_scalar scalar;
 
@@ -444,24 +444,24 @@ place_key(struct decoder *d, const struct json *child, enum form form, const str
 
 	*ret = child;
 	if (form == FORM_OBJECT && child->key[0] == '$')
-		return wrong(d, child->key, "no key that starts with '$' here");
+		return refuse_form(d, child->key, "no key that starts with '$' here");
 	if (form == FORM_PAIRS) {
 		if (child->type != JSON_ARRAY || child->len != 2)
-			return wrong(d, "$dict", "[key, value] pairs");
+			return refuse_form(d, "$dict", "[key, value] pairs");
 		int rc = get_scalar(d, child->first, &key);
 		if (rc < 0)
 			return rc;
 		if (rc == 0)
-			return wrong(d, "$dict", "a scalar as key");
+			return refuse_form(d, "$dict", "a scalar as key");
 		*ret = child->first->next;
 	}
 	return pawl_state_key(d->state, &key, d->err);
 }
 
 static int
-decode(struct decoder *d, const struct json *value)
+decode_value(struct decoder *d, const struct json *value)
 {
-	TRY(place(d, value));
+	TRY(place_value(d, value));
 	while (d->depth > 0) {
 		struct decode_frame *f = &d->stack[d->depth - 1];
 		const struct json *child = f->next;
@@ -473,7 +473,7 @@ decode(struct decoder *d, const struct json *value)
 		f->next = child->next;
 		if (f->form != FORM_ARRAY)
 			TRY(place_key(d, child, f->form, &child));
-		TRY(place(d, child));
+		TRY(place_value(d, child));
 	}
 	return 0;
 }
@@ -484,7 +484,7 @@ state_decode(const char *what, const struct json *value, struct pawl_state **ret
 	PAWL_CLEAN(clean_decoder) struct decoder d = {.err = err};
 
 	TRY(pawl_state_new(&d.state, err));
-	int rc = decode(&d, value);
+	int rc = decode_value(&d, value);
 	if (rc < 0) {
 		/* a mistake of the caller in building is a damaged file here */
 		if (rc != PAWL_ENOMEM && rc != PAWL_ELIMIT)

@@ -325,7 +325,7 @@ state_child_at(const struct pawl_state *s, const struct pawl_node *parent, const
 }
 
 static const struct pawl_node *
-inner(const struct pawl_node *node)
+inner_node(const struct pawl_node *node)
 {
 	return state_is_transparent(node) ? node->first : node;
 }
@@ -337,19 +337,19 @@ pawl_state_at(const struct pawl_state *s, const char *path)
 
 	for (const char *at = path; node && *path;) {
 		size_t len = strcspn(at, "/");
-		node = state_child_at(s, inner(node), at, len);
+		node = state_child_at(s, inner_node(node), at, len);
 		at += len;
 		if (!*at)
 			break;
 		at++;
 	}
-	return node ? inner(node) : NULL;
+	return node ? inner_node(node) : NULL;
 }
 
 /* ------------------------------------------------------------------ ranks */
 
 static void
-resolve(struct pawl_node *node, size_t source)
+resolve_node(struct pawl_node *node, size_t source)
 {
 	if (node->type == PAWL_DIFFERS || (node->type == PAWL_PER_RANK && source < node->count)) {
 		size_t wanted = source < node->count ? source : 0;
@@ -364,14 +364,14 @@ resolve(struct pawl_node *node, size_t source)
 		node->scalar.i = STATE_UNCLAIMED;
 	}
 	for (struct pawl_node *child = node->first; child; child = child->next)
-		resolve(child, source); /* the builder has bounded the depth */
+		resolve_node(child, source); /* the builder has bounded the depth */
 }
 
 void
 state_resolve_ranks(struct pawl_state *state, size_t source)
 {
 	if (state->root && state->has_ranks)
-		resolve(state->root, source);
+		resolve_node(state->root, source);
 }
 
 /* ---------------------------------------------------------------- getters */

@@ -192,7 +192,7 @@ append_child(struct renamer *r, struct pawl_node *parent, struct pawl_node *node
 }
 
 static int
-append(struct renamer *r, struct pawl_node *parent, struct pawl_node *node, const char *component, size_t len)
+append_node(struct renamer *r, struct pawl_node *parent, struct pawl_node *node, const char *component, size_t len)
 {
 	struct state_child *child = (struct state_child *)node; /* it is in a dict */
 	char *text = bump_alloc(&r->state->memory, len + 1);
@@ -218,7 +218,7 @@ make_dict(struct renamer *r, struct pawl_node *parent, const char *component, si
 		return err_nomem(r->err, "rename");
 	*child = (struct state_child){.node = {.type = PAWL_DICT, .tensor = SIZE_MAX, .kind = ""}};
 	*ret = &child->node;
-	return append(r, parent, *ret, component, len);
+	return append_node(r, parent, *ret, component, len);
 }
 
 static int
@@ -229,7 +229,7 @@ report_taken(const struct renamer *r, const struct moved *m)
 
 /* Moves the children of a dict into another one. */
 static int
-merge(struct renamer *r, const struct moved *m, struct pawl_node *into, struct pawl_node *from)
+merge_dicts(struct renamer *r, const struct moved *m, struct pawl_node *into, struct pawl_node *from)
 {
 	struct pawl_node *next;
 
@@ -239,7 +239,7 @@ merge(struct renamer *r, const struct moved *m, struct pawl_node *into, struct p
 		struct pawl_node *found = state_child(r->state, into, child->key);
 
 		next = child->next;
-		TRY(found ? merge(r, m, found, child) : append_child(r, into, child));
+		TRY(found ? merge_dicts(r, m, found, child) : append_child(r, into, child));
 	}
 	return 0;
 }
@@ -254,14 +254,14 @@ put_moved(struct renamer *r, const struct moved *m)
 
 		child = (struct pawl_node *)state_child_at(r->state, at, p, len); /* the state is ours */
 		if (p[len] == '\0' && child)
-			return merge(r, m, child, m->node);
+			return merge_dicts(r, m, child, m->node);
 		if (!child && !state_is_dict(at->type))
 			return err_set(r->err, PAWL_EUSAGE,
 			               "rename: '%.200s' to '%.200s': a list, a tuple or a value is in "
 			               "the way",
 			               m->from, m->to);
 		if (p[len] == '\0')
-			return append(r, at, m->node, p, len);
+			return append_node(r, at, m->node, p, len);
 		if (!child)
 			TRY(make_dict(r, at, p, len, &child));
 		at = own_node(child);

@@ -55,7 +55,7 @@ put_block(struct buf *out, const struct tar_member *m, char type, const char *na
 }
 
 static void
-pad(struct buf *out, size_t n)
+pad_block(struct buf *out, size_t n)
 {
 	static const char zeros[TAR_BLOCK];
 
@@ -107,7 +107,7 @@ tar_put_header(struct buf *out, const struct tar_member *m, struct pawl_error *e
 		const struct tar_member plain = {.mtime = m->mtime};
 		put_block(out, &plain, 'x', "pax_header", records.len);
 		buf_put(out, records.ptr, records.len);
-		pad(out, records.len);
+		pad_block(out, records.len);
 	}
 	put_block(out, m, m->is_folder ? '5' : '0', name, m->is_folder ? 0 : m->nbytes);
 	return buf_check(out, m->name, err);
@@ -137,7 +137,7 @@ clear_saying(struct saying *s)
 }
 
 static int
-wrong(const char *what, const char *why, struct pawl_error *err)
+refuse_tar(const char *what, const char *why, struct pawl_error *err)
 {
 	return err_set(err, PAWL_ECORRUPT, "%s: a header of tar: %s", what, why);
 }
@@ -183,7 +183,7 @@ set_name(const char *what, const char *name, size_t len, struct tar_member *m, s
 	m->name[len] = 0;
 	if (len == 0 || (len == 1 && name[0] == '.')) { /* the folder itself */
 		m->name[0] = 0;
-		return m->is_folder ? 0 : wrong(what, "a file without a name", err);
+		return m->is_folder ? 0 : refuse_tar(what, "a file without a name", err);
 	}
 	for (size_t begin = 0; begin <= len;) {
 		size_t n = 0;
@@ -191,7 +191,7 @@ set_name(const char *what, const char *name, size_t len, struct tar_member *m, s
 		while (begin + n < len && name[begin + n] != '/') {
 			const unsigned char c = (unsigned char)name[begin + n++];
 			if (c < 0x20 || c == 0x7f || c == '\\')
-				return wrong(what, "a name with a control character or a backslash", err);
+				return refuse_tar(what, "a name with a control character or a backslash", err);
 		}
 		const char *part = name + begin;
 		if (n == 0 || n > 255 || (n == 1 && part[0] == '.') || (n == 2 && part[0] == '.' && part[1] == '.'))
@@ -212,11 +212,11 @@ take_record(const char *what, const char *ptr, size_t len, size_t *at, struct sa
 	while (digits < left && digits < 8 && p[digits] >= '0' && p[digits] <= '9')
 		n = n * 10 + (size_t)(p[digits++] - '0');
 	if (digits == 0 || n > left || n < digits + 4 || p[digits] != ' ' || p[n - 1] != '\n')
-		return wrong(what, "a malformed pax record", err);
+		return refuse_tar(what, "a malformed pax record", err);
 	const char *key = p + digits + 1, *end = p + n - 1;
 	const char *is = memchr(key, '=', (size_t)(end - key));
 	if (!is || memchr(key, 0, (size_t)(end - key)))
-		return wrong(what, "a malformed pax record", err);
+		return refuse_tar(what, "a malformed pax record", err);
 	const size_t key_len = (size_t)(is - key), value_len = (size_t)(end - is - 1);
 	if (key_len == 4 && memcmp(key, "path", 4) == 0) {
 		s->path.len = 0;
@@ -227,7 +227,7 @@ take_record(const char *what, const char *ptr, size_t len, size_t *at, struct sa
 		for (const char *c = is + 1; c < end; c++)
 			if (*c < '0' || *c > '9' || !mul_ok(s->nbytes, 10, &s->nbytes) ||
 			    !add_ok(s->nbytes, (uint64_t)(*c - '0'), &s->nbytes))
-				return wrong(what, "a pax record with a malformed size", err);
+				return refuse_tar(what, "a pax record with a malformed size", err);
 		s->has_size = true;
 	} else if (key_len >= 11 && memcmp(key, "GNU.sparse.", 11) == 0) {
 		return err_set(err, PAWL_EUNSUPPORTED, "%s: holds a sparse file, which is not read", what);
@@ -278,7 +278,7 @@ set_member(const char *what, const struct header *h, struct saying *s, uint64_t 
 		               what, h->name, h->type >= 0x20 && h->type < 0x7f ? h->type : '?');
 	*ret = (struct tar_member){.is_folder = h->type == '5', .nbytes = s->has_size ? s->nbytes : nbytes};
 	if (!get_number(h->mode, sizeof(h->mode), &mode) || !get_number(h->mtime, sizeof(h->mtime), &mtime))
-		return wrong(what, "a malformed number", err);
+		return refuse_tar(what, "a malformed number", err);
 	ret->executable = (mode & 0100) != 0;
 	ret->mtime = mtime < INT64_MAX ? (int64_t)mtime : 0;
 	if (s->has_path) {
@@ -296,8 +296,8 @@ set_member(const char *what, const struct header *h, struct saying *s, uint64_t 
 		TRY(set_name(what, name, len, ret, err));
 	}
 	if (ret->is_folder && ret->nbytes > 0)
-		return wrong(what, "a folder with content", err);
-	return ret->nbytes <= UINT64_MAX - TAR_BLOCK ? 1 : wrong(what, "an impossible size", err);
+		return refuse_tar(what, "a folder with content", err);
+	return ret->nbytes <= UINT64_MAX - TAR_BLOCK ? 1 : refuse_tar(what, "an impossible size", err);
 }
 
 static bool
@@ -319,15 +319,16 @@ tar_next(tar_get_fn *get, void *arg, const char *what, struct tar_member *ret, s
 		TRY(get(arg, &h, sizeof(h), err));
 		if (is_zero(&h)) {
 			TRY(get(arg, &h, sizeof(h), err));
-			return is_zero(&h) && !s.has_path && !s.has_size ? 0
-			                                                 : wrong(what, "a single block of zeros", err);
+			return is_zero(&h) && !s.has_path && !s.has_size
+			               ? 0
+			               : refuse_tar(what, "a single block of zeros", err);
 		}
 		if (memcmp(h.magic, "ustar", 5) != 0)
-			return wrong(what, "expected 'ustar', found other bytes", err);
+			return refuse_tar(what, "expected 'ustar', found other bytes", err);
 		if (!get_number(h.sum, sizeof(h.sum), &sum) || sum != sum_of(&h))
-			return wrong(what, "its checksum is wrong", err);
+			return refuse_tar(what, "its checksum is wrong", err);
 		if (!get_number(h.size, sizeof(h.size), &nbytes))
-			return wrong(what, "a malformed size", err);
+			return refuse_tar(what, "a malformed size", err);
 		if (h.type != 'x' && h.type != 'g' && h.type != 'L')
 			return set_member(what, &h, &s, nbytes, ret, err);
 		struct saying global = {0};
@@ -336,6 +337,6 @@ tar_next(tar_get_fn *get, void *arg, const char *what, struct tar_member *ret, s
 		clear_saying(&global);
 		TRY(rc);
 		if (says_all)
-			return wrong(what, "one name or size for all members", err);
+			return refuse_tar(what, "one name or size for all members", err);
 	}
 }

@@ -63,25 +63,25 @@ struct reader {
 };
 
 static uint16_t
-u16(const unsigned char *p)
+get_u16(const unsigned char *p)
 {
 	return (uint16_t)(p[0] | p[1] << 8);
 }
 
 static uint32_t
-u32(const unsigned char *p)
+get_u32(const unsigned char *p)
 {
-	return (uint32_t)u16(p) | (uint32_t)u16(p + 2) << 16;
+	return (uint32_t)get_u16(p) | (uint32_t)get_u16(p + 2) << 16;
 }
 
 static uint64_t
-u64(const unsigned char *p)
+get_u64(const unsigned char *p)
 {
-	return (uint64_t)u32(p) | (uint64_t)u32(p + 4) << 32;
+	return (uint64_t)get_u32(p) | (uint64_t)get_u32(p + 4) << 32;
 }
 
 static int
-wrong(const struct reader *r, const char *why)
+refuse_zip(const struct reader *r, const char *why)
 {
 	return err_set(r->err, PAWL_ECORRUPT, "%s: %s", r->source->what, why);
 }
@@ -97,7 +97,7 @@ static int
 read_window(struct reader *r, uint64_t offset, size_t n, const unsigned char **ret)
 {
 	if (n > WINDOW_BYTES || offset > r->source->nbytes || n > r->source->nbytes - offset)
-		return wrong(r, "a header reaches beyond the end");
+		return refuse_zip(r, "a header reaches beyond the end");
 	if (offset < r->window_at || offset - r->window_at > r->window_n || n > r->window_n - (offset - r->window_at)) {
 		uint64_t left = r->source->nbytes - offset;
 
@@ -122,7 +122,7 @@ find_end(struct reader *r, uint64_t *ret, struct pawl_error *err)
 		return err_set(err, PAWL_ECORRUPT, "%s: expected a zip archive, found %llu bytes", r->source->what,
 		               (unsigned long long)nbytes);
 	TRY(read_window(r, nbytes - END_BYTES, END_BYTES, &p));
-	if (u32(p) == END_MAGIC && u16(p + 20) == 0) {
+	if (get_u32(p) == END_MAGIC && get_u16(p + 20) == 0) {
 		*ret = nbytes - END_BYTES;
 		return 0;
 	}
@@ -132,14 +132,14 @@ find_end(struct reader *r, uint64_t *ret, struct pawl_error *err)
 		return err_nomem(r->err, r->source->what);
 	TRY(source_read(r->source, nbytes - n, tail, n, err));
 	for (size_t at = n - END_BYTES + 1; at-- > 0;) {
-		if (u32(tail + at) != END_MAGIC)
+		if (get_u32(tail + at) != END_MAGIC)
 			continue;
-		if (u16(tail + at + 20) != n - at - END_BYTES)
+		if (get_u16(tail + at + 20) != n - at - END_BYTES)
 			break;
 		*ret = nbytes - n + at;
 		return 0;
 	}
-	return wrong(r, "the end of the zip archive is missing (is the file complete?)");
+	return refuse_zip(r, "the end of the zip archive is missing (is the file complete?)");
 }
 
 /* The record that torch always writes, and other programs where numbers do not fit. */
@@ -152,23 +152,23 @@ read_end64(struct reader *r, uint64_t end, const unsigned char end_record[END_BY
 	if (end < LOCATOR_BYTES + END64_BYTES)
 		return 0;
 	TRY(read_window(r, end - LOCATOR_BYTES, LOCATOR_BYTES, &p));
-	if (u32(p) != LOCATOR_MAGIC)
+	if (get_u32(p) != LOCATOR_MAGIC)
 		return 0;
 	const uint64_t at = end - LOCATOR_BYTES - END64_BYTES;
-	if (u32(p + 4) != 0 || u64(p + 8) != at || u32(p + 16) > 1)
-		return wrong(r, "the zip64 end record is not where it should be");
+	if (get_u32(p + 4) != 0 || get_u64(p + 8) != at || get_u32(p + 16) > 1)
+		return refuse_zip(r, "the zip64 end record is not where it should be");
 	TRY(read_window(r, at, END64_BYTES, &p));
-	if (u32(p) != END64_MAGIC || u64(p + 4) != END64_BYTES - 12 || u32(p + 16) != 0 || u32(p + 20) != 0 ||
-	    u64(p + 24) != u64(p + 32))
-		return wrong(r, "the zip64 end record is damaged");
-	*ret_n = u64(p + 32);
-	r->directory_bytes = u64(p + 40);
-	r->directory = u64(p + 48);
-	if ((u16(end_record + 10) != 0xffff && u16(end_record + 10) != *ret_n) ||
-	    (u32(end_record + 12) != NO_U32 && u32(end_record + 12) != r->directory_bytes) ||
-	    (u32(end_record + 16) != NO_U32 && u32(end_record + 16) != r->directory) || r->directory > at ||
+	if (get_u32(p) != END64_MAGIC || get_u64(p + 4) != END64_BYTES - 12 || get_u32(p + 16) != 0 ||
+	    get_u32(p + 20) != 0 || get_u64(p + 24) != get_u64(p + 32))
+		return refuse_zip(r, "the zip64 end record is damaged");
+	*ret_n = get_u64(p + 32);
+	r->directory_bytes = get_u64(p + 40);
+	r->directory = get_u64(p + 48);
+	if ((get_u16(end_record + 10) != 0xffff && get_u16(end_record + 10) != *ret_n) ||
+	    (get_u32(end_record + 12) != NO_U32 && get_u32(end_record + 12) != r->directory_bytes) ||
+	    (get_u32(end_record + 16) != NO_U32 && get_u32(end_record + 16) != r->directory) || r->directory > at ||
 	    r->directory_bytes != at - r->directory)
-		return wrong(r, "the two end records do not agree");
+		return refuse_zip(r, "the two end records do not agree");
 	*ret_found = true;
 	return 0;
 }
@@ -184,15 +184,15 @@ read_end(struct reader *r, uint64_t *ret_n)
 	TRY(find_end(r, &end, r->err));
 	TRY(read_window(r, end, END_BYTES, &p));
 	memcpy(record, p, sizeof(record));
-	if (u16(record + 4) != 0 || u16(record + 6) != 0 || u16(record + 8) != u16(record + 10))
+	if (get_u16(record + 4) != 0 || get_u16(record + 6) != 0 || get_u16(record + 8) != get_u16(record + 10))
 		return err_set(r->err, PAWL_EUNSUPPORTED, "%s: a zip archive in several volumes", r->source->what);
 	TRY(read_end64(r, end, record, ret_n, &is_64));
 	if (!is_64) {
-		*ret_n = u16(record + 10);
-		r->directory_bytes = u32(record + 12);
-		r->directory = u32(record + 16);
+		*ret_n = get_u16(record + 10);
+		r->directory_bytes = get_u32(record + 12);
+		r->directory = get_u32(record + 16);
 		if (r->directory > end || r->directory_bytes != end - r->directory)
-			return wrong(r, "the directory of the zip archive is not where it should be");
+			return refuse_zip(r, "the directory of the zip archive is not where it should be");
 	}
 	if (*ret_n > ZIP_MAX_MEMBERS || r->directory_bytes > ZIP_MAX_DIRECTORY)
 		return err_set(r->err, PAWL_ELIMIT,
@@ -200,7 +200,7 @@ read_end(struct reader *r, uint64_t *ret_n)
 		               r->source->what, (unsigned long long)*ret_n, (unsigned long long)r->directory_bytes,
 		               ZIP_MAX_MEMBERS, (unsigned long long)ZIP_MAX_DIRECTORY);
 	if (*ret_n > r->directory_bytes / CENTRAL_BYTES)
-		return wrong(r, "the directory of the zip archive is too short for its members");
+		return refuse_zip(r, "the directory of the zip archive is too short for its members");
 	return 0;
 }
 
@@ -214,10 +214,10 @@ find_zip64(const unsigned char *extra, size_t n, const unsigned char **ret, size
 	*ret = NULL;
 	*ret_n = 0;
 	while (n > 0) {
-		if (n < 4 || u16(extra + 2) > n - 4)
+		if (n < 4 || get_u16(extra + 2) > n - 4)
 			return false;
-		size_t len = u16(extra + 2);
-		if (u16(extra) == ZIP64_EXTRA) {
+		size_t len = get_u16(extra + 2);
+		if (get_u16(extra) == ZIP64_EXTRA) {
 			if (*ret)
 				return false;
 			*ret = extra + 4;
@@ -231,13 +231,13 @@ find_zip64(const unsigned char *extra, size_t n, const unsigned char **ret, size
 
 /* A number of 32 bits. If it does not fit, the zip64 field has it. */
 static bool
-widen(uint64_t *value, const unsigned char **zip64, size_t *n)
+widen_number(uint64_t *value, const unsigned char **zip64, size_t *n)
 {
 	if (*value != NO_U32)
 		return true;
 	if (*n < 8)
 		return false;
-	*value = u64(*zip64);
+	*value = get_u64(*zip64);
 	*zip64 += 8;
 	*n -= 8;
 	return true;
@@ -252,7 +252,7 @@ check_name(const struct reader *r, const struct entry *e)
 		return err_set(r->err, PAWL_ELIMIT, "%s: a member's name of %zu bytes, at most %u are possible",
 		               r->source->what, e->full_len, ZIP_MAX_NAME_BYTES);
 	if (strlen(name) != e->full_len || !text_is_utf8(name, e->full_len) || strchr(name, '\\') || !text_is_key(name))
-		return wrong(r, "a member has no safe name");
+		return refuse_zip(r, "a member has no safe name");
 	return 0;
 }
 
@@ -262,30 +262,30 @@ read_central(struct reader *r, const unsigned char *p, size_t left, struct entry
 	const unsigned char *zip64;
 	size_t n_zip64;
 
-	if (left < CENTRAL_BYTES || u32(p) != CENTRAL_MAGIC)
-		return wrong(r, "the directory of the zip archive is damaged");
-	const size_t n_name = u16(p + 28), n_extra = u16(p + 30), n_comment = u16(p + 32);
+	if (left < CENTRAL_BYTES || get_u32(p) != CENTRAL_MAGIC)
+		return refuse_zip(r, "the directory of the zip archive is damaged");
+	const size_t n_name = get_u16(p + 28), n_extra = get_u16(p + 30), n_comment = get_u16(p + 32);
 	if (n_name + n_extra + n_comment > left - CENTRAL_BYTES)
-		return wrong(r, "the directory of the zip archive is damaged");
+		return refuse_zip(r, "the directory of the zip archive is damaged");
 	e->full_len = n_name;
 	e->full = bump_strndup(r->memory, (const char *)p + CENTRAL_BYTES, n_name);
 	if (!e->full)
 		return err_nomem(r->err, r->source->what);
 	TRY(check_name(r, e));
-	e->flags = u16(p + 8);
-	e->method = u16(p + 10);
-	e->crc = u32(p + 16);
-	e->member.nbytes = u32(p + 20);
-	e->unpacked = u32(p + 24);
-	e->header = u32(p + 42);
+	e->flags = get_u16(p + 8);
+	e->method = get_u16(p + 10);
+	e->crc = get_u32(p + 16);
+	e->member.nbytes = get_u32(p + 20);
+	e->unpacked = get_u32(p + 24);
+	e->header = get_u32(p + 42);
 	const unsigned known = e->method == DEFLATED ? KNOWN_FLAGS | DEFLATE_FLAGS : KNOWN_FLAGS;
-	if (u16(p + 34) != 0 || (e->flags & ~known) != 0 || (e->method != STORED && e->method != DEFLATED))
+	if (get_u16(p + 34) != 0 || (e->flags & ~known) != 0 || (e->method != STORED && e->method != DEFLATED))
 		return err_set(r->err, PAWL_EUNSUPPORTED,
 		               "%s: member '%.200s' is encrypted, or something else that pawl does not read",
 		               r->source->what, e->full);
 	if (!find_zip64(p + CENTRAL_BYTES + n_name, n_extra, &zip64, &n_zip64) ||
-	    !widen(&e->unpacked, &zip64, &n_zip64) || !widen(&e->member.nbytes, &zip64, &n_zip64) ||
-	    !widen(&e->header, &zip64, &n_zip64) || n_zip64 != 0 ||
+	    !widen_number(&e->unpacked, &zip64, &n_zip64) || !widen_number(&e->member.nbytes, &zip64, &n_zip64) ||
+	    !widen_number(&e->header, &zip64, &n_zip64) || n_zip64 != 0 ||
 	    (e->method == STORED && e->unpacked != e->member.nbytes))
 		return wrong_member(r, e, "its sizes in the directory are damaged");
 	e->member.compressed = e->method != STORED;
@@ -308,13 +308,14 @@ read_directory(struct reader *r, uint64_t n)
 	TRY(source_read(r->source, r->directory, bytes, (size_t)r->directory_bytes, r->err));
 	for (; r->n < n; r->n++, at += len)
 		TRY(read_central(r, bytes + at, (size_t)r->directory_bytes - at, &r->entries[r->n], &len));
-	return at == r->directory_bytes ? 0 : wrong(r, "the directory of the zip archive holds more than its members");
+	return at == r->directory_bytes ? 0
+	                                : refuse_zip(r, "the directory of the zip archive holds more than its members");
 }
 
 /* ----------------------------------------------------------------- members */
 
 static bool
-agrees(uint64_t local, uint64_t central, bool may_be_zero)
+sizes_agree(uint64_t local, uint64_t central, bool may_be_zero)
 {
 	return local == central || (may_be_zero && local == 0);
 }
@@ -339,7 +340,7 @@ check_local_extra(struct reader *r, const struct entry *e, uint64_t at, size_t n
 	}
 	if (!find_zip64(extra, n, &zip64, &n_zip64))
 		return wrong_member(r, e, "the extra fields of its header are damaged");
-	if (has_64_sizes && (n_zip64 < 16 || u64(zip64) != e->unpacked || u64(zip64 + 8) != e->member.nbytes))
+	if (has_64_sizes && (n_zip64 < 16 || get_u64(zip64) != e->unpacked || get_u64(zip64 + 8) != e->member.nbytes))
 		return wrong_member(r, e, "its header and the directory do not agree");
 	return 0;
 }
@@ -351,12 +352,13 @@ read_local(struct reader *r, struct entry *e)
 	uint64_t end;
 
 	TRY(read_window(r, e->header, LOCAL_BYTES, &p));
-	const size_t n_name = u16(p + 26), n_extra = u16(p + 28);
+	const size_t n_name = get_u16(p + 26), n_extra = get_u16(p + 28);
 	const bool later = (e->flags & FLAG_DESCRIPTOR) != 0; /* sizes and checksum may follow the payload */
-	const bool is_64 = u32(p + 18) == NO_U32 && u32(p + 22) == NO_U32;
-	if (u32(p) != LOCAL_MAGIC || u16(p + 6) != e->flags || u16(p + 8) != e->method || n_name != e->full_len ||
-	    !agrees(u32(p + 14), e->crc, later) ||
-	    (!is_64 && (!agrees(u32(p + 18), e->member.nbytes, later) || !agrees(u32(p + 22), e->unpacked, later))))
+	const bool is_64 = get_u32(p + 18) == NO_U32 && get_u32(p + 22) == NO_U32;
+	if (get_u32(p) != LOCAL_MAGIC || get_u16(p + 6) != e->flags || get_u16(p + 8) != e->method ||
+	    n_name != e->full_len || !sizes_agree(get_u32(p + 14), e->crc, later) ||
+	    (!is_64 && (!sizes_agree(get_u32(p + 18), e->member.nbytes, later) ||
+	                !sizes_agree(get_u32(p + 22), e->unpacked, later))))
 		return wrong_member(r, e, "its header and the directory do not agree");
 	e->member.begin = e->header + LOCAL_BYTES + n_name + n_extra;
 	TRY(read_window(r, e->header + LOCAL_BYTES, n_name, &p));
@@ -379,14 +381,14 @@ read_descriptor(struct reader *r, const struct entry *e, uint64_t *ret_end)
 	if (!(e->flags & FLAG_DESCRIPTOR))
 		return 0;
 	TRY(read_window(r, end, 16, &p));
-	if (u32(p) != DESCRIPTOR_MAGIC || u32(p + 4) != e->crc)
+	if (get_u32(p) != DESCRIPTOR_MAGIC || get_u32(p + 4) != e->crc)
 		return wrong_member(r, e, "what follows it does not agree with the directory");
-	if (u32(p + 8) == e->member.nbytes && u32(p + 12) == e->unpacked) {
+	if (get_u32(p + 8) == e->member.nbytes && get_u32(p + 12) == e->unpacked) {
 		*ret_end = end + 16;
 		return 0;
 	}
 	TRY(read_window(r, end, 24, &p));
-	if (u64(p + 8) != e->member.nbytes || u64(p + 16) != e->unpacked)
+	if (get_u64(p + 8) != e->member.nbytes || get_u64(p + 16) != e->unpacked)
 		return wrong_member(r, e, "what follows it does not agree with the directory");
 	*ret_end = end + 24;
 	return 0;
@@ -407,7 +409,7 @@ read_members(struct reader *r)
 
 	qsort(r->entries, r->n, sizeof(*r->entries), compare_headers);
 	if (r->n > 0 && r->entries[0].header != 0)
-		return wrong(r, "the zip archive does not begin with a member");
+		return refuse_zip(r, "the zip archive does not begin with a member");
 	for (size_t i = 0; i < r->n; i++) {
 		struct entry *e = &r->entries[i];
 

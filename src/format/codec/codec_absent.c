@@ -8,7 +8,7 @@
 #if defined(PAWL_WITHOUT_BZ2) || defined(PAWL_WITHOUT_LZ4) || defined(PAWL_WITHOUT_XZ)
 
 static int
-absent(const char **why)
+refuse_absent(const char **why)
 {
 	*why = "this pawl was built without the format's library";
 	return PAWL_EUNSUPPORTED;
@@ -19,37 +19,37 @@ encoder_new(int level, void **ret, const char **why)
 {
 	(void)level;
 	*ret = NULL;
-	return absent(why);
+	return refuse_absent(why);
 }
 
 static int
 decoder_new(void **ret, const char **why)
 {
 	*ret = NULL;
-	return absent(why);
+	return refuse_absent(why);
 }
 
 /* Not called: no encoder or decoder exists. */
 static int
-encode(void *encoder, const void *ptr, size_t n, bool last, struct buf *out, struct codec_frame *frame,
-       const char **why)
+absent_encode(void *encoder, const void *ptr, size_t n, bool last, struct buf *out, struct codec_frame *frame,
+              const char **why)
 {
 	(void)encoder, (void)ptr, (void)n, (void)last, (void)out, (void)frame;
-	return absent(why);
+	return refuse_absent(why);
 }
 
 static int
-decode(void *decoder, struct codec_step *step, const char **why)
+absent_decode(void *decoder, struct codec_step *step, const char **why)
 {
 	(void)decoder, (void)step;
-	return absent(why);
+	return refuse_absent(why);
 }
 
 /* max and preset: levels, as in the row of a build that has the library. */
 #define ABSENT(format, ending, max, preset)                                                                        \
 	.name = format, .suffix = ending, .unit = format " stream", .max_level = (max), .default_level = (preset), \
-	.one_stream = true, .frame_bytes = 1u << 20, .encoder_new = encoder_new, .encode = encode,                 \
-	.encoder_free = mem_free, .decoder_new = decoder_new, .decode = decode, .decoder_free = mem_free
+	.one_stream = true, .frame_bytes = 1u << 20, .encoder_new = encoder_new, .encode = absent_encode,          \
+	.encoder_free = mem_free, .decoder_new = decoder_new, .decode = absent_decode, .decoder_free = mem_free
 
 #ifdef PAWL_WITHOUT_BZ2
 const struct codec codec_bz2 = {ABSENT("bz2", ".bz2", 9, 9), .magic = {'B', 'Z', 'h'}, .n_magic = 3};

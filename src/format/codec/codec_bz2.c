@@ -20,14 +20,14 @@ struct decoder {
 };
 
 static void *
-allocate(void *arg, int n, int size)
+allocate_memory(void *arg, int n, int size)
 {
 	(void)arg;
 	return n < 0 || size < 0 ? NULL : mem_alloc((size_t)n * (size_t)size);
 }
 
 static void
-release(void *arg, void *ptr)
+release_memory(void *arg, void *ptr)
 {
 	(void)arg;
 	mem_free(ptr);
@@ -42,12 +42,12 @@ encoder_new(int level, void **ret, const char **why)
 }
 
 static int
-encode(void *encoder, const void *ptr, size_t n, bool last, struct buf *out, struct codec_frame *frame,
-       const char **why)
+bz2_encode(void *encoder, const void *ptr, size_t n, bool last, struct buf *out, struct codec_frame *frame,
+           const char **why)
 {
 	const struct encoder *e = encoder;
 	const size_t bound = n + n / 100 + 600; /* the size that the library requires */
-	bz_stream bz = {.bzalloc = allocate, .bzfree = release};
+	bz_stream bz = {.bzalloc = allocate_memory, .bzfree = release_memory};
 	char *p = buf_grow(out, bound);
 
 	(void)last;
@@ -92,14 +92,14 @@ decoder_free(void *decoder)
 }
 
 static int
-decode(void *decoder, struct codec_step *s, const char **why)
+bz2_decode(void *decoder, struct codec_step *s, const char **why)
 {
 	struct decoder *d = decoder;
 	bz_stream *bz = &d->bz;
 
 	*why = "out of memory";
 	if (!d->open) {
-		*bz = (bz_stream){.bzalloc = allocate, .bzfree = release};
+		*bz = (bz_stream){.bzalloc = allocate_memory, .bzfree = release_memory};
 		if (BZ2_bzDecompressInit(bz, 0, 0) != BZ_OK)
 			return PAWL_ENOMEM;
 		d->open = true;
@@ -134,9 +134,9 @@ const struct codec codec_bz2 = {
 	.default_level = 9,
 	.frame_bytes = FRAME_BYTES,
 	.encoder_new = encoder_new,
-	.encode = encode,
+	.encode = bz2_encode,
 	.encoder_free = mem_free,
 	.decoder_new = decoder_new,
-	.decode = decode,
+	.decode = bz2_decode,
 	.decoder_free = decoder_free,
 };

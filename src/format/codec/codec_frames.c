@@ -19,7 +19,7 @@ struct codec_frames {
 };
 
 static int
-cannot(const struct codec_frames *f, int code, const char *why, struct pawl_error *err)
+refuse_frame(const struct codec_frames *f, int code, const char *why, struct pawl_error *err)
 {
 	return err_set(err, code, "cannot be compressed as %s: %s", f->codec->name, why);
 }
@@ -56,19 +56,19 @@ give_encoder(struct codec_frames *f, void *encoder)
 }
 
 static int
-encode(struct codec_frames *f, const char *ptr, size_t n, bool last, struct buf *out, struct codec_frame *frame,
-       struct pawl_error *err)
+encode_frame(struct codec_frames *f, const char *ptr, size_t n, bool last, struct buf *out, struct codec_frame *frame,
+             struct pawl_error *err)
 {
 	const char *why = "";
 	void *encoder;
 	int rc = take_encoder(f, &encoder, &why);
 
 	if (rc < 0)
-		return cannot(f, rc, why, err);
+		return refuse_frame(f, rc, why, err);
 	*frame = (struct codec_frame){.plain = n};
 	rc = f->codec->encode(encoder, ptr, n, last, out, frame, &why);
 	give_encoder(f, encoder);
-	return rc < 0 ? cannot(f, rc, why, err) : 0;
+	return rc < 0 ? refuse_frame(f, rc, why, err) : 0;
 }
 
 int
@@ -80,11 +80,11 @@ codec_frames_encode(struct codec_frames *f, const void *ptr, size_t n, bool last
 	struct codec_frame *frames = mem_resize(piece->frames, piece->n_frames + n_frames, sizeof(*frames));
 
 	if (!frames)
-		return cannot(f, PAWL_ENOMEM, "out of memory", err);
+		return refuse_frame(f, PAWL_ENOMEM, "out of memory", err);
 	piece->frames = frames;
 	for (size_t i = 0, at = 0; i < n_frames; i++, at += step, piece->n_frames++)
-		TRY(encode(f, (const char *)ptr + at, n - at < step ? n - at : step, last && i + 1 == n_frames,
-		           &piece->packed, &frames[piece->n_frames], err));
+		TRY(encode_frame(f, (const char *)ptr + at, n - at < step ? n - at : step, last && i + 1 == n_frames,
+		                 &piece->packed, &frames[piece->n_frames], err));
 	return 0;
 }
 
@@ -94,7 +94,7 @@ codec_frames_head(struct codec_frames *f, struct buf *out, struct pawl_error *er
 	const char *why = "";
 	const int rc = f->codec->head ? f->codec->head(out, &why) : 0;
 
-	return rc < 0 ? cannot(f, rc, why, err) : 0;
+	return rc < 0 ? refuse_frame(f, rc, why, err) : 0;
 }
 
 int
@@ -113,7 +113,7 @@ codec_frames_tail(struct codec_frames *f, struct buf *out, struct pawl_error *er
 	const char *why = "";
 	const int rc = f->codec->tail ? f->codec->tail(&f->table, out, &why) : 0;
 
-	return rc < 0 ? cannot(f, rc, why, err) : 0;
+	return rc < 0 ? refuse_frame(f, rc, why, err) : 0;
 }
 
 void

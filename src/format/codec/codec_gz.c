@@ -21,7 +21,7 @@
 static const unsigned char header[HEADER_BYTES] = {0x1f, 0x8b, 8, 4, 0, 0, 0, 0, 0, 255, 12, 0, 'P', 'w', 8, 0};
 
 static void *
-allocate(void *arg, unsigned n, unsigned size)
+allocate_memory(void *arg, unsigned n, unsigned size)
 {
 	(void)arg;
 	uint64_t nbytes = (uint64_t)n * size;
@@ -29,7 +29,7 @@ allocate(void *arg, unsigned n, unsigned size)
 }
 
 static void
-release(void *arg, void *ptr)
+release_memory(void *arg, void *ptr)
 {
 	(void)arg;
 	mem_free(ptr);
@@ -41,8 +41,8 @@ stream_new(void)
 	z_stream *z = mem_zalloc(1, sizeof(*z));
 
 	if (z) {
-		z->zalloc = allocate;
-		z->zfree = release;
+		z->zalloc = allocate_memory;
+		z->zfree = release_memory;
 	}
 	return z;
 }
@@ -69,8 +69,8 @@ encoder_free(void *encoder)
 }
 
 static int
-encode(void *encoder, const void *ptr, size_t n, bool last, struct buf *out, struct codec_frame *frame,
-       const char **why)
+gz_encode(void *encoder, const void *ptr, size_t n, bool last, struct buf *out, struct codec_frame *frame,
+          const char **why)
 {
 	z_stream *z = encoder;
 	const size_t bound = deflateBound(z, n);
@@ -134,7 +134,7 @@ decoder_free(void *decoder)
 }
 
 static int
-decode(void *decoder, struct codec_step *s, const char **why)
+gz_decode(void *decoder, struct codec_step *s, const char **why)
 {
 	z_stream *z = decoder;
 
@@ -165,7 +165,7 @@ decode(void *decoder, struct codec_step *s, const char **why)
 
 /* From header to header. */
 static int
-table(const struct source *packed, struct codec_table *ret, struct pawl_error *err)
+gz_table(const struct source *packed, struct codec_table *ret, struct pawl_error *err)
 {
 	unsigned char h[HEADER_BYTES];
 
@@ -194,12 +194,12 @@ const struct codec codec_gz = {
 	.zeros_may_follow = true,
 	.frame_bytes = FRAME_BYTES,
 	.encoder_new = encoder_new,
-	.encode = encode,
+	.encode = gz_encode,
 	.encoder_free = encoder_free,
 	.decoder_new = decoder_new,
-	.decode = decode,
+	.decode = gz_decode,
 	.decoder_free = decoder_free,
-	.table = table,
+	.table = gz_table,
 };
 
 static const struct codec codec_deflate = {
@@ -207,7 +207,7 @@ static const struct codec codec_deflate = {
 	.unit = "deflate stream",
 	.one_stream = true,
 	.decoder_new = bare_decoder_new,
-	.decode = decode,
+	.decode = gz_decode,
 	.decoder_free = decoder_free,
 };
 

@@ -24,8 +24,8 @@ encoder_new(int level, void **ret, const char **why)
 }
 
 static int
-encode(void *encoder, const void *ptr, size_t n, bool last, struct buf *out, struct codec_frame *frame,
-       const char **why)
+lz4_encode(void *encoder, const void *ptr, size_t n, bool last, struct buf *out, struct codec_frame *frame,
+           const char **why)
 {
 	const struct encoder *e = encoder;
 	const LZ4F_preferences_t how = {.frameInfo = {.blockSizeID = LZ4F_max4MB,
@@ -68,7 +68,7 @@ decoder_free(void *decoder)
 }
 
 static int
-decode(void *decoder, struct codec_step *s, const char **why)
+lz4_decode(void *decoder, struct codec_step *s, const char **why)
 {
 	size_t n_in = s->n_in, n_out = s->n_out;
 	const size_t rc = LZ4F_decompress(decoder, s->out, &n_out, s->in, &n_in, NULL);
@@ -96,11 +96,11 @@ const struct codec codec_lz4 = {
 	.has_skippable = true,
 	.frame_bytes = FRAME_BYTES,
 	.encoder_new = encoder_new,
-	.encode = encode,
+	.encode = lz4_encode,
 	.encoder_free = mem_free,
 	.tail = codec_seek_tail,
 	.decoder_new = decoder_new,
-	.decode = decode,
+	.decode = lz4_decode,
 	.decoder_free = decoder_free,
 	.table = codec_seek_table,
 };

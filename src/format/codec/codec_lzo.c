@@ -25,7 +25,7 @@ struct lzop {
 };
 
 static int
-start(struct lzop *p, char *option, const char **why)
+start_program(struct lzop *p, char *option, const char **why)
 {
 	char *const argv[] = {(char *)"lzop", (char *)"-q", (char *)"-c", option, NULL};
 	const int rc = child_start(argv, CHILD_TALK, &p->child, NULL);
@@ -44,7 +44,7 @@ lzop_new(char *option, void **ret, const char **why)
 		return PAWL_ENOMEM;
 	}
 	p->child = (struct child)CHILD_INIT;
-	const int rc = start(p, option, why);
+	const int rc = start_program(p, option, why);
 	if (rc < 0)
 		mem_free(p);
 	else
@@ -62,7 +62,7 @@ lzop_free(void *ptr)
 }
 
 static int
-failed(const char *what, const char **why)
+explain_failure(const char *what, const char **why)
 {
 	*why = what;
 	return PAWL_EIO;
@@ -70,7 +70,7 @@ failed(const char *what, const char **why)
 
 /* The end of the program: was it successful? */
 static int
-finish(struct lzop *p, const char **why)
+finish_program(struct lzop *p, const char **why)
 {
 	const int status = child_end(&p->child, GRACE_MS);
 
@@ -80,12 +80,12 @@ finish(struct lzop *p, const char **why)
 
 /* Sends what the program takes and receives what it gives; waits until it does either. */
 static int
-exchange(struct lzop *p, struct codec_step *s, const char **why)
+exchange_bytes(struct lzop *p, struct codec_step *s, const char **why)
 {
 	for (;;) {
 		const ssize_t sent = s->n_in > 0 ? child_send(p->child.talk, s->in, s->n_in) : 0;
 		if (sent < 0 && errno != EPIPE && errno != ECONNRESET)
-			return failed("lzop cannot be written to", why);
+			return explain_failure("lzop cannot be written to", why);
 		if (sent > 0) {
 			s->in += sent;
 			s->n_in -= (size_t)sent;
@@ -98,9 +98,9 @@ exchange(struct lzop *p, struct codec_step *s, const char **why)
 		}
 		const ssize_t got = s->n_out > 0 ? recv(p->child.talk, s->out, s->n_out, 0) : 0;
 		if (got == 0 && s->n_out > 0)
-			return finish(p, why);
+			return finish_program(p, why);
 		if (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
-			return finish(p, why);
+			return finish_program(p, why);
 		if (got > 0) {
 			s->out += got;
 			s->n_out -= (size_t)got;
@@ -110,9 +110,9 @@ exchange(struct lzop *p, struct codec_step *s, const char **why)
 		struct pollfd ready = {.fd = p->child.talk, .events = (short)(POLLIN | (s->n_in > 0 ? POLLOUT : 0))};
 		const int n = poll(&ready, 1, STALL_MS);
 		if (n == 0)
-			return failed("lzop has stalled", why);
+			return explain_failure("lzop has stalled", why);
 		if (n < 0 && errno != EINTR)
-			return failed("lzop cannot be waited for", why);
+			return explain_failure("lzop cannot be waited for", why);
 	}
 }
 
@@ -127,8 +127,8 @@ encoder_new(int level, void **ret, const char **why)
 }
 
 static int
-encode(void *encoder, const void *ptr, size_t n, bool last, struct buf *out, struct codec_frame *frame,
-       const char **why)
+lzo_encode(void *encoder, const void *ptr, size_t n, bool last, struct buf *out, struct codec_frame *frame,
+           const char **why)
 {
 	enum { ROOM = 256 << 10 };
 	struct codec_step s = {.in = ptr, .n_in = n, .last = last};
@@ -141,12 +141,12 @@ encode(void *encoder, const void *ptr, size_t n, bool last, struct buf *out, str
 			return PAWL_ENOMEM;
 		s.out = p;
 		s.n_out = ROOM;
-		rc = exchange(encoder, &s, why);
+		rc = exchange_bytes(encoder, &s, why);
 		out->len -= s.n_out;
 	}
 	frame->packed = out->len;
 	if (rc == CODEC_END && !last)
-		return failed("lzop has ended too early", why);
+		return explain_failure("lzop has ended too early", why);
 	return rc == PAWL_ECORRUPT ? PAWL_EIO : rc < 0 ? rc : 0;
 }
 
@@ -159,9 +159,9 @@ decoder_new(void **ret, const char **why)
 }
 
 static int
-decode(void *decoder, struct codec_step *s, const char **why)
+lzo_decode(void *decoder, struct codec_step *s, const char **why)
 {
-	return exchange(decoder, s, why);
+	return exchange_bytes(decoder, s, why);
 }
 
 const struct codec codec_lzo = {
@@ -175,9 +175,9 @@ const struct codec codec_lzo = {
 	.one_stream = true,
 	.frame_bytes = STREAM_BYTES,
 	.encoder_new = encoder_new,
-	.encode = encode,
+	.encode = lzo_encode,
 	.encoder_free = lzop_free,
 	.decoder_new = decoder_new,
-	.decode = decode,
+	.decode = lzo_decode,
 	.decoder_free = lzop_free,
 };

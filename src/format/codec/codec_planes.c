@@ -64,8 +64,8 @@ packed_sum(const unsigned char *frame, size_t n)
 }
 
 static int
-encode(void *encoder, const void *ptr, size_t n, bool last, struct buf *out, struct codec_frame *frame,
-       const char **why)
+encode_planes(void *encoder, const void *ptr, size_t n, bool last, struct buf *out, struct codec_frame *frame,
+              const char **why)
 {
 	const struct sum128 sum = sum_bytes(ptr, n);
 	const unsigned char *src = ptr;
@@ -101,8 +101,8 @@ read_head(const unsigned char head[HEAD_BYTES], size_t *ret_packed, size_t *ret_
 }
 
 static bool
-unpack(struct planes_decoder *d, const unsigned char *in, size_t n_in, unsigned char *out, size_t n_out,
-       const char **why)
+unpack_planes(struct planes_decoder *d, const unsigned char *in, size_t n_in, unsigned char *out, size_t n_out,
+              const char **why)
 {
 	struct planes_input rest = {.ptr = in + HEAD_BYTES, .n = n_in - HEAD_BYTES};
 	struct sum128 expected;
@@ -139,7 +139,7 @@ decode_frame(const struct codec_table *t, const unsigned char *in, size_t n_in, 
 	PAWL_CLEAN(planes_decoder_free_clean) struct planes_decoder *d = planes_decoder_new();
 	if (!d)
 		return no_memory(why);
-	return unpack(d, in, n_in, out, n_out, why) ? CODEC_END : PAWL_ECORRUPT;
+	return unpack_planes(d, in, n_in, out, n_out, why) ? CODEC_END : PAWL_ECORRUPT;
 }
 
 /* Decodes a stream frame by frame: a frame is collected, decompressed and then delivered. */
@@ -182,7 +182,7 @@ decoder_free(void *decoder)
 /* Collects up to `want` bytes of the frame at `to`, or skips them if it is NULL. Returns whether
  * all are there. */
 static bool
-collect(struct decoder *d, struct codec_step *s, unsigned char *to, size_t want)
+collect_frame(struct decoder *d, struct codec_step *s, unsigned char *to, size_t want)
 {
 	const size_t left = want - d->n, now = left < s->n_in ? left : s->n_in;
 
@@ -227,7 +227,7 @@ end_frame(struct decoder *d)
 static int
 read_frame_head(struct decoder *d, struct codec_step *s, const char **why)
 {
-	if (!collect(d, s, d->head, d->n < SKIP_HEAD_BYTES ? SKIP_HEAD_BYTES : HEAD_BYTES))
+	if (!collect_frame(d, s, d->head, d->n < SKIP_HEAD_BYTES ? SKIP_HEAD_BYTES : HEAD_BYTES))
 		return CODEC_GO;
 	if (d->n == HEAD_BYTES)
 		return begin_frame(d, why);
@@ -239,7 +239,7 @@ read_frame_head(struct decoder *d, struct codec_step *s, const char **why)
 }
 
 static int
-decode(void *decoder, struct codec_step *s, const char **why)
+decode_planes(void *decoder, struct codec_step *s, const char **why)
 {
 	struct decoder *d = decoder;
 
@@ -251,11 +251,11 @@ decode(void *decoder, struct codec_step *s, const char **why)
 	}
 	if (!d->is_known)
 		return CODEC_GO;
-	if (!d->is_unpacked && !collect(d, s, d->is_skipped ? NULL : d->packed, d->n_packed))
+	if (!d->is_unpacked && !collect_frame(d, s, d->is_skipped ? NULL : d->packed, d->n_packed))
 		return CODEC_GO;
 	if (d->is_skipped)
 		return end_frame(d);
-	if (!d->is_unpacked && !unpack(d->planes, d->packed, d->n_packed, d->plain, d->n_plain, why))
+	if (!d->is_unpacked && !unpack_planes(d->planes, d->packed, d->n_packed, d->plain, d->n_plain, why))
 		return PAWL_ECORRUPT;
 	d->is_unpacked = true;
 	const size_t left = d->n_plain - d->given, now = left < s->n_out ? left : s->n_out;
@@ -278,11 +278,11 @@ const struct codec codec_planes = {
 	.has_skippable = true,
 	.frame_bytes = FRAME_BYTES,
 	.encoder_new = encoder_new,
-	.encode = encode,
+	.encode = encode_planes,
 	.encoder_free = encoder_free,
 	.tail = codec_seek_tail,
 	.decoder_new = decoder_new,
-	.decode = decode,
+	.decode = decode_planes,
 	.decoder_free = decoder_free,
 	.table = codec_seek_table,
 	.decode_frame = decode_frame,

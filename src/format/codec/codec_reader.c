@@ -32,7 +32,7 @@ struct codec_reader {
 };
 
 static int
-refuse(const struct codec_reader *r, int code, const char *why, struct pawl_error *err)
+refuse_file(const struct codec_reader *r, int code, const char *why, struct pawl_error *err)
 {
 	return err_set(err, code, "%s: at byte %" PRIu64 " of %" PRIu64 ": %s", r->packed->what,
 	               r->read - (r->n - r->at), r->packed->nbytes, why);
@@ -47,7 +47,7 @@ refuse_unit(const struct codec_reader *r, const char *before, const char *after,
 
 /* At least `want` bytes in the window, or all that are left. */
 static int
-fill(struct codec_reader *r, size_t want, struct pawl_error *err)
+fill_window(struct codec_reader *r, size_t want, struct pawl_error *err)
 {
 	const uint64_t left = r->packed->nbytes - r->read;
 
@@ -67,7 +67,7 @@ static int
 skip_zeros(struct codec_reader *r, struct pawl_error *err)
 {
 	for (;;) {
-		TRY(fill(r, 1, err));
+		TRY(fill_window(r, 1, err));
 		while (r->at < r->n && r->window[r->at] == 0)
 			r->at++;
 		if (r->at < r->n || r->read == r->packed->nbytes)
@@ -93,7 +93,7 @@ begin_frame(struct codec_reader *r, struct pawl_error *err)
 {
 	if (r->any && r->codec->zeros_may_follow)
 		TRY(skip_zeros(r, err));
-	TRY(fill(r, sizeof(r->codec->magic), err));
+	TRY(fill_window(r, sizeof(r->codec->magic), err));
 	if (r->any && r->at == r->n) {
 		r->ended = true;
 		return 0;
@@ -127,11 +127,11 @@ check_size(const struct codec_reader *r, struct pawl_error *err)
 
 /* One call of the decoder. */
 static int
-step(struct codec_reader *r, unsigned char **dst, size_t *n, struct pawl_error *err)
+step_decoder(struct codec_reader *r, unsigned char **dst, size_t *n, struct pawl_error *err)
 {
 	const char *why = "";
 
-	TRY(fill(r, 1, err));
+	TRY(fill_window(r, 1, err));
 	struct codec_step s = {.in = r->window + r->at,
 	                       .n_in = r->n - r->at,
 	                       .out = *dst,
@@ -142,7 +142,7 @@ step(struct codec_reader *r, unsigned char **dst, size_t *n, struct pawl_error *
 	r->at += n_in - s.n_in;
 	r->given += *n - s.n_out;
 	if (rc < 0)
-		return refuse(r, rc, why, err);
+		return refuse_file(r, rc, why, err);
 	if (rc == CODEC_END)
 		r->in_frame = false;
 	else if (n_in == 0 && s.n_out == *n)
@@ -163,7 +163,7 @@ codec_reader_get(struct codec_reader *r, void *dst, size_t n, size_t *ret_n, str
 			TRY(begin_frame(r, err));
 			continue;
 		}
-		TRY(step(r, &to, &left, err));
+		TRY(step_decoder(r, &to, &left, err));
 	}
 	*ret_n = n - left;
 	return 0;
@@ -195,7 +195,7 @@ codec_reader_new(const struct codec *codec, const struct source *packed, const s
 	r->max_ratio = limits && limits->max_ratio ? limits->max_ratio : DEFAULT_MAX_RATIO;
 	const int rc = codec->decoder_new(&r->decoder, &why);
 	if (rc < 0)
-		return refuse(r, rc, why, err);
+		return refuse_file(r, rc, why, err);
 	*ret = steal(&r);
 	return 0;
 }

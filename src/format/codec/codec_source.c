@@ -78,7 +78,7 @@ codec_frame_decode(const struct codec *codec, const struct codec_table *t, const
 
 /* Decompresses a frame to dst, which has room for it. */
 static int
-unpack(const struct codec_source *s, size_t frame, unsigned char *dst, struct pawl_error *err)
+unpack_frame(const struct codec_source *s, size_t frame, unsigned char *dst, struct pawl_error *err)
 {
 	const struct codec_frame *f = &s->table.frames[frame];
 	PAWL_FREE unsigned char *in = mem_alloc((size_t)f->packed);
@@ -146,7 +146,7 @@ claim_frame(struct codec_source *s, size_t frame, bool *ours)
 }
 
 static void
-loaded(struct codec_source *s, struct cached *c, bool good)
+finish_load(struct codec_source *s, struct cached *c, bool good)
 {
 	pthread_mutex_lock(&s->lock);
 	c->state = good ? READY : EMPTY;
@@ -165,7 +165,7 @@ put_back(struct codec_source *s, struct cached *c)
 }
 
 static int
-load(struct codec_source *s, struct cached *c, size_t frame, struct pawl_error *err)
+load_frame(struct codec_source *s, struct cached *c, size_t frame, struct pawl_error *err)
 {
 	const size_t n = (size_t)s->table.frames[frame].plain;
 
@@ -176,7 +176,7 @@ load(struct codec_source *s, struct cached *c, size_t frame, struct pawl_error *
 	}
 	if (!c->ptr)
 		return err_nomem(err, s->packed->what);
-	return unpack(s, frame, c->ptr, err);
+	return unpack_frame(s, frame, c->ptr, err);
 }
 
 static int
@@ -186,8 +186,8 @@ copy_part(struct codec_source *s, size_t frame, size_t from, unsigned char *dst,
 	struct cached *c = claim_frame(s, frame, &ours);
 
 	if (ours) {
-		const int rc = load(s, c, frame, err);
-		loaded(s, c, rc == 0);
+		const int rc = load_frame(s, c, frame, err);
+		finish_load(s, c, rc == 0);
 		TRY(rc);
 	}
 	memcpy(dst, c->ptr + from, n);
@@ -223,7 +223,7 @@ read_frames(void *arg, uint64_t offset, void *dst, size_t n, struct pawl_error *
 		const size_t now = left < n ? (size_t)left : n;
 
 		if (offset == begin && now == end - begin)
-			TRY(unpack(s, frame, to, err));
+			TRY(unpack_frame(s, frame, to, err));
 		else
 			TRY(copy_part(s, frame, (size_t)(offset - begin), to, now, err));
 		to += now;

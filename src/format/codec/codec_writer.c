@@ -44,7 +44,7 @@ struct codec_writer {
 /* ------------------------------------------------------------- the threads */
 
 static void
-compress(void *arg)
+compress_slot(void *arg)
 {
 	struct slot *slot = arg;
 	struct codec_writer *w = slot->writer;
@@ -86,7 +86,7 @@ drain_one(struct codec_writer *w, struct pawl_error *err)
 }
 
 static struct slot *
-filling(struct codec_writer *w)
+filling_slot(struct codec_writer *w)
 {
 	return &w->slots[(w->first + w->n_used) % w->n_slots];
 }
@@ -95,11 +95,11 @@ filling(struct codec_writer *w)
 static int
 hand_over(struct codec_writer *w, bool last, struct pawl_error *err)
 {
-	struct slot *slot = filling(w);
+	struct slot *slot = filling_slot(w);
 
 	slot->last = last;
 	slot->busy = true;
-	const int rc = pool_add(w->pool, NULL, compress, slot, err);
+	const int rc = pool_add(w->pool, NULL, compress_slot, slot, err);
 	if (rc < 0) {
 		slot->busy = false;
 		return rc;
@@ -107,12 +107,12 @@ hand_over(struct codec_writer *w, bool last, struct pawl_error *err)
 	w->n_used++;
 	if (w->n_used == w->n_slots)
 		TRY(drain_one(w, err));
-	filling(w)->n = 0;
+	filling_slot(w)->n = 0;
 	return 0;
 }
 
 static int
-begin(struct codec_writer *w, struct pawl_error *err)
+begin_file(struct codec_writer *w, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf head = {0};
 
@@ -126,10 +126,10 @@ begin(struct codec_writer *w, struct pawl_error *err)
 static int
 write_bytes(struct codec_writer *w, const char *ptr, size_t nbytes, struct pawl_error *err)
 {
-	TRY(begin(w, err));
+	TRY(begin_file(w, err));
 	w->in += nbytes;
 	while (nbytes > 0) {
-		struct slot *slot = filling(w);
+		struct slot *slot = filling_slot(w);
 		size_t n = w->codec->frame_bytes - slot->n;
 
 		n = n < nbytes ? n : nbytes;
@@ -148,13 +148,13 @@ write_bytes(struct codec_writer *w, const char *ptr, size_t nbytes, struct pawl_
 }
 
 static int
-finish(struct codec_writer *w, struct pawl_error *err)
+finish_file(struct codec_writer *w, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf tail = {0};
 
-	TRY(begin(w, err));
+	TRY(begin_file(w, err));
 	/* Empty input makes one empty frame; a stream needs an explicit end. */
-	if (filling(w)->n > 0 || w->in == 0 || w->codec->one_stream)
+	if (filling_slot(w)->n > 0 || w->in == 0 || w->codec->one_stream)
 		TRY(hand_over(w, true, err));
 	while (w->n_used > 0)
 		TRY(drain_one(w, err));
@@ -183,7 +183,7 @@ codec_writer_finish(struct codec_writer *w, uint64_t *ret_in, uint64_t *ret_out,
 {
 	if (w->failed)
 		return used_up(w, err);
-	const int rc = finish(w, err);
+	const int rc = finish_file(w, err);
 	w->failed = true;
 	if (rc == 0 && ret_in)
 		*ret_in = w->in;

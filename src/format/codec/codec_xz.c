@@ -17,7 +17,7 @@
 #define MAX_INDEX ((uint64_t)64 << 20)
 
 static void *
-allocate(void *arg, size_t n, size_t size)
+allocate_memory(void *arg, size_t n, size_t size)
 {
 	uint64_t nbytes;
 
@@ -26,13 +26,13 @@ allocate(void *arg, size_t n, size_t size)
 }
 
 static void
-release(void *arg, void *ptr)
+release_memory(void *arg, void *ptr)
 {
 	(void)arg;
 	mem_free(ptr);
 }
 
-static const lzma_allocator heap = {.alloc = allocate, .free = release};
+static const lzma_allocator heap = {.alloc = allocate_memory, .free = release_memory};
 
 static int
 code_of(lzma_ret rc, const char **why)
@@ -240,7 +240,7 @@ decoder_free(void *decoder)
 }
 
 static int
-decode(void *decoder, struct codec_step *s, const char **why)
+xz_decode(void *decoder, struct codec_step *s, const char **why)
 {
 	struct decoder *d = decoder;
 	lzma_stream *z = &d->stream;
@@ -375,7 +375,7 @@ const struct codec codec_xz = {
 	.head = xz_head,
 	.tail = xz_tail,
 	.decoder_new = xz_decoder_new,
-	.decode = decode,
+	.decode = xz_decode,
 	.decoder_free = decoder_free,
 	.table = xz_table,
 	.decode_frame = xz_decode_frame,
@@ -393,6 +393,6 @@ const struct codec codec_lzma = {
 	.encode = lzma_encode,
 	.encoder_free = lzma_encoder_free,
 	.decoder_new = lzma_decoder_new,
-	.decode = decode,
+	.decode = xz_decode,
 	.decoder_free = decoder_free,
 };

@@ -34,8 +34,8 @@ encoder_free(void *encoder)
 }
 
 static int
-encode(void *encoder, const void *ptr, size_t n, bool last, struct buf *out, struct codec_frame *frame,
-       const char **why)
+zst_encode(void *encoder, const void *ptr, size_t n, bool last, struct buf *out, struct codec_frame *frame,
+           const char **why)
 {
 	const size_t bound = ZSTD_compressBound(n);
 	char *p = buf_grow(out, bound);
@@ -74,7 +74,7 @@ decoder_free(void *decoder)
 }
 
 static int
-decode(void *decoder, struct codec_step *s, const char **why)
+zst_decode(void *decoder, struct codec_step *s, const char **why)
 {
 	ZSTD_inBuffer in = {s->in, s->n_in, 0};
 	ZSTD_outBuffer out = {s->out, s->n_out, 0};
@@ -113,11 +113,11 @@ const struct codec codec_zst = {
 	.has_skippable = true,
 	.frame_bytes = FRAME_BYTES,
 	.encoder_new = encoder_new,
-	.encode = encode,
+	.encode = zst_encode,
 	.encoder_free = encoder_free,
 	.tail = codec_seek_tail,
 	.decoder_new = decoder_new,
-	.decode = decode,
+	.decode = zst_decode,
 	.decoder_free = decoder_free,
 	.table = codec_seek_table,
 };

@@ -223,7 +223,7 @@ has_avx2(void)
 #endif
 
 static void
-split(unsigned width, const unsigned char *src, size_t n, unsigned char *to)
+split_planes(unsigned width, const unsigned char *src, size_t n, unsigned char *to)
 {
 	if (has_avx2())
 		split_avx2(width, src, n, to);
@@ -232,7 +232,7 @@ split(unsigned width, const unsigned char *src, size_t n, unsigned char *to)
 }
 
 static void
-join(unsigned width, const unsigned char *const *planes, size_t n, unsigned char *to)
+join_planes(unsigned width, const unsigned char *const *planes, size_t n, unsigned char *to)
 {
 	if (has_avx2())
 		join_avx2(width, planes, n, to);
@@ -279,7 +279,7 @@ measure_width(const unsigned char *src, size_t n, unsigned width, uint32_t ret[M
 		const size_t begin = (n_numbers - RUN_NUMBERS) * i / (N_RUNS - 1);
 		memcpy(sample + i * run_bytes, src + begin * width, run_bytes);
 	}
-	split(width, sample, SAMPLE_NUMBERS, planes);
+	split_planes(width, sample, SAMPLE_NUMBERS, planes);
 	for (unsigned plane = 0; plane < width; plane++) {
 		ret[plane] = measure_entropy(planes + (size_t)plane * SAMPLE_NUMBERS);
 		sum += ret[plane] < HOPELESS_BITS ? ret[plane] : 8 * 256;
@@ -353,7 +353,7 @@ planes_encode(struct planes_encoder *e, const unsigned char *src, size_t n, unsi
 	const size_t n_numbers = n / width, n_rest = n % width;
 
 	*to++ = (unsigned char)width;
-	split(width, src, n_numbers, e->planes);
+	split_planes(width, src, n_numbers, e->planes);
 	for (unsigned plane = 0; plane < width; plane++)
 		to = put_plane(e, e->planes + plane * n_numbers, n_numbers, costs[plane], to);
 	memcpy(to, src + n - n_rest, n_rest);
@@ -435,7 +435,7 @@ planes_decode(struct planes_decoder *d, struct planes_input *in, unsigned char *
 		if (!planes[plane])
 			return false;
 	}
-	join(width, planes, n_numbers, out);
+	join_planes(width, planes, n_numbers, out);
 	const unsigned char *end = take_bytes(in, n_rest);
 	*why = "a segment is longer than the frame";
 	if (end)

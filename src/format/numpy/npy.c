@@ -52,7 +52,7 @@ npy_looks(const unsigned char *first, size_t n)
 /* -------------------------------------------------------------- the literal */
 
 static int
-wrong(const struct literal *l, const char *why)
+refuse_literal(const struct literal *l, const char *why)
 {
 	return err_set(l->err, PAWL_ECORRUPT, "%s: its header is damaged: %s", l->what, why);
 }
@@ -94,15 +94,15 @@ read_text(struct literal *l, char *out, size_t cap)
 
 	skip_space(l);
 	if (l->at == l->end || (*l->at != '\'' && *l->at != '"'))
-		return wrong(l, "expected a text in quotes");
+		return refuse_literal(l, "expected a text in quotes");
 	const char quote = *l->at++;
 	for (; l->at < l->end && *l->at != quote; l->at++) {
 		if (*l->at < ' ' || *l->at > '~' || *l->at == '\\' || n + 1 == cap)
-			return wrong(l, "a text that is not a name of numpy's");
+			return refuse_literal(l, "a text that is not a name of numpy's");
 		out[n++] = *l->at;
 	}
 	if (l->at == l->end)
-		return wrong(l, "a text without an end");
+		return refuse_literal(l, "a text without an end");
 	l->at++;
 	out[n] = '\0';
 	return 0;
@@ -118,10 +118,10 @@ read_extent(struct literal *l)
 	begin = l->at;
 	for (; l->at < l->end && *l->at >= '0' && *l->at <= '9'; l->at++) {
 		if (!mul_ok(value, 10, &value) || !add_ok(value, (uint64_t)(*l->at - '0'), &value))
-			return wrong(l, "an extent beyond 64 bits");
+			return refuse_literal(l, "an extent beyond 64 bits");
 	}
 	if (l->at == begin)
-		return wrong(l, "expected an extent of the shape");
+		return refuse_literal(l, "expected an extent of the shape");
 	if (l->at < l->end && *l->at == 'L') /* as Python 2 wrote them */
 		l->at++;
 	if (l->ndim == PAWL_MAX_DIMS)
@@ -134,7 +134,7 @@ static int
 read_shape(struct literal *l)
 {
 	if (l->has_shape || !skip_char(l, '('))
-		return wrong(l, "expected one shape, a tuple");
+		return refuse_literal(l, "expected one shape, a tuple");
 	l->has_shape = true;
 	while (!skip_char(l, ')')) {
 		bool comma;
@@ -144,7 +144,7 @@ read_shape(struct literal *l)
 		if (comma)
 			continue;
 		if (l->ndim == 1 || !skip_char(l, ')'))
-			return wrong(l, "the shape is not a tuple");
+			return refuse_literal(l, "the shape is not a tuple");
 		return 0;
 	}
 	return 0;
@@ -154,7 +154,7 @@ static int
 read_descr(struct literal *l)
 {
 	if (l->has_descr)
-		return wrong(l, "'descr' appears twice");
+		return refuse_literal(l, "'descr' appears twice");
 	l->has_descr = true;
 	skip_space(l);
 	if (l->at < l->end && (*l->at == '[' || *l->at == '(' || *l->at == '{'))
@@ -168,12 +168,12 @@ static int
 read_order(struct literal *l)
 {
 	if (l->has_order)
-		return wrong(l, "'fortran_order' appears twice");
+		return refuse_literal(l, "'fortran_order' appears twice");
 	l->has_order = true;
 	if (take_word(l, "True"))
 		l->is_fortran = true;
 	else if (!take_word(l, "False"))
-		return wrong(l, "'fortran_order': expected True or False");
+		return refuse_literal(l, "'fortran_order': expected True or False");
 	return 0;
 }
 
@@ -183,11 +183,11 @@ read_literal(struct literal *l)
 	char key[16];
 
 	if (!skip_char(l, '{'))
-		return wrong(l, "expected a dict");
+		return refuse_literal(l, "expected a dict");
 	while (!skip_char(l, '}')) {
 		TRY(read_text(l, key, sizeof(key)));
 		if (!skip_char(l, ':'))
-			return wrong(l, "expected ':' after a key");
+			return refuse_literal(l, "expected ':' after a key");
 		if (strcmp(key, "descr") == 0)
 			TRY(read_descr(l));
 		else if (strcmp(key, "fortran_order") == 0)
@@ -195,17 +195,19 @@ read_literal(struct literal *l)
 		else if (strcmp(key, "shape") == 0)
 			TRY(read_shape(l));
 		else
-			return wrong(l, "a key other than descr, fortran_order and shape");
+			return refuse_literal(l, "a key other than descr, fortran_order and shape");
 		if (skip_char(l, ','))
 			continue;
 		if (!skip_char(l, '}'))
-			return wrong(l, "expected ',' or '}'");
+			return refuse_literal(l, "expected ',' or '}'");
 		break;
 	}
 	skip_space(l);
 	if (l->at != l->end)
-		return wrong(l, "bytes follow it");
-	return l->has_descr && l->has_order && l->has_shape ? 0 : wrong(l, "descr, fortran_order or shape is missing");
+		return refuse_literal(l, "bytes follow it");
+	return l->has_descr && l->has_order && l->has_shape
+	               ? 0
+	               : refuse_literal(l, "descr, fortran_order or shape is missing");
 }
 
 /* ---------------------------------------------------------------- the dtype */

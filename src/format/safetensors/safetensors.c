@@ -210,7 +210,7 @@ struct reader {
 };
 
 static int
-wrong(const struct reader *r, const struct json *entry, const char *expected)
+refuse_entry(const struct reader *r, const struct json *entry, const char *expected)
 {
 	return err_set(r->err, PAWL_ECORRUPT, "%s: tensor '%.200s': expected %s", r->what, entry->key, expected);
 }
@@ -235,7 +235,7 @@ static int
 read_metadata(struct reader *r, const struct json *object)
 {
 	if (object->type != JSON_OBJECT)
-		return wrong(r, object, "an object of strings");
+		return refuse_entry(r, object, "an object of strings");
 	r->table.metadata = bump_array(r->memory, object->len, sizeof(struct st_pair));
 	if (!r->table.metadata)
 		return err_nomem(r->err, r->what);
@@ -257,7 +257,7 @@ static int
 read_shape(struct reader *r, const struct json *entry, const struct json *shape, struct st_tensor *t)
 {
 	if (!shape || shape->type != JSON_ARRAY)
-		return wrong(r, entry, "shape as an array");
+		return refuse_entry(r, entry, "shape as an array");
 	if (shape->len > PAWL_MAX_DIMS)
 		return err_set(r->err, PAWL_ELIMIT, "%s: tensor '%.200s': %zu dimensions, at most %d are possible",
 		               r->what, entry->key, shape->len, PAWL_MAX_DIMS);
@@ -266,7 +266,7 @@ read_shape(struct reader *r, const struct json *entry, const struct json *shape,
 		return err_nomem(r->err, r->what);
 	for (const struct json *extent = shape->first; extent; extent = extent->next) {
 		if (!is_unsigned(extent))
-			return wrong(r, entry, "shape of unsigned integers");
+			return refuse_entry(r, entry, "shape of unsigned integers");
 		extents[t->ndim++] = extent->u;
 	}
 	t->shape = extents;
@@ -280,7 +280,7 @@ read_range(struct reader *r, const struct json *entry, const struct json *range,
 
 	if (!range || range->type != JSON_ARRAY || range->len != 2 || !is_unsigned(range->first) ||
 	    !is_unsigned(range->first->next))
-		return wrong(r, entry, "data_offsets as two unsigned integers");
+		return refuse_entry(r, entry, "data_offsets as two unsigned integers");
 	t->begin = range->first->u;
 	t->end = range->first->next->u;
 	if (t->begin > t->end || t->end > r->table.data_len)
@@ -303,14 +303,14 @@ read_tensor(struct reader *r, const struct json *entry)
 	const struct json *dtype = json_get(entry, "dtype");
 
 	if (entry->type != JSON_OBJECT)
-		return wrong(r, entry, "an object");
+		return refuse_entry(r, entry, "an object");
 	if (entry->key_len > MAX_NAME_BYTES)
 		return err_set(r->err, PAWL_ELIMIT,
 		               "%s: tensor '%.200s...': name of %zu bytes, at most %u are possible", r->what,
 		               entry->key, entry->key_len, MAX_NAME_BYTES);
 	t->dtype = dtype && dtype->type == JSON_STRING ? pawl_dtype_from_name(dtype->str) : 0;
 	if (t->dtype == 0 || t->dtype == PAWL_C128) /* C128 is pawl's own name, not one of the format */
-		return wrong(r, entry, "a known dtype");
+		return refuse_entry(r, entry, "a known dtype");
 	t->name = keep_text(r, entry->key, entry->key_len);
 	if (!t->name)
 		return PAWL_ENOMEM;

@@ -42,7 +42,7 @@ struct decoder {
 };
 
 static int
-wrong(const struct decoder *d, const char *why)
+refuse_metadata(const struct decoder *d, const char *why)
 {
 	return err_set(d->err, PAWL_ECORRUPT, "%s: %s", d->what, why);
 }
@@ -55,7 +55,7 @@ wrong_item(const struct decoder *d, const char *name, size_t len, const char *wh
 
 /* The attributes of an object of this class, or NULL. */
 static const struct pickle_node *
-attributes(const struct pickle_node *node, int tag)
+attributes_of(const struct pickle_node *node, int tag)
 {
 	if (!node || node->type != PICKLE_CALL || node->global->tag != tag || node->args->len != 0 || !node->call_state)
 		return NULL;
@@ -104,7 +104,7 @@ read_extents(struct decoder *d, const struct pickle_node *node, size_t ndim)
 	for (size_t i = 0; is_good && i < ndim; i++)
 		is_good = get_count(tuple->items[i], &extents[i]);
 	if (!is_good)
-		wrong(d, "a shape or an offset is damaged");
+		refuse_metadata(d, "a shape or an offset is damaged");
 	return is_good ? extents : NULL;
 }
 
@@ -144,7 +144,7 @@ find_file(struct decoder *d, const struct pickle_node *path, uint32_t *ret)
 	char name[129];
 
 	if (path->len == 0 || path->len >= sizeof(name) || memchr(path->text, 0, path->len))
-		return wrong(d, "a file without a safe name");
+		return refuse_metadata(d, "a file without a safe name");
 	memcpy(name, path->text, path->len);
 	name[path->len] = '\0';
 	if (!text_is_component(name))
@@ -178,7 +178,8 @@ find_file(struct decoder *d, const struct pickle_node *path, uint32_t *ret)
 static int
 read_stored(struct decoder *d, const struct pickle_node *key, const struct pickle_node *value, struct stored *ret)
 {
-	const struct pickle_node *index = attributes(key, PT_DCP_INDEX), *info = attributes(value, PT_DCP_STORAGE);
+	const struct pickle_node *index = attributes_of(key, PT_DCP_INDEX),
+				 *info = attributes_of(value, PT_DCP_STORAGE);
 	const struct pickle_node *name = index ? get_attribute(index, "fqn", PICKLE_STR) : NULL;
 	const struct pickle_node *offset = index ? pickle_get(index, "offset") : NULL;
 	const struct pickle_node *path = info ? get_attribute(info, "relative_path", PICKLE_STR) : NULL;
@@ -187,7 +188,7 @@ read_stored(struct decoder *d, const struct pickle_node *key, const struct pickl
 
 	if (!name || !path || !get_count(pickle_get(info, "offset"), &ret->range.begin) ||
 	    !get_count(pickle_get(info, "length"), &ret->range.nbytes))
-		return wrong(d, "a row of storage_data is damaged");
+		return refuse_metadata(d, "a row of storage_data is damaged");
 	if (transforms && transforms->type != PICKLE_NONE && !(transforms->type == PICKLE_LIST && transforms->len == 0))
 		return err_set(d->err, PAWL_EUNSUPPORTED,
 		               "%s: '%.*s' was transformed (compressed) by an extension of the writer", d->what,
@@ -306,7 +307,7 @@ read_dtype(struct decoder *d, const struct pickle_node *object, struct dcp_item 
 static int
 read_chunk(struct decoder *d, const struct dcp_item *item, const struct pickle_node *node, struct dcp_chunk *ret)
 {
-	const struct pickle_node *object = attributes(node, PT_DCP_CHUNK);
+	const struct pickle_node *object = attributes_of(node, PT_DCP_CHUNK);
 
 	if (!object)
 		return wrong_item(d, item->name, item->name_len, "a piece is damaged");
@@ -370,10 +371,10 @@ static int
 read_item(struct decoder *d, const struct pickle_node *name, const struct pickle_node *value, struct dcp_item *item)
 {
 	if (name->type != PICKLE_STR)
-		return wrong(d, "a name that is not text");
+		return refuse_metadata(d, "a name that is not text");
 	item->name = name->text;
 	item->name_len = name->len;
-	const struct pickle_node *tensor = attributes(value, PT_DCP_TENSOR);
+	const struct pickle_node *tensor = attributes_of(value, PT_DCP_TENSOR);
 	if (tensor)
 		return read_tensor(d, tensor, item);
 	/* an object without attributes has no state */
@@ -409,7 +410,7 @@ read_paths(struct decoder *d, const struct pickle_node *planner)
 	for (size_t i = 0; i < n; i++) {
 		rows[i] = (struct named){planner->items[2 * i], planner->items[2 * i + 1]};
 		if (rows[i].name->type != PICKLE_STR)
-			return wrong(d, "planner_data: a name that is not text");
+			return refuse_metadata(d, "planner_data: a name that is not text");
 	}
 	qsort(rows, n, sizeof(*rows), compare_named);
 	for (size_t i = 0; i < d->out->n; i++) {
@@ -433,11 +434,12 @@ dcp_decode(const char *what, const void *ptr, size_t len, struct bump *memory, s
 
 	*ret = (struct dcp){0};
 	TRY(pickle_decode(what, ptr, len, pt_globals, pt_n_globals, memory, &root, err));
-	const struct pickle_node *metadata = attributes(root, PT_DCP_METADATA);
+	const struct pickle_node *metadata = attributes_of(root, PT_DCP_METADATA);
 	const struct pickle_node *state = metadata ? get_attribute(metadata, "state_dict_metadata", PICKLE_DICT) : NULL;
 	const struct pickle_node *storage = metadata ? get_attribute(metadata, "storage_data", PICKLE_DICT) : NULL;
 	if (!state || !storage)
-		return wrong(&d, "expected the metadata of a distributed checkpoint of torch, found something else");
+		return refuse_metadata(
+			&d, "expected the metadata of a distributed checkpoint of torch, found something else");
 	TRY(read_storage(&d, storage));
 	if (state->len / 2 > DCP_MAX_PIECES)
 		return err_set(err, PAWL_ELIMIT, "%s: more than %u values", what, DCP_MAX_PIECES);

@@ -17,7 +17,7 @@
 #define FIRST_STACK 256u
 
 static int
-append(struct pickle_machine *m, struct pickle_node *list, struct pickle_node *const *items, size_t n)
+append_items(struct pickle_machine *m, struct pickle_node *list, struct pickle_node *const *items, size_t n)
 {
 	if (n > list->cap - list->len) {
 		size_t cap = list->len + n > 2 * list->cap ? list->len + n : 2 * list->cap;
@@ -43,7 +43,7 @@ push_container(struct pickle_machine *m, int type, struct pickle_node *const *it
 	if (type == PICKLE_DICT && n % 2 != 0)
 		return pickle_wrong(m, "a dict with a key that has no value");
 	TRY(pickle_new(m, type, &node));
-	TRY(append(m, node, items, n));
+	TRY(append_items(m, node, items, n));
 	return pickle_push(m, node);
 }
 
@@ -68,7 +68,7 @@ push_tuple(struct pickle_machine *m, size_t n)
 
 /* Puts items into the list or dict below them. */
 static int
-extend(struct pickle_machine *m, bool pairs, struct pickle_node *const *items, size_t n)
+extend_below(struct pickle_machine *m, bool pairs, struct pickle_node *const *items, size_t n)
 {
 	if (pickle_above_mark(m) == 0)
 		return pickle_wrong(m, "takes a value, but the stack is empty");
@@ -78,7 +78,7 @@ extend(struct pickle_machine *m, bool pairs, struct pickle_node *const *items, s
 		               m->what, m->op_at, pairs ? "dict" : "list");
 	if (pairs && n % 2 != 0)
 		return pickle_wrong(m, "a dict with a key that has no value");
-	return append(m, into, items, n);
+	return append_items(m, into, items, n);
 }
 
 static int
@@ -88,7 +88,7 @@ extend_marked(struct pickle_machine *m, bool pairs)
 	size_t n;
 
 	TRY(pickle_pop_mark(m, &items, &n));
-	return extend(m, pairs, items, n);
+	return extend_below(m, pairs, items, n);
 }
 
 static int
@@ -99,7 +99,7 @@ extend_by(struct pickle_machine *m, bool pairs)
 	if (pickle_above_mark(m) < n)
 		return pickle_wrong(m, "takes a value, but the stack is empty");
 	m->n_stack -= n;
-	return extend(m, pairs, m->stack + m->n_stack, n);
+	return extend_below(m, pairs, m->stack + m->n_stack, n);
 }
 
 /* ----------------------------------------------------------------- objects */
@@ -114,7 +114,7 @@ compare_text(const char *a, const char *b, size_t b_len)
 
 /* Only printable characters, and a limited number. */
 static const char *
-clean(char *out, size_t cap, const char *text, size_t len)
+printable_text(char *out, size_t cap, const char *text, size_t len)
 {
 	size_t n = 0;
 
@@ -131,11 +131,12 @@ refuse_global(struct pickle_machine *m, const char *module, size_t module_len, c
 	const struct pickle_node *last = m->last_text;
 
 	if (last)
-		clean(near, sizeof(near), last->text, last->len);
+		printable_text(near, sizeof(near), last->text, last->len);
 	return err_set(m->err, PAWL_EUNSUPPORTED,
 	               "%s: byte %zu: holds %s.%s%s%s%s; expected plain values and tensors only (nothing was run)",
-	               m->what, m->op_at, clean(a, sizeof(a), module, module_len), clean(b, sizeof(b), name, name_len),
-	               last ? " (after '" : "", last ? near : "", last ? "')" : "");
+	               m->what, m->op_at, printable_text(a, sizeof(a), module, module_len),
+	               printable_text(b, sizeof(b), name, name_len), last ? " (after '" : "", last ? near : "",
+	               last ? "')" : "");
 }
 
 int
@@ -202,7 +203,7 @@ call_object(struct pickle_machine *m, unsigned use)
 }
 
 static int
-build(struct pickle_machine *m)
+build_object(struct pickle_machine *m)
 {
 	struct pickle_node *state, *object;
 
@@ -367,7 +368,7 @@ object_op(struct pickle_machine *m, unsigned char op)
 	case 0x81: /* NEWOBJ */
 		DONE(call_object(m, PICKLE_NEW));
 	case 'b': /* BUILD */
-		DONE(build(m));
+		DONE(build_object(m));
 	case 'Q': /* BINPERSID */
 		DONE(push_persid(m));
 	default:
@@ -402,7 +403,7 @@ frame_op(struct pickle_machine *m, unsigned char op)
 }
 
 static int
-step(struct pickle_machine *m, unsigned char op)
+run_op(struct pickle_machine *m, unsigned char op)
 {
 	int rc = scalar_op(m, op);
 
@@ -418,7 +419,7 @@ step(struct pickle_machine *m, unsigned char op)
 }
 
 static int
-run(struct pickle_machine *m)
+run_program(struct pickle_machine *m)
 {
 	const unsigned char *op;
 
@@ -431,7 +432,7 @@ run(struct pickle_machine *m)
 			break;
 		if (n_ops == PICKLE_MAX_OPS)
 			return pickle_too_much(m, "more than 50,000,000 operations");
-		TRY(step(m, *op));
+		TRY(run_op(m, *op));
 	}
 	if (m->frame_end && m->frame_end != m->at)
 		return pickle_wrong(m, "ends inside a frame");
@@ -468,7 +469,7 @@ pickle_decode(const char *what, const void *ptr, size_t len, const struct pickle
 	m.stack = mem_zalloc(m.cap_stack, sizeof(*m.stack));
 	if (!m.stack)
 		return pickle_out_of_memory(&m);
-	TRY(run(&m));
+	TRY(run_program(&m));
 	if (m.at != len)
 		return err_set(err, PAWL_ECORRUPT, "%s: %zu bytes after the end of the pickle", what, len - m.at);
 	*ret = m.stack[0];

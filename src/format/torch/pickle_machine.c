@@ -34,7 +34,7 @@ pickle_out_of_memory(struct pickle_machine *m)
 /* ------------------------------------------------------------------ memory */
 
 static int
-spend(struct pickle_machine *m, uint64_t nbytes)
+spend_bytes(struct pickle_machine *m, uint64_t nbytes)
 {
 	if (nbytes > PICKLE_MAX_MEMORY - m->spent)
 		return pickle_too_much(m, "its values take more than 512 MiB");
@@ -45,7 +45,7 @@ spend(struct pickle_machine *m, uint64_t nbytes)
 int
 pickle_take_memory(struct pickle_machine *m, size_t nbytes, void **ret)
 {
-	TRY(spend(m, nbytes + 16));
+	TRY(spend_bytes(m, nbytes + 16));
 	*ret = bump_alloc(m->memory, nbytes);
 	return *ret ? 0 : pickle_out_of_memory(m);
 }
@@ -131,7 +131,7 @@ grow_memo(struct pickle_machine *m)
 
 	if (cap > MAX_MEMO_SLOTS)
 		return pickle_too_much(m, "its memo takes more than 512 MiB");
-	TRY(spend(m, (cap - m->cap_memo) * sizeof(*m->memo)));
+	TRY(spend_bytes(m, (cap - m->cap_memo) * sizeof(*m->memo)));
 	struct pickle_slot *bigger = mem_zalloc(cap, sizeof(*bigger));
 	if (!bigger)
 		return pickle_out_of_memory(m);

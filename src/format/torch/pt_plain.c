@@ -21,7 +21,7 @@
 #include "format/torch/pt_names.h"
 
 static int
-wrong(const char *what, struct pawl_error *err)
+refuse_plain(const char *what, struct pawl_error *err)
 {
 	return err_set(err, PAWL_ECORRUPT, "%s that is not in its usual form", what);
 }
@@ -36,7 +36,7 @@ static int
 read_time(const struct pickle_node *args, struct pt_value *v, struct pawl_error *err)
 {
 	if (args->len != 3 || !is_whole(args->items[0]) || !is_whole(args->items[1]) || !is_whole(args->items[2]))
-		return wrong("a datetime.timedelta", err);
+		return refuse_plain("a datetime.timedelta", err);
 	v->type = PT_FLOAT;
 	v->f = (double)args->items[0]->i * 86400.0 + (double)args->items[1]->i + (double)args->items[2]->i / 1e6;
 	return 0;
@@ -46,7 +46,7 @@ static int
 read_version(const struct pickle_node *args, struct pt_value *v, struct pawl_error *err)
 {
 	if (args->len != 1 || args->items[0]->type != PICKLE_STR)
-		return wrong("a version of torch", err);
+		return refuse_plain("a version of torch", err);
 	v->type = PT_STR;
 	v->text = args->items[0]->text;
 	v->len = args->items[0]->len;
@@ -72,11 +72,11 @@ read_dtype(const struct pickle_node *node, int *ret, struct pawl_error *err)
 {
 	if (node->type != PICKLE_CALL || node->global->tag != PT_NP_DTYPE || node->args->len != 3 ||
 	    node->args->items[0]->type != PICKLE_STR)
-		return wrong("a numpy.dtype", err);
+		return refuse_plain("a numpy.dtype", err);
 	const struct pickle_node *code = node->args->items[0], *state = node->call_state;
 	if (!state || state->type != PICKLE_TUPLE || state->len < 2 || state->items[1]->type != PICKLE_STR ||
 	    state->items[1]->len != 1)
-		return wrong("a numpy.dtype", err);
+		return refuse_plain("a numpy.dtype", err);
 	const char order = state->items[1]->text[0];
 	*ret = order == '<' || order == '|' ? find_dtype(code->text, code->len) : 0;
 	if (*ret == 0)
@@ -92,7 +92,7 @@ take_bytes(const struct pt *pt, struct pickle_node *node, struct pt_tensor *t, s
 
 	if (node->type != PICKLE_BYTES &&
 	    (node->type != PICKLE_CALL || (node->global->tag != PT_ENCODE && node->global->tag != PT_NO_BYTES)))
-		return wrong("an array of numpy", err);
+		return refuse_plain("an array of numpy", err);
 	TRY(pt_value(pt, node, &bytes, err));
 	TRY(st_nbytes(t->dtype, t->ndim, t->shape, &t->nbytes, err));
 	if (bytes.type != PT_BYTES || bytes.len != t->nbytes)
@@ -125,7 +125,7 @@ read_array(const struct pt *pt, struct pickle_node *node, struct pt_tensor *t, s
 
 	if (node->args->len != 3 || !pickle_is(node->args->items[0], PT_NP_ARRAY) || !state ||
 	    state->type != PICKLE_TUPLE || state->len != 5 || state->items[3]->type != PICKLE_BOOL)
-		return wrong("an array of numpy", err);
+		return refuse_plain("an array of numpy", err);
 	TRY(pt_read_extents(pt, state->items[1], &t->ndim, &t->shape, err));
 	TRY(read_dtype(state->items[2], &t->dtype, err));
 	TRY(take_bytes(pt, state->items[4], t, err));
@@ -139,7 +139,7 @@ read_scalar(const struct pt *pt, const struct pickle_node *args, struct pt_tenso
 	static const uint64_t none[1] = {0};
 
 	if (args->len != 2)
-		return wrong("a scalar of numpy", err);
+		return refuse_plain("a scalar of numpy", err);
 	t->shape = none;
 	t->kind = "numpy_scalar";
 	TRY(read_dtype(args->items[0], &t->dtype, err));
@@ -172,7 +172,7 @@ pt_read_plain(const struct pt *pt, struct pickle_node *node, struct pt_value *v,
 	case PT_NO_BYTES:
 		v->type = PT_BYTES;
 		v->text = "";
-		rc = node->args->len == 0 ? 0 : wrong("a call of bytes", err);
+		rc = node->args->len == 0 ? 0 : refuse_plain("a call of bytes", err);
 		break;
 	case PT_TIME:
 		rc = read_time(node->args, v, err);

@@ -26,7 +26,7 @@ struct wraps {
 };
 
 static int
-wrong(const char *why, struct pawl_error *err)
+refuse_tensor(const char *why, struct pawl_error *err)
 {
 	return err_set(err, PAWL_ECORRUPT, "a tensor %s", why);
 }
@@ -60,8 +60,8 @@ refuse_kind(const struct pickle_global *g, struct pawl_error *err)
 
 /* The call below the wraps: *ret_call a function that makes a tensor, with these arguments. */
 static int
-unwrap(struct pickle_node *node, struct wraps *wraps, const struct pickle_global **ret_call,
-       const struct pickle_node **ret_args, struct pawl_error *err)
+unwrap_call(struct pickle_node *node, struct wraps *wraps, const struct pickle_global **ret_call,
+            const struct pickle_node **ret_args, struct pawl_error *err)
 {
 	const struct pickle_global *call = node->global;
 	const struct pickle_node *args = node->args;
@@ -72,7 +72,7 @@ unwrap(struct pickle_node *node, struct wraps *wraps, const struct pickle_global
 		if (call->tag == PT_PARAMETER) {
 			if (args->len < 3 || args->len > 4 || items[1]->type != PICKLE_BOOL ||
 			    items[0]->type != PICKLE_CALL)
-				return wrong("that is not a parameter as torch writes it", err);
+				return refuse_tensor("that is not a parameter as torch writes it", err);
 			wraps->parameter = true;
 			if (wraps->grad < 0)
 				wraps->grad = (int)items[1]->i;
@@ -81,7 +81,7 @@ unwrap(struct pickle_node *node, struct wraps *wraps, const struct pickle_global
 		} else if (call->tag == PT_FROM_TYPE) {
 			if (args->len != 4 || items[0]->type != PICKLE_GLOBAL || items[2]->type != PICKLE_TUPLE ||
 			    !pickle_is(items[1], PT_CLASS))
-				return wrong("that is not a tensor with attributes as torch writes it", err);
+				return refuse_tensor("that is not a tensor with attributes as torch writes it", err);
 			call = items[0]->global;
 			args = items[2];
 		} else {
@@ -90,7 +90,7 @@ unwrap(struct pickle_node *node, struct wraps *wraps, const struct pickle_global
 			return 0;
 		}
 	}
-	return wrong("nested too deeply", err);
+	return refuse_tensor("nested too deeply", err);
 }
 
 /* ------------------------------------------------------------------ storages */
@@ -103,12 +103,12 @@ find_storage(const struct pt *pt, const struct pickle_node *key, uint64_t *ret_b
 	char name[64];
 
 	if (key->type != PICKLE_STR || key->len == 0 || key->len > 32 || memchr(key->text, 0, key->len))
-		return wrong("without the name of its storage", err);
+		return refuse_tensor("without the name of its storage", err);
 	memcpy(name, "data/", 5);
 	memcpy(name + 5, key->text, key->len);
 	const struct zip_member *member = zip_find(&pt->zip, name, key->len + 5);
 	if (!member)
-		return wrong("whose storage is not in the file", err);
+		return refuse_tensor("whose storage is not in the file", err);
 	*ret_begin = member->begin;
 	*ret_nbytes = member->nbytes;
 	return 0;
@@ -127,7 +127,7 @@ read_storage(const struct pt *pt, const struct pickle_node *id, int *dtype, uint
 	    args->items[0]->type != PICKLE_STR || args->items[0]->len != 7 ||
 	    memcmp(args->items[0]->text, "storage", 7) != 0 || args->items[1]->type != PICKLE_GLOBAL ||
 	    args->items[4]->type != PICKLE_INT || args->items[4]->text || args->items[4]->i < 0)
-		return wrong("without a storage as torch writes it", err);
+		return refuse_tensor("without a storage as torch writes it", err);
 	if (args->len == 6 && args->items[5]->type != PICKLE_NONE)
 		return not_read("a view of a storage as torch had it before version 0.4", err);
 	const int tag = args->items[1]->global->tag;
@@ -137,7 +137,7 @@ read_storage(const struct pt *pt, const struct pickle_node *id, int *dtype, uint
 		unit = pawl_dtype_bits(tag - PT_STORAGE) / 8;
 		*dtype = *dtype ? *dtype : tag - PT_STORAGE;
 	} else if (tag != PT_UNTYPED) {
-		return wrong("without a storage as torch writes it", err);
+		return refuse_tensor("without a storage as torch writes it", err);
 	}
 	*dtype = *dtype ? *dtype : PAWL_U8;
 	TRY(find_storage(pt, args->items[2], ret_begin, ret_nbytes, err));
@@ -158,7 +158,7 @@ pt_read_extents(const struct pt *pt, const struct pickle_node *node, uint32_t *r
 	uint64_t *extents;
 
 	if (node->type != PICKLE_TUPLE)
-		return wrong("without a shape", err);
+		return refuse_tensor("without a shape", err);
 	if (node->len > PAWL_MAX_DIMS)
 		return err_set(err, PAWL_ELIMIT, "a tensor of %zu dimensions, at most %d are possible", node->len,
 		               PAWL_MAX_DIMS);
@@ -170,7 +170,7 @@ pt_read_extents(const struct pt *pt, const struct pickle_node *node, uint32_t *r
 		const struct pickle_node *n = node->items[d];
 
 		if (n->type != PICKLE_INT || n->text || n->i < 0)
-			return wrong("whose shape or strides are not numbers", err);
+			return refuse_tensor("whose shape or strides are not numbers", err);
 		extents[d] = (uint64_t)n->i;
 	}
 	*ret = extents;
@@ -193,7 +193,7 @@ in_c_order(const struct pt_tensor *t)
 
 /* Elements from the first to the last, both included; false if that is too much. */
 static bool
-reach(const struct pt_tensor *t, uint64_t *ret)
+reach_of(const struct pt_tensor *t, uint64_t *ret)
 {
 	*ret = 1;
 	for (uint32_t d = 0; d < t->ndim; d++) {
@@ -216,7 +216,7 @@ split_pairs(const struct pt *pt, struct pt_tensor *t, struct pawl_error *err)
 		return not_read("a tensor of four-bit numbers that is a scalar or not contiguous", err);
 	memcpy(shape, t->shape, t->ndim * sizeof(*shape));
 	if (!mul_ok(shape[t->ndim - 1], 2, &shape[t->ndim - 1]))
-		return wrong("that is too large", err);
+		return refuse_tensor("that is too large", err);
 	t->shape = shape;
 	return 0;
 }
@@ -234,8 +234,8 @@ place_view(const struct pt *pt, struct pt_tensor *t, uint64_t offset, uint64_t b
 		is_empty = is_empty || t->shape[d] == 0;
 	t->begin = begin;
 	if (!is_empty) {
-		if (!reach(t, &n) || !add_ok(n, offset, &n) || !mul_ok(n, item, &n) || n > nbytes)
-			return wrong("that reaches beyond its storage", err);
+		if (!reach_of(t, &n) || !add_ok(n, offset, &n) || !mul_ok(n, item, &n) || n > nbytes)
+			return refuse_tensor("that reaches beyond its storage", err);
 		t->begin += offset * item;
 	}
 	if (is_empty || in_c_order(t))
@@ -252,7 +252,7 @@ check_metadata(const struct pickle_node *node, struct pawl_error *err)
 	if (node->type == PICKLE_NONE)
 		return 0;
 	if (node->type != PICKLE_DICT && node->type != PICKLE_ODICT)
-		return wrong("whose metadata is not a dict", err);
+		return refuse_tensor("whose metadata is not a dict", err);
 	for (size_t i = 0; i + 1 < node->len; i += 2) {
 		const struct pickle_node *value = node->items[i + 1];
 
@@ -275,10 +275,10 @@ build_tensor(const struct pt *pt, const struct pickle_global *call, const struct
 
 	if (args->len < least || args->len > least + !is_v1 || items[1]->type != PICKLE_INT || items[1]->text ||
 	    items[1]->i < 0)
-		return wrong("that is not as torch writes them", err);
+		return refuse_tensor("that is not as torch writes them", err);
 	if (is_v3) {
 		if (items[6]->type != PICKLE_GLOBAL || !pt_is_dtype(items[6]->global->tag))
-			return wrong("without a dtype", err);
+			return refuse_tensor("without a dtype", err);
 		t->dtype = items[6]->global->tag - PT_DTYPE;
 		if (t->dtype == 0)
 			return err_set(err, PAWL_EUNSUPPORTED, "a tensor of torch.%s, which pawl does not have",
@@ -286,7 +286,7 @@ build_tensor(const struct pt *pt, const struct pickle_global *call, const struct
 	}
 	if (!is_v1) {
 		if (items[4]->type != PICKLE_BOOL || items[5]->type != PICKLE_ODICT)
-			return wrong("that is not as torch writes them", err);
+			return refuse_tensor("that is not as torch writes them", err);
 		if (items[5]->len > 0)
 			return not_read("a tensor with hooks", err);
 		if (wraps->grad < 0)
@@ -298,7 +298,7 @@ build_tensor(const struct pt *pt, const struct pickle_global *call, const struct
 	TRY(pt_read_extents(pt, items[2], &t->ndim, &shape, err));
 	TRY(pt_read_extents(pt, items[3], &n_strides, &strides, err));
 	if (n_strides != t->ndim)
-		return wrong("with more strides than dimensions, or fewer", err);
+		return refuse_tensor("with more strides than dimensions, or fewer", err);
 	t->shape = shape;
 	t->strides = strides;
 	return place_view(pt, t, (uint64_t)items[1]->i, begin, nbytes, err);
@@ -314,11 +314,11 @@ pt_make_tensor(const struct pt *pt, struct pickle_node *node, const struct pt_te
 	*ret = node->user;
 	if (node->user || node->global->tag < PT_TENSOR_V1 || node->global->tag > PT_FROM_NUMPY)
 		return 0;
-	TRY(unwrap(node, &wraps, &call, &args, err));
+	TRY(unwrap_call(node, &wraps, &call, &args, err));
 	if (call->tag < PT_TENSOR_V1 || call->tag > PT_TENSOR_V3)
 		return call->tag >= PT_SPARSE && call->tag <= PT_FROM_NUMPY
 		               ? refuse_kind(call, err)
-		               : wrong("that is made in a way that torch does not write", err);
+		               : refuse_tensor("that is made in a way that torch does not write", err);
 	struct pt_tensor *t = bump_alloc(pt->memory, sizeof(*t));
 	if (!t)
 		return err_nomem(err, NULL);

@@ -70,7 +70,7 @@ begin_store(struct pawl_saver *s, struct pawl_error *err)
 
 /* Only processes that write call this. */
 static int
-begin(struct pawl_saver *s, struct pawl_error *err)
+begin_saver(struct pawl_saver *s, struct pawl_error *err)
 {
 	if (s->begun)
 		return 0;
@@ -207,7 +207,7 @@ composer_start(struct pawl_saver *s, const struct pawl_progress *now, bool write
 {
 	if (!writes || s->started)
 		return 0;
-	TRY(begin(s, err));
+	TRY(begin_saver(s, err));
 	pthread_mutex_lock(&s->lock);
 	int rc = check_conflicts(s, now, as_tar, err);
 	const struct composer_row *row = composer_before(s->rows, s->n_rows, now);

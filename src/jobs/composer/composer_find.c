@@ -183,7 +183,7 @@ pawl_saver_latest(const struct pawl_saver_opts *opts, char *ret, size_t cap, str
 
 /* Downloads a file into the folder, under its own name, which gives the format. */
 static int
-fetch(const char *url, const struct name_values *v, const char *folder, char **ret, struct pawl_error *err)
+fetch_file(const char *url, const struct name_values *v, const char *folder, char **ret, struct pawl_error *err)
 {
 	PAWL_FREE char *root = NULL;
 	PAWL_FREE char *name = NULL;
@@ -210,7 +210,7 @@ fetch_checkpoint(const struct pawl_saver_opts *opts, const char *place, const ch
 		TRY(check_counters(place, err));
 	const char *from = latest ? latest : place;
 	if (strstr(from, "://")) {
-		TRY(fetch(from, &v, folder, ret, err));
+		TRY(fetch_file(from, &v, folder, ret, err));
 	} else {
 		PAWL_FREE char *path = NULL;
 		if (!latest)

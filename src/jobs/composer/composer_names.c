@@ -220,7 +220,7 @@ take_field(const char **at, const char **name, const struct counter *counters, s
 }
 
 static bool
-match(const char *at, const char *name, struct pawl_progress *p)
+match_name(const char *at, const char *name, struct pawl_progress *p)
 {
 	const struct counter counters[] = {
 		{"epoch", &p->epoch},
@@ -258,7 +258,7 @@ composer_parse(const char *template_text, const struct name_values *values, bool
 	if (as_tar && !composer_is_tar(buf_str(&pattern)))
 		buf_puts(&pattern, ".tar");
 	TRY(buf_check(&pattern, "checkpoint name", err));
-	if (!match(buf_str(&pattern), name, &p))
+	if (!match_name(buf_str(&pattern), name, &p))
 		return 0;
 	*ret = p;
 	return 1;

@@ -62,7 +62,7 @@ composer_put_pointer(struct store *to, const char *key, const char *target, stru
 
 /* Follows text objects that represent links; *key becomes the key of a file. */
 static int
-follow(struct store *from, char **key, struct pawl_error *err)
+follow_links(struct store *from, char **key, struct pawl_error *err)
 {
 	for (unsigned step = 0; step < POINTER_MAX_STEPS; step++) {
 		PAWL_CLEAN(buf_clear) struct buf target = {0};
@@ -99,7 +99,7 @@ composer_follow(const char *root, char **key, struct pawl_error *err)
 	if (!root)
 		return err_set(err, PAWL_EUSAGE, "\"%.200s\": expected a URL", *key);
 	TRY(store_open(root, false, false, &from, err));
-	int rc = follow(from, key, err);
+	int rc = follow_links(from, key, err);
 	store_close(from);
 	return rc;
 }
@@ -117,7 +117,7 @@ pawl_saver_fetch(const char *url, const char *path, struct pawl_error *err)
 	if (!root)
 		return err_set(err, PAWL_EUSAGE, "\"%.200s\": expected a URL", url);
 	TRY(store_open(root, false, false, &from, err));
-	TRY(follow(from, &key, err));
+	TRY(follow_links(from, &key, err));
 	TRY(copy_open_path(path, &to, &job.to_key, err));
 	job.from = from;
 	job.from_key = key;

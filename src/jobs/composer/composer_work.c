@@ -246,7 +246,7 @@ get_store(struct pawl_saver *s, struct store **ret, struct pawl_error *err)
 /* A pointer never moves back to an older checkpoint, and moves only after its target was read back
  * (R89). */
 static int
-point(const struct upload *u, struct store *there, struct pawl_error *err)
+point_to(const struct upload *u, struct store *there, struct pawl_error *err)
 {
 	struct pawl_saver *s = u->saver;
 	int rc = 0;
@@ -278,7 +278,7 @@ upload_one(const struct upload *u, struct pawl_error *err)
 	TRY(get_store(s, &there, err));
 	int64_t deadline_ms = s->timeout_ms > 0 ? clock_deadline_ms(s->timeout_ms) : 0;
 	TRY(composer_put_file(u->path, there, u->key, u->overwrite, deadline_ms, &s->stop, err));
-	return point(u, there, err);
+	return point_to(u, there, err);
 }
 
 /* The lock is held. */

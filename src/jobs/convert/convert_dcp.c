@@ -156,18 +156,18 @@ put_key(struct picker *p, const struct pawl_node *parent, const struct pawl_node
 
 /* Depth is limited by the builder and the decoder of states. */
 static int
-pick(struct picker *p, const struct pawl_node *node, struct pawl_error *err)
+pick_tensors(struct picker *p, const struct pawl_node *node, struct pawl_error *err)
 {
 	const size_t path = p->path.len, plain = p->plain.len, name = p->name.len, n_keys = p->n_keys;
 	size_t index = 0;
 
 	if (state_is_transparent(node))
-		return pick(p, node->first, err);
+		return pick_tensors(p, node->first, err);
 	if (!is_taken_apart(node))
 		return pick_leaf(p, node, err);
 	for (const struct pawl_node *child = node->first; child; child = child->next) {
 		TRY(put_key(p, node, child, index++, err));
-		TRY(pick(p, child, err));
+		TRY(pick_tensors(p, child, err));
 		p->path.len = path;
 		p->plain.len = plain;
 		p->name.len = name;
@@ -189,13 +189,13 @@ convert_dcp_select(struct convert_job *c, struct pawl_error *err)
 	if (!root)
 		return 0;
 	c->new_names = c->opts.n_rename > 0 || c->opts.strip_prefix || !is_taken_apart(root);
-	TRY(pick(&p, root, err));
+	TRY(pick_tensors(&p, root, err));
 	c->items = mem_zalloc(p.n + 1, sizeof *c->items);
 	c->values = bump_array(&c->memory, p.n + 1, sizeof *c->values);
 	if (!c->items || !c->values)
 		return err_nomem(err, "convert");
 	p.counting = false;
-	return pick(&p, root, err);
+	return pick_tensors(&p, root, err);
 }
 
 /* ---- the files ---- */

@@ -352,7 +352,7 @@ write_rank(struct reshard_job *x, uint32_t rank, struct pawl_slice summary, stru
 /* ---- the manifest ---- */
 
 static int
-describe(struct reshard_job *x, struct pawl_error *err)
+describe_source(struct reshard_job *x, struct pawl_error *err)
 {
 	struct manifest *m = &x->to;
 	const struct manifest *from = x->from;
@@ -390,11 +390,11 @@ describe(struct reshard_job *x, struct pawl_error *err)
 }
 
 static int
-publish(struct reshard_job *x, struct pawl_error *err)
+publish_result(struct reshard_job *x, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf text = {0}, key = {0};
 
-	TRY(describe(x, err));
+	TRY(describe_source(x, err));
 	TRY(manifest_encode_with(&x->to, (struct pawl_slice){x->state.ptr, x->state.len}, &text, err));
 	buf_printf(&key, "%s/" MANIFEST_NAME, x->partial);
 	TRY(buf_check(&key, "reshard", err));
@@ -496,7 +496,7 @@ open_target(struct reshard_job *x, const char *target, struct pawl_error *err)
 /* Copies all metadata of the source except its writer: a single checkpoint does not belong to a
  * run. */
 static void
-summarize(struct reshard_job *x)
+copy_summary(struct reshard_job *x)
 {
 	const struct manifest *from = x->from;
 	struct manifest *m = &x->to;
@@ -526,11 +526,11 @@ write_anew(struct reshard_job *x, uint64_t id, const char *target, struct pawl_e
 	TRY(look_at_tree(x, err));
 	TRY(make_table(x, err));
 	TRY(open_target(x, target, err));
-	summarize(x);
+	copy_summary(x);
 	TRY(manifest_encode_summary(&x->to, &summary, err));
 	for (uint32_t rank = 0; rank < x->world; rank++)
 		TRY(write_rank(x, rank, (struct pawl_slice){summary.ptr, summary.len}, err));
-	return publish(x, err);
+	return publish_result(x, err);
 }
 
 int

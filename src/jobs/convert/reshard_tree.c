@@ -9,7 +9,7 @@
 #define NAMED_VALUES 4
 
 static const struct pawl_node *
-nth(const struct pawl_node *node, size_t n)
+nth_child(const struct pawl_node *node, size_t n)
 {
 	const struct pawl_node *child = node->first;
 
@@ -50,7 +50,7 @@ copy_own(const struct view *v, const struct pawl_node *node)
 	if (v->rank == SIZE_MAX)
 		return pawl_state_add(v->out, &none, v->err);
 	TRY(pawl_state_begin(v->out, PAWL_PER_RANK, v->err));
-	TRY(copy_node(v, nth(node, v->rank)));
+	TRY(copy_node(v, nth_child(node, v->rank)));
 	return pawl_state_end(v->out, v->err);
 }
 
@@ -58,7 +58,7 @@ static int
 copy_node(const struct view *v, const struct pawl_node *node)
 {
 	if (node->type == PAWL_DIFFERS)
-		return copy_node(v, nth(node, v->rank == SIZE_MAX ? 0 : v->rank));
+		return copy_node(v, nth_child(node, v->rank == SIZE_MAX ? 0 : v->rank));
 	if (node->type == PAWL_PER_RANK)
 		return copy_own(v, node);
 	if (node->tensor != SIZE_MAX)

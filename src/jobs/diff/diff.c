@@ -159,7 +159,7 @@ put_scalar(struct buf *out, const struct pawl_scalar *s)
 }
 
 static const char *
-describe(struct differ *d, const struct side *side, const struct pawl_node *node)
+describe_node(struct differ *d, const struct side *side, const struct pawl_node *node)
 {
 	static const char *const empty[] = {"{}", "{} ordered", "[]", "()"};
 	PAWL_CLEAN(buf_clear) struct buf text = {0};
@@ -272,8 +272,8 @@ match_tensors(struct differ *d, const struct was_leaf *was, const struct pawl_no
 	                    .b = is->tensor,
 	                    .path = was->path,
 	                    .is_tensor = is->type == PAWL_TENSOR,
-	                    .was = describe(d, &d->a, was->node),
-	                    .is = describe(d, &d->b, is)};
+	                    .was = describe_node(d, &d->a, was->node),
+	                    .is = describe_node(d, &d->b, is)};
 	if (!pair.was || !pair.is)
 		return err_nomem(err, "diff");
 	if (!comparable)
@@ -313,9 +313,9 @@ see_is(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
 			return 0;
 		row.change = PAWL_CHANGED;
 		row.is_tensor = row.is_tensor || old->type == PAWL_TENSOR;
-		row.was = describe(d, &d->a, old);
+		row.was = describe_node(d, &d->a, old);
 	}
-	row.is = describe(d, &d->b, is);
+	row.is = describe_node(d, &d->b, is);
 	return add_row(d, &row, err);
 }
 
@@ -330,7 +330,7 @@ add_removed(struct differ *d, struct pawl_error *err)
 		            &(struct pawl_diff_row){.path = was->path,
 		                                    .change = PAWL_REMOVED,
 		                                    .is_tensor = was->node->type == PAWL_TENSOR,
-		                                    .was = describe(d, &d->a, was->node),
+		                                    .was = describe_node(d, &d->a, was->node),
 		                                    .is = "",
 		                                    .max_abs = (double)NAN,
 		                                    .max_rel = (double)NAN},
@@ -380,7 +380,7 @@ compare_slabs(struct differ *d, struct pawl_error *err)
 }
 
 static struct reshard_binding
-bind(const struct side *side, size_t tensor, uint64_t begin, uint64_t end, uint64_t at)
+bind_range(const struct side *side, size_t tensor, uint64_t begin, uint64_t end, uint64_t at)
 {
 	const struct manifest_tensor *t = &side->r->manifest->tensors[tensor];
 	struct pawl_tensor dst = {
@@ -389,15 +389,15 @@ bind(const struct side *side, size_t tensor, uint64_t begin, uint64_t end, uint6
 }
 
 static int
-gather(struct differ *d, struct pair *pair, uint64_t begin, uint64_t nbytes, struct pawl_error *err)
+gather_bytes(struct differ *d, struct pair *pair, uint64_t begin, uint64_t nbytes, struct pawl_error *err)
 {
 	size_t cap_a = d->cap_stretches, cap_b = cap_a;
 	const size_t n = d->n_stretches + 1;
 	if (!array_reserve(d->a.bindings, cap_a, n) || !array_reserve(d->b.bindings, cap_b, n) ||
 	    !array_reserve(d->stretches, d->cap_stretches, n))
 		return err_nomem(err, "diff");
-	d->a.bindings[d->n_stretches] = bind(&d->a, pair->a, begin, begin + nbytes, d->used);
-	d->b.bindings[d->n_stretches] = bind(&d->b, pair->b, begin, begin + nbytes, d->used);
+	d->a.bindings[d->n_stretches] = bind_range(&d->a, pair->a, begin, begin + nbytes, d->used);
+	d->b.bindings[d->n_stretches] = bind_range(&d->b, pair->b, begin, begin + nbytes, d->used);
 	d->stretches[d->n_stretches++] = (struct stretch){.pair = pair, .at = d->used, .nbytes = nbytes};
 	d->used += nbytes;
 	return 0;
@@ -419,7 +419,7 @@ compare_pairs(struct differ *d, struct pawl_error *err)
 			 * tensor. */
 			n = nbytes - at < SLAB_BYTES - d->used ? nbytes - at : (SLAB_BYTES - d->used) / 48 * 48;
 			if (n > 0)
-				TRY(gather(d, &d->pairs[i], at, n, err));
+				TRY(gather_bytes(d, &d->pairs[i], at, n, err));
 			if (at + n < nbytes)
 				TRY(compare_slabs(d, err));
 		}

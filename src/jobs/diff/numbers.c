@@ -182,7 +182,7 @@ compare_real(const double *a, const double *b, size_t n, struct numbers_differen
 
 /* By cabs: programs built with hypot of glibc 2.35 do not start with an older one. */
 static double
-magnitude(double real, double imaginary)
+complex_magnitude(double real, double imaginary)
 {
 	const double parts[2] = {real, imaginary};
 	double complex number; /* C: it has the layout of this array */
@@ -200,8 +200,8 @@ compare_complex(const double *a, const double *b, size_t n, struct numbers_diffe
 		double real = same_number(a[i], b[i]) ? 0 : a[i] - b[i];
 		double imaginary = same_number(a[i + 1], b[i + 1]) ? 0 : a[i + 1] - b[i + 1];
 		bool lost = isnan(real) || isnan(imaginary);
-		add_difference(d, lost ? (double)NAN : magnitude(real, imaginary),
-		               fmax(magnitude(a[i], a[i + 1]), magnitude(b[i], b[i + 1])));
+		add_difference(d, lost ? (double)NAN : complex_magnitude(real, imaginary),
+		               fmax(complex_magnitude(a[i], a[i + 1]), complex_magnitude(b[i], b[i + 1])));
 	}
 }
 

@@ -231,7 +231,7 @@ write_job(void *arg)
 
 /* Waits while too much is staged, then counts the new image. */
 static void
-reserve(struct pawl_files *f, struct files_job *job)
+reserve_bytes(struct pawl_files *f, struct files_job *job)
 {
 	const uint64_t n = job->plan.nbytes, most = n > FREE_BYTES ? n : FREE_BYTES;
 
@@ -311,7 +311,7 @@ make_job(struct pawl_files *f, const char *path, const struct pawl_file_opts *op
 
 /* Queues a job whose image has only been started. */
 static int
-submit(struct pawl_files *f, struct files_job *job, struct pawl_error *err)
+submit_job(struct pawl_files *f, struct files_job *job, struct pawl_error *err)
 {
 	struct pawl_ticket *ticket = ticket_ref(job->ticket);
 
@@ -331,19 +331,19 @@ submit(struct pawl_files *f, struct files_job *job, struct pawl_error *err)
 }
 
 static int
-save(struct pawl_files *f, const char *path, const struct pawl_file_opts *opts, const struct pawl_state *state,
-     struct pawl_ticket **ret, struct pawl_error *err)
+save_file(struct pawl_files *f, const char *path, const struct pawl_file_opts *opts, const struct pawl_state *state,
+          struct pawl_ticket **ret, struct pawl_error *err)
 {
 	PAWL_CLEAN(free_job) struct files_job *job = NULL;
 
 	TRY(pawl_files_check(f, err));
 	TRY(make_job(f, path, opts, state, &job, err));
-	reserve(f, job);
+	reserve_bytes(f, job);
 	const int rc = files_copy_begin(job, state, err);
 
 	if (rc < 0)
 		return err_prefix(err, rc, "%s", path);
-	TRY(submit(f, job, err));
+	TRY(submit_job(f, job, err));
 
 	struct pawl_ticket *ticket = ticket_ref(job->ticket);
 	const int64_t begin_ns = job->begin_ns;
@@ -372,5 +372,5 @@ pawl_files_save(struct pawl_files *f, const char *path, const struct pawl_file_o
 		return err_set(err, PAWL_EUSAGE, "files: the options have no size; start from PAWL_FILE_OPTS_INIT");
 	if (options)
 		memcpy(&opts, options, options->size < sizeof opts ? options->size : sizeof opts);
-	return err_give(err, save(f, path, &opts, state, ret_ticket, &own), &own);
+	return err_give(err, save_file(f, path, &opts, state, ret_ticket, &own), &own);
 }

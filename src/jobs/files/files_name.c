@@ -117,7 +117,7 @@ struct parts {
 };
 
 static void
-describe(const struct clock_process *p, struct parts *ret)
+describe_process(const struct clock_process *p, struct parts *ret)
 {
 	const size_t n = strcspn(p->boot, "/");
 	const char *space = p->boot[n] == '/' ? p->boot + n + 1 : "";
@@ -143,7 +143,7 @@ files_temp_name(char ret[FILES_TEMP_BYTES], struct pawl_error *err)
 
 	TRY(clock_this_process(&self, err));
 	TRY(clock_token(token, err));
-	describe(&self, &parts);
+	describe_process(&self, &parts);
 	snprintf(ret, FILES_TEMP_BYTES, TEMP_PREFIX "%s-%s-%s-%lld-%llu-%.16s" TEMP_SUFFIX, parts.host, parts.boot,
 	         parts.space, (long long)self.pid, (unsigned long long)self.start_ticks, token);
 	return 0;
@@ -170,7 +170,7 @@ is_left_over(const char *name, const struct clock_process *self)
 	if (len >= FILES_TEMP_BYTES || len < n_prefix + n_suffix || strncmp(name, TEMP_PREFIX, n_prefix) != 0 ||
 	    strcmp(name + len - n_suffix, TEMP_SUFFIX) != 0)
 		return false;
-	describe(self, &parts);
+	describe_process(self, &parts);
 	name = after_word(name + n_prefix, parts.host);
 	if (!name)
 		return false;

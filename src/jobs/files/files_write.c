@@ -129,7 +129,7 @@ write_compressed(struct files_job *job, struct pawl_error *err)
 /* Without overwrite by a link, which never replaces. If links do not work, by a check and a
  * rename. */
 static int
-reveal(struct files_job *job, struct pawl_error *err)
+reveal_file(struct files_job *job, struct pawl_error *err)
 {
 	const char *name = job->target.name;
 	struct store_entry entry;
@@ -170,7 +170,7 @@ write_all(struct files_job *job, int *ret_old, struct pawl_error *err)
 	job->written_ns = clock_mono_ns();
 	ticket_stage(job->ticket, PAWL_STAGE_WRITTEN);
 	*ret_old = hold_old(job);
-	rc = reveal(job, err);
+	rc = reveal_file(job, err);
 	if (rc < 0) {
 		store_remove(job->store, job->temp, NULL);
 		return rc;

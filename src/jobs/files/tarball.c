@@ -240,7 +240,7 @@ give_name(struct packing *p, bool overwrite, struct pawl_error *err)
 }
 
 static int
-pack(const char *folder, const char *path, const struct pawl_tar_opts *o, struct pawl_error *err)
+pack_folder(const char *folder, const char *path, const struct pawl_tar_opts *o, struct pawl_error *err)
 {
 	PAWL_CLEAN(clean_packing) struct packing p = {.what = path, .fd = -1};
 	PAWL_CLEAN(buf_clear) struct buf end = {0};
@@ -394,7 +394,7 @@ open_archive(struct unpacking *u, const struct pawl_tar_opts *o, struct pawl_err
 }
 
 static int
-unpack(const char *path, const char *folder, const struct pawl_tar_opts *o, struct pawl_error *err)
+unpack_folder(const char *path, const char *folder, const struct pawl_tar_opts *o, struct pawl_error *err)
 {
 	PAWL_CLEAN(clean_unpacking) struct unpacking u = {.what = path, .fd = -1, .folder = -1};
 	struct tar_member m;
@@ -448,7 +448,7 @@ pawl_tar_pack(const char *folder, const char *path, const struct pawl_tar_opts *
 	if (rc == 0 && (!folder || !path))
 		rc = err_set(&own, PAWL_EUSAGE, "pawl_tar_pack: expected a folder and an archive, found NULL");
 	if (rc == 0)
-		rc = pack(folder, path, &o, &own);
+		rc = pack_folder(folder, path, &o, &own);
 	return err_give(err, rc, &own);
 }
 
@@ -462,6 +462,6 @@ pawl_tar_unpack(const char *path, const char *folder, const struct pawl_tar_opts
 	if (rc == 0 && (!folder || !path))
 		rc = err_set(&own, PAWL_EUSAGE, "pawl_tar_unpack: expected an archive and a folder, found NULL");
 	if (rc == 0)
-		rc = unpack(path, folder, &o, &own);
+		rc = unpack_folder(path, folder, &o, &own);
 	return err_give(err, rc, &own);
 }

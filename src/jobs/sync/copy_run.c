@@ -68,7 +68,7 @@ items_clear(struct items *items)
 
 /* Adds a row for an item; NULL if out of memory. */
 static struct pawl_copied *
-report(struct copy_run *t, const struct item *item, const char *problem)
+add_report(struct copy_run *t, const struct item *item, const char *problem)
 {
 	struct pawl_copied *row = copies_add(t->copies, item->id, item->name, problem);
 
@@ -148,7 +148,7 @@ copy_one(struct copy_run *t, const struct item *item, struct store *to, const ch
 	if (item->store == t->from->store && pawl_hold_open(t->from, item->id, &hold, err) == PAWL_ENOTFOUND)
 		return PAWL_ENOTFOUND;
 	TRY(copy_checkpoint(&job, &result, err));
-	row = report(t, item, "");
+	row = add_report(t, item, "");
 	if (!row)
 		return err_nomem(err, "copy");
 	copies_set(row, &result);
@@ -282,7 +282,7 @@ copy_item(struct copy_run *t, struct pawl *to, const struct item *item, const ch
 		return 0; /* deleted meanwhile */
 	if (rc < 0 && rc != PAWL_ECORRUPT)
 		return rc;
-	row = report(t, item, rc < 0 ? err->message : "");
+	row = add_report(t, item, rc < 0 ? err->message : "");
 	if (!row)
 		return err_nomem(err, "copy");
 	row->was_there = rc == 1;
@@ -380,8 +380,8 @@ copy_run(struct copy_run *t, const char *target, struct pawl_error *err)
 /* --------------------------------------------------------------------- faces */
 
 static int
-transfer(struct pawl *from, const char *target, const struct pawl_copy_opts *given, struct pawl_meter *meter,
-         struct pawl_copies **ret, struct pawl_error *err)
+transfer_run(struct pawl *from, const char *target, const struct pawl_copy_opts *given, struct pawl_meter *meter,
+             struct pawl_copies **ret, struct pawl_error *err)
 {
 	struct pawl_copy_opts opts = PAWL_COPY_OPTS_INIT;
 	PAWL_CLEAN(pawl_copies_free_clean) struct pawl_copies *copies = mem_zalloc(1, sizeof(*copies));
@@ -416,5 +416,5 @@ pawl_copy_run(struct pawl *from, const char *target, const struct pawl_copy_opts
 {
 	struct pawl_error own = {0};
 
-	return err_give(err, transfer(from, target, opts, meter, ret, &own), &own);
+	return err_give(err, transfer_run(from, target, opts, meter, ret, &own), &own);
 }

@@ -224,7 +224,7 @@ pawl_syncer_open(const char *local, const char *remote, const struct pawl_syncer
 
 /* A place as a command gets it. Folders end with '/', as rsync wants them for their contents. */
 static char *
-shown(const struct sync_place *p)
+shown_place(const struct sync_place *p)
 {
 	size_t len = strlen(p->text);
 	bool folder = p->kind == SYNC_LOCAL || p->kind == SYNC_HOST;
@@ -236,8 +236,8 @@ run_command(struct pawl_syncer *s, const struct sync_place *source, const struct
             const struct sync_limit *limit, struct pawl_error *err)
 {
 	PAWL_CLEAN(bump_clear) struct bump memory = {0};
-	PAWL_FREE char *from = shown(source);
-	PAWL_FREE char *to = shown(target);
+	PAWL_FREE char *from = shown_place(source);
+	PAWL_FREE char *to = shown_place(target);
 	char **words;
 	int status;
 	if (from == NULL || to == NULL)
@@ -247,8 +247,8 @@ run_command(struct pawl_syncer *s, const struct sync_place *source, const struct
 }
 
 static int
-move(struct pawl_syncer *s, const struct sync_place *source, const struct sync_place *target, bool pointers_only,
-     const struct sync_limit *limit, struct pawl_error *err)
+move_names(struct pawl_syncer *s, const struct sync_place *source, const struct sync_place *target, bool pointers_only,
+           const struct sync_limit *limit, struct pawl_error *err)
 {
 	if (s->command != NULL)
 		return pointers_only ? 0 : run_command(s, source, target, limit, err);
@@ -346,10 +346,10 @@ go_up_from_view(struct pawl_syncer *s, enum what what, const struct sync_limit *
 		TRY(make_parents(&s->remote, err));
 	TRY(sync_view_make(s->local.text, limit, &view, err));
 	const struct sync_place source = {SYNC_LOCAL, view.path, view.path};
-	TRY(move(s, &source, &s->remote, false, limit, err));
+	TRY(move_names(s, &source, &s->remote, false, limit, err));
 	if (what != MOVE_ONLY)
 		TRY(verify_there(s, &view.names, limit, report, err));
-	return move(s, &source, &s->remote, true, limit, err);
+	return move_names(s, &source, &s->remote, true, limit, err);
 }
 
 static int
@@ -363,10 +363,10 @@ go_up(struct pawl_syncer *s, enum what what, const struct sync_limit *limit, str
 		return verify_there(s, &s->view.names, limit, report, err);
 	TRY(list_here(s, limit, &before, err));
 	if (what != VERIFY_ONLY)
-		TRY(move(s, &s->local, &s->remote, false, limit, err));
+		TRY(move_names(s, &s->local, &s->remote, false, limit, err));
 	if (what != MOVE_ONLY)
 		TRY(verify_there(s, &before, limit, report, err));
-	return what != VERIFY_ONLY ? move(s, &s->local, &s->remote, true, limit, err) : 0;
+	return what != VERIFY_ONLY ? move_names(s, &s->local, &s->remote, true, limit, err) : 0;
 }
 
 static int
@@ -375,10 +375,10 @@ go_down(struct pawl_syncer *s, enum what what, const struct sync_limit *limit, s
 {
 	TRY(fd_mkdirs(AT_FDCWD, s->local.text, err));
 	if (what != VERIFY_ONLY)
-		TRY(move(s, &s->remote, &s->local, false, limit, err));
+		TRY(move_names(s, &s->remote, &s->local, false, limit, err));
 	if (what != MOVE_ONLY)
 		TRY(verify_here(s, limit, report, err));
-	return what != VERIFY_ONLY ? move(s, &s->remote, &s->local, true, limit, err) : 0;
+	return what != VERIFY_ONLY ? move_names(s, &s->remote, &s->local, true, limit, err) : 0;
 }
 
 static int
@@ -425,7 +425,7 @@ pawl_syncer_verify(struct pawl_syncer *s, int down, struct pawl_meter *meter, st
 }
 
 static int
-freeze(struct pawl_syncer *s, struct pawl_meter *meter, struct pawl_error *err)
+freeze_view(struct pawl_syncer *s, struct pawl_meter *meter, struct pawl_error *err)
 {
 	struct sync_limit limit = {.begin_ms = clock_mono_ms(), .meter = meter};
 	limit.deadline_ms = limit.begin_ms + s->timeout_ms;
@@ -440,7 +440,7 @@ pawl_syncer_freeze(struct pawl_syncer *s, struct pawl_meter *meter, const char *
 	struct pawl_error own = {0};
 	if (pthread_mutex_trylock(&s->lock) != 0)
 		return err_set(err, PAWL_EBUSY, "%s: is already being synced", s->local.text);
-	int rc = freeze(s, meter, &own);
+	int rc = freeze_view(s, meter, &own);
 	if (rc == 0)
 		*ret_path = s->view.path;
 	pthread_mutex_unlock(&s->lock);
@@ -456,7 +456,7 @@ pawl_syncer_thaw(struct pawl_syncer *s)
 }
 
 static int
-prune(struct pawl_syncer *s, const char *const *folders, size_t n, struct pawl_error *err)
+prune_folders(struct pawl_syncer *s, const char *const *folders, size_t n, struct pawl_error *err)
 {
 	const struct sync_limit limit = {.begin_ms = clock_mono_ms(), .deadline_ms = clock_mono_ms() + s->timeout_ms};
 	struct store *store;
@@ -480,7 +480,7 @@ pawl_syncer_prune(struct pawl_syncer *s, const char *const *folders, size_t n, s
 	struct pawl_error own = {0};
 	if (pthread_mutex_trylock(&s->lock) != 0)
 		return err_set(err, PAWL_EBUSY, "%s: is already being synced", s->local.text);
-	int rc = prune(s, folders, n, &own);
+	int rc = prune_folders(s, folders, n, &own);
 	pthread_mutex_unlock(&s->lock);
 	return err_give(err, rc, &own);
 }

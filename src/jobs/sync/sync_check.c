@@ -32,7 +32,7 @@ has_seen(const struct sync_seen *seen, const char *name)
 }
 
 static int
-remember(struct sync_seen *seen, const char *name, struct pawl_error *err)
+remember_name(struct sync_seen *seen, const char *name, struct pawl_error *err)
 {
 	if (!array_reserve(seen->names, seen->cap, seen->n + 1))
 		return err_nomem(err, "sync");
@@ -84,7 +84,7 @@ verify_one(struct check *c, struct pawl *run, const char *path, const struct paw
 	if (rc < 0)
 		return err_set(err, rc, "%s%s%s/%s: the synced copy failed verification: %s", c->target,
 		               path[0] ? "/" : "", path, info->name, why.message);
-	return remember(c->seen, name, err);
+	return remember_name(c->seen, name, err);
 }
 
 static int

@@ -147,8 +147,8 @@ sync_limit_check(const struct sync_limit *l, const char *what, struct pawl_error
 
 /* Writes its input and reads its output until the program has ended. */
 static int
-attend(struct child *c, const struct buf *feed, struct buf *said, const char *name, const struct sync_limit *limit,
-       struct pawl_error *err)
+attend_program(struct child *c, const struct buf *feed, struct buf *said, const char *name,
+               const struct sync_limit *limit, struct pawl_error *err)
 {
 	size_t fed = 0;
 	bool listening = true;
@@ -182,7 +182,7 @@ sync_run(char *const argv[], const struct buf *feed, const struct sync_limit *li
 	*ret_status = -1;
 	TRY(sync_limit_check(limit, name, err));
 	TRY(child_start(argv, feed != NULL ? CHILD_FEED : CHILD_MERGED, &c, err));
-	int rc = attend(&c, feed, &said, name, limit, err);
+	int rc = attend_program(&c, feed, &said, name, limit, err);
 	if (rc < 0)
 		kill(-c.pid, SIGTERM);
 	int status = child_end(&c, rc < 0 ? GRACE_MS : 0);

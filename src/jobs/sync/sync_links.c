@@ -13,7 +13,7 @@
 #include "jobs/sync/sync.h"
 
 static int
-compare(const void *a, const void *b)
+compare_links(const void *a, const void *b)
 {
 	const struct sync_link *x = a, *y = b;
 	if (x->device != y->device)
@@ -45,7 +45,7 @@ sync_links_find(struct sync_links *links, const char *root, const struct buf *na
 			return err_nomem(err, key);
 	}
 	if (links->n > 1)
-		qsort(links->items, links->n, sizeof *links->items, compare);
+		qsort(links->items, links->n, sizeof *links->items, compare_links);
 	return 0;
 }
 
@@ -64,7 +64,7 @@ sync_links_get(const struct sync_links *links, const char *root, const char *key
 	if (path == NULL || lstat(path, &st) != 0)
 		return NULL;
 	const struct sync_link wanted = {.device = st.st_dev, .inode = st.st_ino, .key = key};
-	return bsearch(&wanted, links->items, links->n, sizeof wanted, compare);
+	return bsearch(&wanted, links->items, links->n, sizeof wanted, compare_links);
 }
 
 static bool

@@ -111,7 +111,7 @@ run_line(struct line *l, const struct buf *feed, const struct sync_place *source
 
 /* Selects the names of checkpoints' files, or the others. */
 static void
-choose(const struct buf *names, bool fixed, struct buf *ret)
+choose_names(const struct buf *names, bool fixed, struct buf *ret)
 {
 	for (size_t at = 0; at < names->len; at += strlen(names->ptr + at) + 1)
 		if (sync_is_fixed(names->ptr + at) == fixed)
@@ -124,7 +124,7 @@ push_some(const struct buf *names, bool fixed, const struct sync_place *source, 
 {
 	PAWL_CLEAN(clear_line) struct line l = {0};
 	PAWL_CLEAN(buf_clear) struct buf some = {0};
-	choose(names, fixed, &some);
+	choose_names(names, fixed, &some);
 	TRY(buf_check(&some, "rsync", err));
 	if (some.len == 0)
 		return 0;
@@ -139,16 +139,16 @@ push_some(const struct buf *names, bool fixed, const struct sync_place *source, 
 }
 
 static int
-push(const struct buf *names, const struct sync_place *source, const struct sync_place *target,
-     const struct sync_limit *limit, struct pawl_error *err)
+push_names(const struct buf *names, const struct sync_place *source, const struct sync_place *target,
+           const struct sync_limit *limit, struct pawl_error *err)
 {
 	TRY(push_some(names, true, source, target, limit, err));
 	return push_some(names, false, source, target, limit, err);
 }
 
 static int
-pull(const char *const *patterns, const struct sync_place *source, const struct sync_place *target,
-     const struct sync_limit *limit, struct pawl_error *err)
+pull_patterns(const char *const *patterns, const struct sync_place *source, const struct sync_place *target,
+              const struct sync_limit *limit, struct pawl_error *err)
 {
 	PAWL_CLEAN(clear_line) struct line l = {0};
 	begin_line(&l);
@@ -177,9 +177,9 @@ sync_rsync(const struct sync_place *source, const struct sync_place *target, boo
 	struct store *from;
 	if (source->kind == SYNC_HOST) {
 		if (pointers_only)
-			return pull(pointers, source, target, limit, err);
+			return pull_patterns(pointers, source, target, limit, err);
 		for (size_t i = 0; i < sizeof passes / sizeof passes[0]; i++)
-			TRY(pull(passes[i], source, target, limit, err));
+			TRY(pull_patterns(passes[i], source, target, limit, err));
 		return 0;
 	}
 	TRY(store_open(source->text, false, true, &from, err));
@@ -187,8 +187,8 @@ sync_rsync(const struct sync_place *source, const struct sync_place *target, boo
 	store_close(from);
 	TRY(rc);
 	if (pointers_only)
-		return push(&names.pointers, source, target, limit, err);
-	TRY(push(&names.packs, source, target, limit, err));
-	TRY(push(&names.manifests, source, target, limit, err));
-	return push(&names.searches, source, target, limit, err);
+		return push_names(&names.pointers, source, target, limit, err);
+	TRY(push_names(&names.packs, source, target, limit, err));
+	TRY(push_names(&names.manifests, source, target, limit, err));
+	return push_names(&names.searches, source, target, limit, err);
 }

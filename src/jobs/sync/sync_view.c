@@ -264,7 +264,7 @@ make_folder(struct making *m, int from_fd, int to_fd, const char *name, const ch
 
 /* Removes views of this folder that dead makers left. */
 static void
-sweep(int above, const char *prefix)
+sweep_views(int above, const char *prefix)
 {
 	PAWL_CLEAN(buf_clear) struct buf names = {0};
 	if (list_names(above, "", &names, NULL) < 0)
@@ -291,7 +291,7 @@ make_holder(const char *above, const char *base, struct sync_view *v, struct paw
 		return err_sys(err, errno, "%s: open", above);
 	if (prefix == NULL)
 		return err_nomem(err, "sync");
-	sweep(above_fd, prefix);
+	sweep_views(above_fd, prefix);
 	for (int i = 0; i < 100; i++) {
 		uint32_t token = 0;
 		struct stat ours, named;
@@ -332,7 +332,7 @@ find_holder(const char *folder, const char *above, const char *base, struct sync
 }
 
 static int
-fill(struct making *m, const char *folder, const char *base, struct sync_view *v, struct pawl_error *err)
+fill_view(struct making *m, const char *folder, const char *base, struct sync_view *v, struct pawl_error *err)
 {
 	for (int i = 0; i < TRIES; i++) {
 		m->changed = false;
@@ -371,7 +371,7 @@ sync_view_make(const char *folder, const struct sync_limit *limit, struct sync_v
 	PAWL_FREE char *above = mem_printf("%.*s", slash > folder ? (int)(slash - folder) : 1, folder);
 	int rc = above == NULL || m.piece == NULL ? err_nomem(err, "sync") : find_holder(folder, above, base, &v, err);
 	if (rc == 0)
-		rc = fill(&m, folder, base, &v, err);
+		rc = fill_view(&m, folder, base, &v, err);
 	if (rc == 0)
 		rc = list_view(&v, limit, err);
 	mem_free(m.piece);

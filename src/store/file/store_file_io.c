@@ -61,7 +61,7 @@ is_aligned(const void *ptr, uint32_t align)
 
 /* Frees f. Removes its file if that is not finished. */
 static void
-drop(struct file_file **pf)
+drop_file(struct file_file **pf)
 {
 	struct file_file *f = *pf;
 	if (f == NULL)
@@ -131,7 +131,7 @@ file_create(struct store *base, const char *key, const struct store_create *opts
             struct pawl_error *err)
 {
 	struct file_store *s = (struct file_store *)base;
-	PAWL_CLEAN(drop) struct file_file *f = mem_zalloc(1, sizeof *f);
+	PAWL_CLEAN(drop_file) struct file_file *f = mem_zalloc(1, sizeof *f);
 	if (f == NULL)
 		return err_nomem(err, key);
 	*f = (struct file_file){.place = FILE_PLACE_INIT, .fd = -1, .direct_fd = -1};
@@ -236,7 +236,7 @@ int
 file_finish(struct store *base, struct store_file *bf, struct pawl_error *err)
 {
 	(void)base;
-	PAWL_CLEAN(drop) struct file_file *f = (struct file_file *)bf;
+	PAWL_CLEAN(drop_file) struct file_file *f = (struct file_file *)bf;
 	TRY(sync_contents(f, err));
 	f->named = false;
 	return 0;
@@ -247,7 +247,7 @@ file_abort(struct store *base, struct store_file *bf)
 {
 	(void)base;
 	struct file_file *f = (struct file_file *)bf;
-	drop(&f);
+	drop_file(&f);
 }
 
 /* ----------------------------------------------------------------- reading */

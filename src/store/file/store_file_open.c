@@ -44,7 +44,7 @@ try_inside(int root_fd, const char *name, struct store_caps *caps)
 }
 
 static void
-probe(int root_fd, struct store_caps *caps)
+probe_caps(int root_fd, struct store_caps *caps)
 {
 	char name[HIDDEN_NAME_BYTES], renamed[HIDDEN_NAME_BYTES];
 	if (hidden_name("probe", HIDDEN_TMP, name, NULL) < 0 || hidden_name("probe", HIDDEN_TMP, renamed, NULL) < 0 ||
@@ -82,7 +82,7 @@ store_file_open(const char *path, bool create, bool no_direct_io, struct store *
 	struct file_align align = {1, 1};
 	set_align(&s->caps, !no_direct_io && file_sys_align(fd, &align), align);
 	if (create)
-		probe(fd, &s->caps);
+		probe_caps(fd, &s->caps);
 	fd = -1;
 	*ret = &steal(&s)->base;
 	return 0;

@@ -239,8 +239,8 @@ memory_stat(struct store *base, const char *key, struct store_entry *ret, struct
 
 /* Copies the direct children of a folder to *ret, so that the callback runs without the lock. */
 static int
-collect(struct store *base, const char *folder, struct bump *memory, struct store_entry **ret, size_t *ret_n,
-        struct pawl_error *err)
+collect_entries(struct store *base, const char *folder, struct bump *memory, struct store_entry **ret, size_t *ret_n,
+                struct pawl_error *err)
 {
 	size_t begin, end, n = 0, skip = folder[0] != '\0' ? strlen(folder) + 1 : 0;
 	LOCKED(s, base);
@@ -274,7 +274,7 @@ memory_list(struct store *base, const char *folder, store_list_fn *fn, void *arg
 	PAWL_CLEAN(bump_clear) struct bump memory = {0};
 	struct store_entry *entries = NULL;
 	size_t n = 0;
-	TRY(collect(base, folder, &memory, &entries, &n, err));
+	TRY(collect_entries(base, folder, &memory, &entries, &n, err));
 	for (size_t i = 0; i < n; i++)
 		TRY(fn(arg, &entries[i]));
 	return 0;

@@ -51,7 +51,8 @@ struct loaded {
 };
 
 static int
-load(const char *what, const char *const *names, const struct symbol *symbols, struct libs *ret, struct pawl_error *err)
+load_library(const char *what, const char *const *names, const struct symbol *symbols, struct libs *ret,
+             struct pawl_error *err)
 {
 	void *library = NULL;
 	for (size_t i = 0; library == NULL && names[i] != NULL; i++)
@@ -90,8 +91,8 @@ find_certificates(const struct libs *l)
 static int
 load_both(struct libs *ret, struct pawl_error *err)
 {
-	TRY(load("libcurl", curl_names, curl_symbols, ret, err));
-	TRY(load("libcrypto of OpenSSL", crypto_names, crypto_symbols, ret, err));
+	TRY(load_library("libcurl", curl_names, curl_symbols, ret, err));
+	TRY(load_library("libcrypto of OpenSSL", crypto_names, crypto_symbols, ret, err));
 	const curl_version_info_data *info = ret->version_info(CURLVERSION_NOW);
 	if (info->version_num < MIN_CURL)
 		return err_set(err, PAWL_EUNSUPPORTED, "object stores need libcurl 7.68 or later; found %s",
@@ -103,7 +104,7 @@ load_both(struct libs *ret, struct pawl_error *err)
 }
 
 static struct loaded *
-place(void)
+libs_place(void)
 {
 	static struct loaded loaded;
 	return &loaded;
@@ -112,7 +113,7 @@ place(void)
 static void
 load_once(void)
 {
-	struct loaded *l = place();
+	struct loaded *l = libs_place();
 	l->rc = load_both(&l->libs, &l->err);
 }
 
@@ -121,13 +122,13 @@ libs_load(struct pawl_error *err)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	pthread_once(&once, load_once);
-	if (place()->rc < 0 && err != NULL)
-		*err = place()->err;
-	return place()->rc;
+	if (libs_place()->rc < 0 && err != NULL)
+		*err = libs_place()->err;
+	return libs_place()->rc;
 }
 
 const struct libs *
 libs(void)
 {
-	return &place()->libs;
+	return &libs_place()->libs;
 }

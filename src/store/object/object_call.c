@@ -71,7 +71,7 @@ envelope_clear(struct object_envelope *e)
 }
 
 static void
-address(const struct object_config *c, const struct object_request *rq, struct object_envelope *e)
+address_request(const struct object_config *c, const struct object_request *rq, struct object_envelope *e)
 {
 	if (!c->path_style)
 		buf_printf(&e->host, "%s.", c->bucket);
@@ -96,11 +96,11 @@ object_call_add(struct http_call *call, const char *name, const char *value)
 }
 
 static int
-prepare(struct object_store *s, struct object_request *rq, const struct cred_keys *keys, struct object_envelope *e,
-        struct pawl_error *err)
+prepare_request(struct object_store *s, struct object_request *rq, const struct cred_keys *keys,
+                struct object_envelope *e, struct pawl_error *err)
 {
 	struct http_call *call = &rq->call;
-	address(&s->config, rq, e);
+	address_request(&s->config, rq, e);
 	TRY(buf_check(&e->url, rq->what, err));
 	e->now_s = now_s(s);
 	rq->sum[0] = '\0';
@@ -131,7 +131,7 @@ send_once(struct object_store *s, struct object_request *rqs, size_t n, bool ren
 	                 ? err_set(err, PAWL_EINTERNAL, "%s: %zu requests at a time", s->protocol->name, n)
 	                 : cred_get(s->cred, renew, &keys, err);
 	for (size_t i = 0; rc == 0 && i < n; i++) {
-		rc = prepare(s, &rqs[i], &keys, &envelopes[i], err);
+		rc = prepare_request(s, &rqs[i], &keys, &envelopes[i], err);
 		calls[i] = rqs[i].call;
 	}
 	if (rc == 0) {

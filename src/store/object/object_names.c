@@ -312,7 +312,7 @@ object_remove_folder(struct store *base, const char *folder, struct pawl_error *
 /* -------------------------------------------------------------------- copying */
 
 static int
-copy(struct object_store *s, const char *from, const char *to, struct pawl_error *err)
+copy_object(struct object_store *s, const char *from, const char *to, struct pawl_error *err)
 {
 	struct object_head head;
 	TRY(object_get_head(s, from, "copy", &head, err));
@@ -336,7 +336,7 @@ object_link(struct store *base, const char *from, const char *to, struct pawl_er
 			*err = why;
 		return rc;
 	}
-	return copy(s, from, to, err);
+	return copy_object(s, from, to, err);
 }
 
 int
@@ -350,6 +350,6 @@ object_sweep(struct store *base, int64_t before_ns, uint64_t *ret_n, struct pawl
 int
 object_move(struct store *base, const char *from, const char *to, struct pawl_error *err)
 {
-	TRY(copy((struct object_store *)base, from, to, err));
+	TRY(copy_object((struct object_store *)base, from, to, err));
 	return object_remove(base, from, err);
 }

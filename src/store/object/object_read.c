@@ -69,7 +69,7 @@ is_same_etag(const char *a, const char *b)
 }
 
 static int
-replaced(const struct object_reader *r, struct pawl_error *err)
+refuse_replaced(const struct object_reader *r, struct pawl_error *err)
 {
 	return err_set(err, PAWL_ECONFLICT, "%s: has been replaced while it was read", r->base.key);
 }
@@ -81,14 +81,14 @@ check_answer(struct object_store *s, const struct object_reader *r, const struct
 {
 	const struct http_call *call = &rq->call;
 	if (call->status == 412)
-		return replaced(r, err);
+		return refuse_replaced(r, err);
 	if (call->status == 416)
 		return err_set(err, PAWL_ECORRUPT, "%s: ends before byte %" PRIu64, r->base.key, end);
 	if (call->status != 200 && call->status != 206)
 		return object_fail(s, rq, err);
 	const char *etag = http_header_of(call, "etag");
 	if (etag != NULL && r->etag[0] != '\0' && !is_same_etag(etag, r->etag))
-		return replaced(r, err);
+		return refuse_replaced(r, err);
 	if (call->status != rq->dst_status)
 		return err_set(err, PAWL_EUNSUPPORTED, "%s: cannot read: the server does not give ranges (status %d)",
 		               r->base.key, call->status);

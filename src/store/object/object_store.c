@@ -320,7 +320,7 @@ read_stall(unsigned *ret, struct pawl_error *err)
 }
 
 static int
-start(struct object_store *s, cred_find_fn *find, bool create, struct pawl_error *err)
+start_store(struct object_store *s, cred_find_fn *find, bool create, struct pawl_error *err)
 {
 	struct http_opts opts = {.ca_bundle = s->config.ca_bundle};
 	bool any;
@@ -350,7 +350,7 @@ object_open_store(const struct object_protocol *protocol, struct object_config *
 	s->protocol = protocol;
 	s->config = *config;
 	atomic_init(&s->sum, config->sum);
-	rc = start(s, find, create, err);
+	rc = start_store(s, find, create, err);
 	if (rc < 0) {
 		store_close(&s->base);
 		return rc;

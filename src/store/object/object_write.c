@@ -149,8 +149,8 @@ add_piece(struct object_file *f, struct part *p, uint64_t whole, uint64_t at, co
 /* Handles a piece of part i that is neither sent nor being sent. The caller that brings the last
  * piece sends the part, straight from its memory if the piece is the complete part. */
 static int
-gather(struct object_file *f, size_t i, uint64_t at, const void *ptr, size_t len, enum turn *ret,
-       struct pawl_error *err)
+gather_part(struct object_file *f, size_t i, uint64_t at, const void *ptr, size_t len, enum turn *ret,
+            struct pawl_error *err)
 {
 	struct part *p = &f->parts[i];
 	uint64_t whole = length_of(f, i);
@@ -177,7 +177,7 @@ write_part(struct object_store *s, struct object_file *f, size_t i, uint64_t at,
 {
 	enum turn turn;
 	struct part *p = &f->parts[i];
-	TRY(gather(f, i, at, ptr, len, &turn, err));
+	TRY(gather_part(f, i, at, ptr, len, &turn, err));
 	if (turn == TURN_DONE)
 		return 0;
 	int rc = s->protocol->upload_part(s, f->base.key, f->upload, i, turn == TURN_SEND_STRAIGHT ? ptr : p->gathered,
@@ -223,7 +223,7 @@ put_only_part(struct object_store *s, struct object_file *f, bool exclusive, str
 }
 
 static int
-complete(struct object_store *s, struct object_file *f, struct pawl_error *err)
+complete_upload(struct object_store *s, struct object_file *f, struct pawl_error *err)
 {
 	bool exclusive = atomic_load(&s->exclusive) == OBJECT_YES;
 	if (f->upload == NULL)
@@ -246,7 +246,7 @@ object_seal(struct store *base, struct store_file *bf, struct pawl_error *err)
 	struct object_head head;
 	if (f->sealed)
 		return 0;
-	int rc = complete(s, f, &why);
+	int rc = complete_upload(s, f, &why);
 	/* It exists already, or the upload no longer exists: an earlier try may have completed
 	 * it. */
 	if ((rc == PAWL_EEXISTS || rc == PAWL_ENOTFOUND || rc == PAWL_EIO) &&

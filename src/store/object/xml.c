@@ -27,13 +27,13 @@ struct reader {
 };
 
 static void *
-resize(void *ptr, size_t nbytes)
+resize_memory(void *ptr, size_t nbytes)
 {
 	return mem_resize(ptr, nbytes, 1);
 }
 
 static int
-broken(const struct reader *r, const char *why)
+refuse_text(const struct reader *r, const char *why)
 {
 	return err_set(r->err, PAWL_ECORRUPT, "%s: bad XML at byte %lld: %s", r->what,
 	               (long long)XML_GetCurrentByteIndex(r->parser), why);
@@ -50,7 +50,7 @@ stop_with(struct reader *r, int rc)
 }
 
 static int
-push(struct reader *r, const char *name)
+push_element(struct reader *r, const char *name)
 {
 	const char *colon = strrchr(name, ':');
 	const char *plain = colon != NULL ? colon + 1 : name;
@@ -58,7 +58,7 @@ push(struct reader *r, const char *name)
 	if (r->depth == XML_MAX_DEPTH)
 		return err_set(r->err, PAWL_ELIMIT, "%s: the XML is nested deeper than %d", r->what, XML_MAX_DEPTH);
 	if (*plain == '\0' || strlen(name) > MAX_NAME_BYTES)
-		return broken(r, "expected a name");
+		return refuse_text(r, "expected a name");
 	r->ends[r->depth++] = r->path.len;
 	if (r->path.len > 0)
 		buf_putc(&r->path, '/');
@@ -68,7 +68,7 @@ push(struct reader *r, const char *name)
 }
 
 static int
-pop(struct reader *r)
+pop_element(struct reader *r)
 {
 	const char *path = buf_str(&r->path), *text = buf_str(&r->text);
 
@@ -87,7 +87,7 @@ on_open(void *arg, const XML_Char *name, const XML_Char **attributes)
 
 	(void)attributes;
 	if (r->rc == 0)
-		stop_with(r, push(r, name));
+		stop_with(r, push_element(r, name));
 }
 
 static void XMLCALL
@@ -97,7 +97,7 @@ on_close(void *arg, const XML_Char *name)
 
 	(void)name;
 	if (r->rc == 0)
-		stop_with(r, pop(r));
+		stop_with(r, pop_element(r));
 }
 
 static void XMLCALL
@@ -112,24 +112,24 @@ static void XMLCALL
 on_doctype(void *arg, const XML_Char *name, const XML_Char *system, const XML_Char *public, int has_internal)
 {
 	(void)name, (void)system, (void)public, (void)has_internal;
-	stop_with(arg, broken(arg, "a DTD is refused"));
+	stop_with(arg, refuse_text(arg, "a DTD is refused"));
 }
 
 static void XMLCALL
 on_instruction(void *arg, const XML_Char *target, const XML_Char *data)
 {
 	(void)target, (void)data;
-	stop_with(arg, broken(arg, "instructions are refused"));
+	stop_with(arg, refuse_text(arg, "instructions are refused"));
 }
 
 static void XMLCALL
 on_cdata(void *arg)
 {
-	stop_with(arg, broken(arg, "CDATA is refused"));
+	stop_with(arg, refuse_text(arg, "CDATA is refused"));
 }
 
 static int
-parse(struct reader *r, const void *ptr, size_t len)
+parse_text(struct reader *r, const void *ptr, size_t len)
 {
 	XML_SetUserData(r->parser, r);
 	XML_SetElementHandler(r->parser, on_open, on_close);
@@ -143,13 +143,13 @@ parse(struct reader *r, const void *ptr, size_t len)
 		return r->rc;
 	enum XML_Error code = XML_GetErrorCode(r->parser);
 
-	return code == XML_ERROR_NO_MEMORY ? err_nomem(r->err, r->what) : broken(r, XML_ErrorString(code));
+	return code == XML_ERROR_NO_MEMORY ? err_nomem(r->err, r->what) : refuse_text(r, XML_ErrorString(code));
 }
 
 int
 xml_read(const char *what, const void *ptr, size_t len, xml_fn *fn, void *arg, struct pawl_error *err)
 {
-	static const XML_Memory_Handling_Suite memory = {mem_alloc, resize, mem_free};
+	static const XML_Memory_Handling_Suite memory = {mem_alloc, resize_memory, mem_free};
 
 	if (len > XML_MAX_BYTES)
 		return err_set(err, PAWL_ELIMIT, "%s: expected at most %d bytes of XML, found %zu", what, XML_MAX_BYTES,
@@ -159,7 +159,7 @@ xml_read(const char *what, const void *ptr, size_t len, xml_fn *fn, void *arg, s
 	r.parser = XML_ParserCreate_MM("UTF-8", &memory, NULL);
 	if (r.parser == NULL)
 		return err_nomem(err, what);
-	int rc = parse(&r, len > 0 ? ptr : "", len);
+	int rc = parse_text(&r, len > 0 ? ptr : "", len);
 
 	XML_ParserFree(r.parser);
 	buf_clear(&r.path);

@@ -441,7 +441,7 @@ get_limits(struct sftp *s, struct pawl_error *err)
 }
 
 static int
-greet(struct sftp *s, struct pawl_error *err)
+greet_server(struct sftp *s, struct pawl_error *err)
 {
 	unsigned char hello[9];
 	struct wire w;
@@ -476,7 +476,7 @@ sftp_new(int fd, int said, int64_t timeout_ms, struct sftp **ret, struct pawl_er
 	*s = (struct sftp){.fd = fd, .said = said, .timeout_ms = timeout_ms};
 	s->read_bytes = s->write_bytes = WIRE_CHUNK_BYTES;
 	s->in = mem_alloc(WIRE_BUFFER_BYTES);
-	int rc = s->in == NULL ? err_nomem(err, NULL) : greet(s, err);
+	int rc = s->in == NULL ? err_nomem(err, NULL) : greet_server(s, err);
 	if (rc < 0) {
 		sftp_free(s);
 		return rc;

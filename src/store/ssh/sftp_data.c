@@ -75,7 +75,7 @@ receive_answer(struct transfer *t, struct wire *w, struct slot **ret, struct paw
 
 /* Records the first refusal. The connection stays usable. */
 static void
-refuse(struct transfer *t, int code, const struct pawl_error *why, struct pawl_error *err)
+note_refusal(struct transfer *t, int code, const struct pawl_error *why, struct pawl_error *err)
 {
 	if (t->refused == 0) {
 		t->refused = code;
@@ -124,12 +124,12 @@ take_answer(struct transfer *t, uint8_t type, struct pawl_error *err)
 		return rc < 0 ? rc : sftp_mistrust(t->s, "is of another kind", err);
 	}
 	if (rc < 0)
-		refuse(t, rc, &why, err);
+		note_refusal(t, rc, &why, err);
 	return 0;
 }
 
 static int
-run(struct transfer *t, uint8_t type, uint32_t chunk, struct pawl_error *err)
+run_transfer(struct transfer *t, uint8_t type, uint32_t chunk, struct pawl_error *err)
 {
 	if (t->s->lost)
 		return err_set(err, PAWL_ETRANSIENT, "the connection is lost");
@@ -151,7 +151,7 @@ int
 sftp_read(struct sftp *s, const struct sftp_handle *h, uint64_t offset, void *dst, size_t n, struct pawl_error *err)
 {
 	struct transfer t = {.s = s, .handle = h, .offset = offset, .memory = dst, .n = n};
-	return run(&t, SSH_FXP_READ, s->read_bytes, err);
+	return run_transfer(&t, SSH_FXP_READ, s->read_bytes, err);
 }
 
 int
@@ -159,5 +159,5 @@ sftp_write(struct sftp *s, const struct sftp_handle *h, uint64_t offset, const v
            struct pawl_error *err)
 {
 	struct transfer t = {.s = s, .handle = h, .offset = offset, .memory = (char *)ptr, .n = n};
-	return run(&t, SSH_FXP_WRITE, s->write_bytes, err);
+	return run_transfer(&t, SSH_FXP_WRITE, s->write_bytes, err);
 }

@@ -29,14 +29,14 @@ struct url {
 };
 
 static int
-malformed(const char *shown, const char *why, struct pawl_error *err)
+refuse_address(const char *shown, const char *why, struct pawl_error *err)
 {
 	return err_set(err, PAWL_EUSAGE, "%.300s: %s, expected ssh://user@host:port/path", shown, why);
 }
 
 /* Decodes %41 in place; false for NUL and for digits that are not hexadecimal. */
 static bool
-decode(char *text)
+decode_percent(char *text)
 {
 	char *to = text;
 	for (const char *c = text; *c != '\0'; c++) {
@@ -81,8 +81,8 @@ read_query(char *query, struct url *u, struct pawl_error *err)
 	char *rest = NULL;
 	for (char *part = strtok_r(query, "&", &rest); part != NULL; part = strtok_r(NULL, "&", &rest)) {
 		char *value = strchr(part, '=');
-		if (value == NULL || !decode(value))
-			return malformed(u->shown, "an option of the URL is not NAME=VALUE", err);
+		if (value == NULL || !decode_percent(value))
+			return refuse_address(u->shown, "an option of the URL is not NAME=VALUE", err);
 		*value++ = '\0';
 		if (strcmp(part, "identity") == 0 && value[0] != '\0')
 			u->identity = value;
@@ -109,12 +109,12 @@ read_host(char *text, struct url *u, struct pawl_error *err)
 		*at = '\0';
 		u->user = text;
 		if (!is_name(u->user, "._-+@"))
-			return malformed(SCHEME "...", "the user name is malformed", err);
+			return refuse_address(SCHEME "...", "the user name is malformed", err);
 	}
 	if (host[0] == '[') { /* an IPv6 address */
 		end = strchr(++host, ']');
 		if (end == NULL)
-			return malformed(SCHEME "...", "']' is missing", err);
+			return refuse_address(SCHEME "...", "']' is missing", err);
 		*end++ = '\0';
 	} else {
 		end = host + strcspn(host, ":");
@@ -123,19 +123,19 @@ read_host(char *text, struct url *u, struct pawl_error *err)
 		*end = '\0';
 		u->port = end + 1;
 		if (!is_number(u->port, 1, 65535, &port))
-			return malformed(u->shown, "the port is not a number from 1 to 65535", err);
+			return refuse_address(u->shown, "the port is not a number from 1 to 65535", err);
 	} else if (*end != '\0') {
-		return malformed(u->shown, "the host name is malformed", err);
+		return refuse_address(u->shown, "the host name is malformed", err);
 	}
 	u->host = host;
-	return is_name(host, "._-:%") ? 0 : malformed(u->shown, "the host name is malformed", err);
+	return is_name(host, "._-:%") ? 0 : refuse_address(u->shown, "the host name is malformed", err);
 }
 
 static int
 read_path(char *path, struct url *u, struct pawl_error *err)
 {
-	if (!decode(path))
-		return malformed(u->shown, "the path has an invalid % in it", err);
+	if (!decode_percent(path))
+		return refuse_address(u->shown, "the path has an invalid % in it", err);
 	size_t len = strlen(path);
 	while (len > 1 && path[len - 1] == '/')
 		path[--len] = '\0';
@@ -144,10 +144,10 @@ read_path(char *path, struct url *u, struct pawl_error *err)
 	else if (strncmp(path, "/~/", 3) == 0)
 		path += 3;
 	if (path[0] == '\0' || strcmp(path, "/") == 0)
-		return malformed(u->shown, "the path is missing", err);
+		return refuse_address(u->shown, "the path is missing", err);
 	for (const char *c = path; *c != '\0'; c++)
 		if ((unsigned char)*c < ' ')
-			return malformed(u->shown, "the path has control characters", err);
+			return refuse_address(u->shown, "the path has control characters", err);
 	u->path = path;
 	return 0;
 }

@@ -268,8 +268,8 @@ ssh_sync_names(struct ssh_store *s, const char *key, struct pawl_error *err)
 /* ------------------------------------------------------------ small objects */
 
 static int
-fill(struct ssh_store *s, const struct sftp_handle *h, const struct pawl_slice *parts, size_t n_parts, bool durable,
-     struct pawl_error *err)
+fill_file(struct ssh_store *s, const struct sftp_handle *h, const struct pawl_slice *parts, size_t n_parts,
+          bool durable, struct pawl_error *err)
 {
 	uint64_t at = 0;
 	for (size_t i = 0; i < n_parts; at += parts[i++].len)
@@ -289,7 +289,7 @@ put_whole(struct ssh_store *s, const char *key, const struct pawl_slice *parts, 
 		return err_nomem(err, NULL);
 	TRY(ssh_temp_path(s, key, &temp, err));
 	TRY(ssh_create_file(s, key, temp, &h, err));
-	int rc = fill(s, &h, parts, n_parts, flags & STORE_DURABLE, err);
+	int rc = fill_file(s, &h, parts, n_parts, flags & STORE_DURABLE, err);
 	if (rc < 0)
 		rc = ssh_explain(s, key, temp, rc, err);
 	if (!sftp_is_lost(s->sftp)) {

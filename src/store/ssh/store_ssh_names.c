@@ -290,7 +290,7 @@ ssh_publish(struct store *base, const char *from, const char *to, struct pawl_er
 /* ---------------------------------------------------------- pointers, syncing */
 
 static int
-point(struct ssh_store *s, const char *key, const char *path, const char *target, struct pawl_error *err)
+write_pointer(struct ssh_store *s, const char *key, const char *path, const char *target, struct pawl_error *err)
 {
 	PAWL_FREE char *temp = NULL;
 	TRY(ssh_temp_path(s, key, &temp, err));
@@ -316,7 +316,7 @@ ssh_pointer(struct store *base, const char *key, const char *target, struct pawl
 	if (path == NULL)
 		return err_nomem(err, key);
 	TRY(ssh_enter(s, err));
-	return ssh_leave(s, key, point(s, key, path, target, err), err);
+	return ssh_leave(s, key, write_pointer(s, key, path, target, err), err);
 }
 
 static int

@@ -39,7 +39,7 @@ struct user_file {
 /* Turns the result of the caller's function into one of our codes and a message that names the key.
  * The function's own message may hold a secret (P18). */
 static int
-judge(const char *key, const char *verb, int rc, struct pawl_error *why, struct pawl_error *err)
+judge_result(const char *key, const char *verb, int rc, struct pawl_error *why, struct pawl_error *err)
 {
 	if (rc >= 0)
 		return 0;
@@ -50,11 +50,11 @@ judge(const char *key, const char *verb, int rc, struct pawl_error *why, struct 
 }
 
 /* Calls one function of the table. Its last argument is a struct pawl_error *. */
-#define CALL(s, key, verb, err, call)                  \
-	do {                                           \
-		struct pawl_error why = {0};           \
-		int rc_ = (s)->calls.call;             \
-		TRY(judge(key, verb, rc_, &why, err)); \
+#define CALL(s, key, verb, err, call)                         \
+	do {                                                  \
+		struct pawl_error why = {0};                  \
+		int rc_ = (s)->calls.call;                    \
+		TRY(judge_result(key, verb, rc_, &why, err)); \
 	} while (0)
 
 /* ----------------------------------------------------------------- small objects */
@@ -225,7 +225,7 @@ user_get(struct store *base, const char *key, size_t max, struct buf *out, struc
 	int rc = s->calls.get(s->handle, key, max, collect_bytes, &t, &why);
 	if (rc == PAWL_ELIMIT)
 		return err_set(err, rc, "%s: expected at most %zu bytes, found more", key, max);
-	TRY(rc == PAWL_ENOMEM ? err_nomem(err, key) : judge(key, "read", rc, &why, err));
+	TRY(rc == PAWL_ENOMEM ? err_nomem(err, key) : judge_result(key, "read", rc, &why, err));
 	return buf_check(out, key, err);
 }
 
@@ -264,7 +264,7 @@ user_list(struct store *base, const char *folder, store_list_fn *fn, void *arg, 
 		return l.rc;
 	if (rc == PAWL_ENOTFOUND && folder[0] == '\0')
 		return 0;
-	return judge(folder[0] != '\0' ? folder : s->base.root, "list", rc, &why, err);
+	return judge_result(folder[0] != '\0' ? folder : s->base.root, "list", rc, &why, err);
 }
 
 static int
@@ -273,7 +273,7 @@ remove_any(struct store *base, const char *key, bool folder, struct pawl_error *
 	struct user_store *s = (struct user_store *)base;
 	struct pawl_error why = {0};
 	int rc = s->calls.remove(s->handle, key, folder, &why);
-	return rc == PAWL_ENOTFOUND ? 0 : judge(key, "remove", rc, &why, err);
+	return rc == PAWL_ENOTFOUND ? 0 : judge_result(key, "remove", rc, &why, err);
 }
 
 static int
@@ -289,7 +289,7 @@ user_remove_folder(struct store *base, const char *folder, struct pawl_error *er
 }
 
 static int
-copy(struct store *base, const char *from, const char *to, struct pawl_error *err)
+copy_key(struct store *base, const char *from, const char *to, struct pawl_error *err)
 {
 	struct user_store *s = (struct user_store *)base;
 	struct store_entry entry;
@@ -304,13 +304,13 @@ static int
 user_link(struct store *base, const char *from, const char *to, struct pawl_error *err)
 {
 	TRY(check_absent(base, to, err));
-	return copy(base, from, to, err);
+	return copy_key(base, from, to, err);
 }
 
 static int
 user_move(struct store *base, const char *from, const char *to, struct pawl_error *err)
 {
-	TRY(copy(base, from, to, err));
+	TRY(copy_key(base, from, to, err));
 	return user_remove(base, from, err);
 }
 
@@ -389,7 +389,7 @@ store_user_open(const struct pawl_stores *calls, const char *url, bool create, s
 	if (s == NULL)
 		return err_nomem(err, url);
 	int rc = calls->open(calls->arg, url, create, &s->handle, &can_copy, &why);
-	TRY(judge(url, "open", rc, &why, err));
+	TRY(judge_result(url, "open", rc, &why, err));
 	s->calls = *calls;
 	s->can_copy = can_copy != 0;
 	rc = store_init(&s->base, &user_ops, calls->name, url, err);

@@ -287,7 +287,7 @@ nodes_space(struct store *base, uint64_t *ret_free_bytes, struct pawl_error *err
 }
 
 static uint32_t
-larger(uint32_t a, uint32_t b)
+larger_of(uint32_t a, uint32_t b)
 {
 	return a > b ? a : b;
 }
@@ -307,8 +307,8 @@ nodes_caps(struct store *base, struct store_caps *ret)
 	store_get_caps(node, &own);
 	ret->link = ret->link && own.link;
 	ret->direct_io = own.direct_io;
-	ret->offset_align = larger(ret->offset_align, own.offset_align);
-	ret->memory_align = larger(ret->memory_align, own.memory_align);
+	ret->offset_align = larger_of(ret->offset_align, own.offset_align);
+	ret->memory_align = larger_of(ret->memory_align, own.memory_align);
 	ret->unit_bytes = ret->unit_bytes > own.unit_bytes ? ret->unit_bytes : own.unit_bytes;
 	ret->max_object_bytes = own.max_object_bytes;
 }
@@ -376,7 +376,7 @@ check_opts(const struct store_nodes *o, struct pawl_error *err)
 }
 
 static int
-start(struct nodes_store *layer, const struct store_nodes *opts, struct pawl_error *err)
+start_layer(struct nodes_store *layer, const struct store_nodes *opts, struct pawl_error *err)
 {
 	struct store *own;
 
@@ -398,7 +398,7 @@ store_nodes_wrap(struct store *s, const struct store_nodes *opts, struct store *
 		return err_nomem(err, s->root);
 	TRY(layer_init(&layer->base, &nodes_ops, s, err));
 	pthread_mutex_init(&layer->lock, NULL);
-	int rc = start(layer, opts, err);
+	int rc = start_layer(layer, opts, err);
 
 	if (rc < 0) { /* the caller still owns the inner store */
 		layer->base.inner = NULL;

@@ -40,7 +40,7 @@ real_sleep_ns(void *arg, int64_t ns)
 }
 
 static void
-pay(struct rate_store *s, struct rate *rate, uint64_t nbytes, bool waits)
+pay_bytes(struct rate_store *s, struct rate *rate, uint64_t nbytes, bool waits)
 {
 	int64_t ns = rate_take(rate, nbytes, s->opts.now_ns(s->opts.arg));
 	if (waits && ns > 0)
@@ -56,7 +56,7 @@ rate_write(struct store *base, struct store_file *f, uint64_t offset, const void
 	struct rate_store *s = (struct rate_store *)base;
 	for (size_t done = 0; done < len;) {
 		size_t n = len - done < s->in_piece ? len - done : (size_t)s->in_piece;
-		pay(s, &s->in, n, true);
+		pay_bytes(s, &s->in, n, true);
 		TRY(layer_write(base->inner, f, offset + done, (const char *)ptr + done, n, err));
 		done += n;
 	}
@@ -69,7 +69,7 @@ rate_read(struct store *base, struct store_reader *r, uint64_t offset, void *dst
 	struct rate_store *s = (struct rate_store *)base;
 	for (size_t done = 0; done < n;) {
 		size_t len = n - done < s->out_piece ? n - done : (size_t)s->out_piece;
-		pay(s, &s->out, len, true);
+		pay_bytes(s, &s->out, len, true);
 		TRY(store_read(base->inner, r, offset + done, (char *)dst + done, len, err));
 		done += len;
 	}
@@ -81,7 +81,7 @@ rate_read_copy(struct store *base, struct store_reader *r, unsigned copy, uint64
                struct pawl_error *err)
 {
 	struct rate_store *s = (struct rate_store *)base;
-	pay(s, &s->out, n, true);
+	pay_bytes(s, &s->out, n, true);
 	return store_read_copy(base->inner, r, copy, offset, dst, n, err);
 }
 
@@ -98,7 +98,7 @@ rate_put(struct store *base, const char *key, const struct pawl_slice *parts, si
 {
 	struct rate_store *s = (struct rate_store *)base;
 	for (size_t i = 0; i < n_parts; i++)
-		pay(s, &s->in, parts[i].len, false);
+		pay_bytes(s, &s->in, parts[i].len, false);
 	return store_put(base->inner, key, parts, n_parts, flags, err);
 }
 
@@ -106,7 +106,7 @@ static int
 rate_put_if(struct store *base, const char *key, const char *tag, const struct pawl_slice *text, struct pawl_error *err)
 {
 	struct rate_store *s = (struct rate_store *)base;
-	pay(s, &s->in, text->len, false);
+	pay_bytes(s, &s->in, text->len, false);
 	return store_put_if(base->inner, key, tag, text->ptr, text->len, err);
 }
 
@@ -116,7 +116,7 @@ rate_get(struct store *base, const char *key, size_t max, struct buf *out, struc
 	struct rate_store *s = (struct rate_store *)base;
 	const size_t before = out->len;
 	TRY(store_get(base->inner, key, max, out, err));
-	pay(s, &s->out, out->len - before, false);
+	pay_bytes(s, &s->out, out->len - before, false);
 	return 0;
 }
 
@@ -127,7 +127,7 @@ rate_get_tagged(struct store *base, const char *key, size_t max, struct buf *out
 	struct rate_store *s = (struct rate_store *)base;
 	const size_t before = out->len;
 	TRY(store_get_tagged(base->inner, key, max, out, tag, err));
-	pay(s, &s->out, out->len - before, false);
+	pay_bytes(s, &s->out, out->len - before, false);
 	return 0;
 }
 
@@ -135,7 +135,7 @@ static int
 rate_append(struct store *base, const char *key, const void *ptr, size_t len, struct pawl_error *err)
 {
 	struct rate_store *s = (struct rate_store *)base;
-	pay(s, &s->in, len, false);
+	pay_bytes(s, &s->in, len, false);
 	return store_append(base->inner, key, ptr, len, err);
 }
 

@@ -281,7 +281,7 @@ static const struct store_ops retry_ops = {
 };
 
 static struct store_retry
-defaults(const struct store_retry *opts)
+with_defaults(const struct store_retry *opts)
 {
 	return (struct store_retry){.max_tries = opts->max_tries ? opts->max_tries : 8,
 	                            .base_ms = opts->base_ms ? opts->base_ms : 100,
@@ -299,7 +299,7 @@ store_retry_open(store_open_fn *fn, const char *url, bool create, const struct s
                  struct pawl_error *err)
 {
 	struct retry_store opening = {.base = {.ops = &retry_ops},
-	                              .opts = defaults(opts),
+	                              .opts = with_defaults(opts),
 	                              .budget = OPEN_TRIES * PER_TRY,
 	                              .random = (uint64_t)clock_mono_ns()};
 	struct store *s = NULL;
@@ -326,7 +326,7 @@ store_retry_wrap(struct store *s, const struct store_retry *opts, struct store *
 	TRY(layer_init(&layer->base, &retry_ops, s, err));
 	memcpy(begin_text, token, 16);
 	begin_text[16] = '\0';
-	layer->opts = defaults(opts);
+	layer->opts = with_defaults(opts);
 	atomic_store(&layer->budget, (int64_t)layer->opts.budget * PER_TRY);
 	atomic_store(&layer->random, strtoull(begin_text, NULL, 16));
 	*ret = &steal(&layer)->base;

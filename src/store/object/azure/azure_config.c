@@ -132,7 +132,7 @@ sas_expiry(const struct settings *s, int64_t *ret, struct pawl_error *err)
 }
 
 static int
-find(struct settings *s, struct cred_keys *ret, struct pawl_error *err)
+find_keys(struct settings *s, struct cred_keys *ret, struct pawl_error *err)
 {
 	PAWL_CLEAN(cred_wipe_buf) struct buf raw = {0};
 	int64_t expires_s;
@@ -162,7 +162,7 @@ azure_cred_find(const struct cred_where *where, struct cred_keys *ret, struct pa
 {
 	(void)where;
 	PAWL_CLEAN(settings_clear) struct settings s = {0};
-	return find(&s, ret, err);
+	return find_keys(&s, ret, err);
 }
 
 /* ---------------------------------------------------------------- the endpoint */

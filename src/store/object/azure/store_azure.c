@@ -59,8 +59,8 @@ static const struct object_meaning meanings[] = {
 /* ----------------------------------------------------------------- signing */
 
 static int
-prepare(struct object_store *s, struct object_request *rq, const struct cred_keys *keys, struct object_envelope *e,
-        struct pawl_error *err)
+prepare_request(struct object_store *s, struct object_request *rq, const struct cred_keys *keys,
+                struct object_envelope *e, struct pawl_error *err)
 {
 	struct http_call *call = &rq->call;
 	uint64_t nbytes = 0;
@@ -238,7 +238,8 @@ await_copy(struct object_store *s, const char *from, const char *to, const char 
 }
 
 static int
-copy(struct object_store *s, const char *from, const char *to, const struct object_head *head, struct pawl_error *err)
+copy_blob(struct object_store *s, const char *from, const char *to, const struct object_head *head,
+          struct pawl_error *err)
 {
 	PAWL_CLEAN(cred_wipe_buf) struct buf source = {0};
 	TRY(put_source(s, from, &source, err));
@@ -267,13 +268,13 @@ static const struct object_protocol azure_protocol = {
 	.max_object_bytes = MAX_BLOCKS * MAX_BLOCK_BYTES,
 	.max_parts = MAX_BLOCKS,
 	.meanings = meanings,
-	.prepare = prepare,
+	.prepare = prepare_request,
 	.list_query = list_query,
 	.take_element = take_element,
 	.upload_begin = upload_begin,
 	.upload_part = upload_part,
 	.upload_end = upload_end,
-	.copy = copy,
+	.copy = copy_blob,
 };
 
 int

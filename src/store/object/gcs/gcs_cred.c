@@ -69,7 +69,7 @@ take_word(const struct http_call *call, char word[65])
 }
 
 static int
-refused(const char *source, const struct http_call *call, struct pawl_error *err)
+refuse_token(const char *source, const struct http_call *call, struct pawl_error *err)
 {
 	char word[65];
 	int status = call->status;
@@ -105,7 +105,7 @@ ask_service(const char *source, const char *url, const struct buf *form, struct 
 	int rc = http_run(h, &call, 1, err);
 	if (rc < 0)
 		return err_prefix(err, rc, "%s", source);
-	return call.status == 200 ? take_token(source, &call, ret, err) : refused(source, &call, err);
+	return call.status == 200 ? take_token(source, &call, ret, err) : refuse_token(source, &call, err);
 }
 
 /* -------------------------------------------------------------------- the file */
@@ -116,7 +116,7 @@ struct account {
 };
 
 static int
-need(const struct account *a, const char *name, const char **ret, struct pawl_error *err)
+need_member(const struct account *a, const char *name, const char **ret, struct pawl_error *err)
 {
 	*ret = cred_member(a->doc, name);
 	return *ret != NULL && (*ret)[0] != '\0' ? 0 : err_set(err, PAWL_EAUTH, "%s: has no %s", a->source, name);
@@ -128,8 +128,8 @@ from_service_account(const struct account *a, struct cred_keys *ret, struct pawl
 	const char *email, *key;
 	PAWL_CLEAN(cred_wipe_buf) struct buf jwt = {0};
 	PAWL_CLEAN(cred_wipe_buf) struct buf form = {0};
-	TRY(need(a, "client_email", &email, err));
-	TRY(need(a, "private_key", &key, err));
+	TRY(need_member(a, "client_email", &email, err));
+	TRY(need_member(a, "private_key", &key, err));
 	int rc = gcs_jwt(email, cred_member(a->doc, "private_key_id"), key, a->uri, now_s(), &jwt, err);
 	if (rc < 0)
 		return err_prefix(err, rc, "%s", a->source);
@@ -147,7 +147,7 @@ from_user(const struct account *a, struct cred_keys *ret, struct pawl_error *err
 	put_parameter(&form, "grant_type", "refresh_token");
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
 		const char *value;
-		TRY(need(a, names[i], &value, err));
+		TRY(need_member(a, names[i], &value, err));
 		put_parameter(&form, names[i], value);
 	}
 	TRY(buf_check(&form, a->source, err));
@@ -158,7 +158,7 @@ static int
 from_document(const struct account *a, struct cred_keys *ret, struct pawl_error *err)
 {
 	const char *type;
-	TRY(need(a, "type", &type, err));
+	TRY(need_member(a, "type", &type, err));
 	if (strcmp(type, "service_account") == 0)
 		return from_service_account(a, ret, err);
 	if (strcmp(type, "authorized_user") == 0)

@@ -78,7 +78,7 @@ read_key(const char *pem)
 }
 
 static int
-sign(struct evp_pkey_st *key, const struct buf *text, unsigned char *out, size_t *ret_len, struct pawl_error *err)
+sign_text(struct evp_pkey_st *key, const struct buf *text, unsigned char *out, size_t *ret_len, struct pawl_error *err)
 {
 	struct evp_md_ctx_st *context = libs()->EVP_MD_CTX_new();
 	int ok = context != NULL && libs()->EVP_DigestSignInit(context, NULL, libs()->EVP_sha256(), NULL, key) == 1;
@@ -106,7 +106,7 @@ gcs_jwt(const char *email, const char *key_id, const char *key_pem, const char *
 	put_claims(out, email, audience, now_s);
 	int rc = buf_check(out, "service account", err);
 	if (rc == 0)
-		rc = sign(key, out, signature, &len, err);
+		rc = sign_text(key, out, signature, &len, err);
 	libs()->EVP_PKEY_free(key);
 	TRY(rc);
 	buf_putc(out, '.');

@@ -21,7 +21,7 @@
 /* ----------------------------------------------------------------- signing */
 
 static int
-sign(struct object_request *rq, const struct cred_keys *keys, struct object_envelope *e, struct pawl_error *err)
+sign_request(struct object_request *rq, const struct cred_keys *keys, struct object_envelope *e, struct pawl_error *err)
 {
 	struct http_call *call = &rq->call;
 	struct sigv4_request sign = {.method = rq->method,
@@ -38,8 +38,8 @@ sign(struct object_request *rq, const struct cred_keys *keys, struct object_enve
 }
 
 static int
-prepare(struct object_store *s, struct object_request *rq, const struct cred_keys *keys, struct object_envelope *e,
-        struct pawl_error *err)
+prepare_request(struct object_store *s, struct object_request *rq, const struct cred_keys *keys,
+                struct object_envelope *e, struct pawl_error *err)
 {
 	struct http_call *call = &rq->call;
 	bool has_keys = keys->access_key[0] != '\0';
@@ -60,7 +60,7 @@ prepare(struct object_store *s, struct object_request *rq, const struct cred_key
 	if (strcmp(rq->method, "POST") == 0)
 		object_call_add(call, "Content-Type", "application/xml");
 	if (has_keys)
-		TRY(sign(rq, keys, e, err));
+		TRY(sign_request(rq, keys, e, err));
 	else if (keys->session_token[0] != '\0')
 		buf_printf(&e->authorization, "Bearer %s", keys->session_token);
 	else
@@ -71,7 +71,8 @@ prepare(struct object_store *s, struct object_request *rq, const struct cred_key
 }
 
 static int
-copy(struct object_store *s, const char *from, const char *to, const struct object_head *head, struct pawl_error *err)
+copy_object(struct object_store *s, const char *from, const char *to, const struct object_head *head,
+            struct pawl_error *err)
 {
 	return s3_copy_whole(s, from, to, head, "x-goog-copy-source", "x-goog-copy-source-if-match", err);
 }
@@ -91,14 +92,14 @@ static const struct object_protocol gcs_protocol = {
 	.max_object_bytes = S3_MAX_OBJECT_BYTES,
 	.max_parts = S3_MAX_PARTS,
 	.meanings = s3_meanings,
-	.prepare = prepare,
+	.prepare = prepare_request,
 	.list_query = s3_list_query,
 	.take_element = s3_take_element,
 	.upload_begin = s3_upload_begin,
 	.upload_part = s3_upload_part,
 	.upload_end = s3_upload_end,
 	.upload_drop = s3_upload_drop,
-	.copy = copy,
+	.copy = copy_object,
 	.sweep = s3_sweep,
 };
 

@@ -137,7 +137,7 @@ open_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
 
 /* Notes the first error; the callback that calls this then ends the transfer. */
 static void
-spoil(struct transfer *t, int code, const char *what)
+spoil_transfer(struct transfer *t, int code, const char *what)
 {
 	size_t len;
 	const char *host = http_host_of(t->call->url, &len);
@@ -158,7 +158,7 @@ take_head(char *ptr, size_t size, size_t n, void *arg)
 		t->lane->has_answers = true;
 	}
 	if (head->len + len + 1 > MAX_HEAD_BYTES) {
-		spoil(t, PAWL_ELIMIT, "the header of the answer is longer than 64 KiB");
+		spoil_transfer(t, PAWL_ELIMIT, "the header of the answer is longer than 64 KiB");
 		return 0;
 	}
 	while (len > 0 && (ptr[len - 1] == '\n' || ptr[len - 1] == '\r'))
@@ -166,7 +166,7 @@ take_head(char *ptr, size_t size, size_t n, void *arg)
 	buf_put(head, ptr, len);
 	buf_putc(head, '\0');
 	if (head->failed)
-		spoil(t, PAWL_ENOMEM, "out of memory");
+		spoil_transfer(t, PAWL_ENOMEM, "out of memory");
 	return head->failed ? 0 : size * n;
 }
 
@@ -180,7 +180,7 @@ take_body(char *ptr, size_t size, size_t n, void *arg)
 	libs()->easy_getinfo(t->easy, CURLINFO_RESPONSE_CODE, &status);
 	if (call->dst != NULL && status == call->dst_status) {
 		if (len > call->dst_bytes - t->received) {
-			spoil(t, PAWL_ETRANSIENT, "the answer is longer than what was asked for");
+			spoil_transfer(t, PAWL_ETRANSIENT, "the answer is longer than what was asked for");
 			return 0;
 		}
 		memcpy((char *)call->dst + t->received, ptr, len);
@@ -189,12 +189,12 @@ take_body(char *ptr, size_t size, size_t n, void *arg)
 	}
 	size_t max = call->text_max > 0 ? call->text_max : MAX_TEXT_BYTES;
 	if (len > max - call->text.len) {
-		spoil(t, PAWL_ELIMIT, "the answer is longer than expected");
+		spoil_transfer(t, PAWL_ELIMIT, "the answer is longer than expected");
 		return 0;
 	}
 	buf_put(&call->text, ptr, len);
 	if (call->text.failed)
-		spoil(t, PAWL_ENOMEM, "out of memory");
+		spoil_transfer(t, PAWL_ENOMEM, "out of memory");
 	t->received += len;
 	return call->text.failed ? 0 : len;
 }
@@ -332,7 +332,7 @@ set_callbacks(struct transfer *t)
 }
 
 static int
-start(struct http *h, struct http_lane *lane, size_t i, struct transfer *t, struct pawl_error *err)
+start_transfer(struct http *h, struct http_lane *lane, size_t i, struct transfer *t, struct pawl_error *err)
 {
 	struct http_call *call = t->call;
 	if (strncmp(call->url, "http://", 7) != 0 && strncmp(call->url, "https://", 8) != 0)
@@ -392,7 +392,7 @@ code_of(CURLcode code)
 
 /* What to do if the authority of a server is not trusted; else "". */
 static const char *
-advice(const struct transfer *t)
+trust_advice(const struct transfer *t)
 {
 	long found = 0; /* 1: the certificate is of another host */
 	if (t->code == CURLE_PEER_FAILED_VERIFICATION)
@@ -404,7 +404,7 @@ advice(const struct transfer *t)
 
 /* Returns the result of a transfer that has ended. */
 static int
-judge(struct transfer *t, struct pawl_error *err)
+judge_transfer(struct transfer *t, struct pawl_error *err)
 {
 	size_t len;
 	const struct http_call *call = t->call;
@@ -418,7 +418,7 @@ judge(struct transfer *t, struct pawl_error *err)
 		return err_set(err, PAWL_EUSAGE, "%.*s: is a link-local address, which is not allowed", (int)len, host);
 	if (t->code != CURLE_OK)
 		return err_set(err, code_of(t->code), "%.*s: %s%s", (int)len, host,
-		               t->message[0] != '\0' ? t->message : libs()->easy_strerror(t->code), advice(t));
+		               t->message[0] != '\0' ? t->message : libs()->easy_strerror(t->code), trust_advice(t));
 	if (call->dst != NULL && call->status == call->dst_status && t->received != call->dst_bytes)
 		return err_set(err, PAWL_ETRANSIENT, "%.*s: the answer has %" PRIu64 " bytes, expected %zu", (int)len,
 		               host, t->received, call->dst_bytes);
@@ -427,7 +427,7 @@ judge(struct transfer *t, struct pawl_error *err)
 
 /* Records which transfers have ended; true when one has failed. */
 static bool
-collect(struct http_lane *lane)
+collect_ended(struct http_lane *lane)
 {
 	int left;
 	bool failed = false;
@@ -441,7 +441,7 @@ collect(struct http_lane *lane)
 		t->done = true;
 		t->code = msg->data.result;
 		t->call->status = (int)status;
-		failed = failed || judge(t, NULL) < 0;
+		failed = failed || judge_transfer(t, NULL) < 0;
 	}
 	return failed;
 }
@@ -456,14 +456,14 @@ is_cancelled(const struct transfer *transfers, size_t n)
 }
 
 static int
-drive(struct http_lane *lane, struct transfer *transfers, size_t n, struct pawl_error *err)
+drive_lane(struct http_lane *lane, struct transfer *transfers, size_t n, struct pawl_error *err)
 {
 	int running = 1;
 	while (running > 0) {
 		if (libs()->multi_perform(lane->multi, &running) != CURLM_OK)
 			return err_nomem(err, "http");
 		http_lane_acknowledge(lane);
-		if (collect(lane))
+		if (collect_ended(lane))
 			break;
 		if (is_cancelled(transfers, n))
 			return err_set(err, PAWL_ECANCELLED, "the request was cancelled");
@@ -472,7 +472,7 @@ drive(struct http_lane *lane, struct transfer *transfers, size_t n, struct pawl_
 	}
 	for (size_t i = 0; i < n; i++)
 		if (transfers[i].done)
-			TRY(judge(&transfers[i], err));
+			TRY(judge_transfer(&transfers[i], err));
 	return 0;
 }
 
@@ -508,7 +508,7 @@ pipe_guard_end(struct pipe_guard *g)
 }
 
 static void
-end(struct http_lane *lane, struct transfer *transfers, size_t n)
+end_transfers(struct http_lane *lane, struct transfer *transfers, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
 		struct transfer *t = &transfers[i];
@@ -537,14 +537,14 @@ http_run(struct http *h, struct http_call *calls, size_t n, struct pawl_error *e
 		calls[i].status = 0;
 		buf_clear(&calls[i].text);
 		buf_clear(&calls[i].head);
-		rc = start(h, lane, i, &transfers[i], err);
+		rc = start_transfer(h, lane, i, &transfers[i], err);
 	}
 	struct pipe_guard guard;
 	pipe_guard_begin(&guard);
 	if (rc == 0)
-		rc = drive(lane, transfers, n, err);
+		rc = drive_lane(lane, transfers, n, err);
 	if (lane != NULL && transfers != NULL)
-		end(lane, transfers, n);
+		end_transfers(lane, transfers, n);
 	pipe_guard_end(&guard);
 	if (lane != NULL)
 		lane_give_back(h, lane);

@@ -36,7 +36,7 @@ s3_profile_clear(struct s3_profile *p)
 
 /* Trims the surrounding blanks in place. */
 static char *
-trim(char *text)
+trim_blanks(char *text)
 {
 	while (*text == ' ' || *text == '\t')
 		text++;
@@ -54,7 +54,7 @@ section_name(char *line)
 	if (end == NULL)
 		return NULL;
 	*end = '\0';
-	return trim(line + 1);
+	return trim_blanks(line + 1);
 }
 
 /* True if this section of the file has the profile's settings. `kind` is "" or "profile" or
@@ -66,7 +66,7 @@ is_section(char *section, const char *kind, const char *name)
 	if (len > 0) {
 		if (strncmp(section, kind, len) != 0 || (section[len] != ' ' && section[len] != '\t'))
 			return false;
-		section = trim(section + len);
+		section = trim_blanks(section + len);
 	}
 	size_t n = strlen(section);
 	if (n > 1 && (section[0] == '"' || section[0] == '\'') && section[n - 1] == section[0]) {
@@ -108,7 +108,7 @@ read_section(struct s3_profile *p, char *text, const struct section *wanted, boo
 		if (next != NULL)
 			*next++ = '\0';
 		bool indented = line[0] == ' ' || line[0] == '\t';
-		char *body = trim(line);
+		char *body = trim_blanks(line);
 		if (body[0] == '\0' || body[0] == '#' || body[0] == ';')
 			continue;
 		if (body[0] == '[' && !indented) {
@@ -123,7 +123,7 @@ read_section(struct s3_profile *p, char *text, const struct section *wanted, boo
 		if (!inside || equals == NULL)
 			continue;
 		*equals = '\0';
-		const char *key = trim(body), *value = trim(equals + 1);
+		const char *key = trim_blanks(body), *value = trim_blanks(equals + 1);
 		if (!indented)
 			text_copy(parent, sizeof parent, value[0] == '\0' ? key : "");
 		if (value[0] != '\0')

@@ -34,8 +34,8 @@ to_hex(const unsigned char *bytes, size_t n, char *out)
 }
 
 static int
-digest(bool md5, const struct pawl_slice *parts, size_t n, unsigned char *out, unsigned *ret_len,
-       struct pawl_error *err)
+digest_parts(bool md5, const struct pawl_slice *parts, size_t n, unsigned char *out, unsigned *ret_len,
+             struct pawl_error *err)
 {
 	TRY(libs_load(err));
 	const struct evp_md_st *kind = md5 ? libs()->EVP_md5() : libs()->EVP_sha256();
@@ -53,7 +53,7 @@ sigv4_sha256(const struct pawl_slice *parts, size_t n, unsigned char out[HASH_BY
 {
 	unsigned char hash[LIBS_MAX_DIGEST];
 	unsigned len;
-	TRY(digest(false, parts, n, hash, &len, err));
+	TRY(digest_parts(false, parts, n, hash, &len, err));
 	memcpy(out, hash, HASH_BYTES);
 	return 0;
 }
@@ -81,7 +81,7 @@ sigv4_md5(const struct pawl_slice *parts, size_t n, unsigned char out[16], struc
 {
 	unsigned char hash[LIBS_MAX_DIGEST];
 	unsigned len;
-	TRY(digest(true, parts, n, hash, &len, err));
+	TRY(digest_parts(true, parts, n, hash, &len, err));
 	memcpy(out, hash, 16);
 	return 0;
 }
@@ -204,7 +204,7 @@ sigv4_canonical(const struct sigv4_request *rq, struct buf *out, struct pawl_err
 }
 
 static const char *
-algorithm(const struct sigv4_request *rq)
+algorithm_of(const struct sigv4_request *rq)
 {
 	return rq->is_google ? "GOOG4-HMAC-SHA256" : "AWS4-HMAC-SHA256";
 }
@@ -217,7 +217,8 @@ end_of_scope(const struct sigv4_request *rq)
 
 /* Derives the key of one day, region and service. */
 static int
-derive(const struct sigv4_request *rq, const char *secret_key, unsigned char out[HASH_BYTES], struct pawl_error *err)
+derive_key(const struct sigv4_request *rq, const char *secret_key, unsigned char out[HASH_BYTES],
+           struct pawl_error *err)
 {
 	PAWL_FREE char *first = mem_printf("%s%s", rq->is_google ? "GOOG4" : "AWS4", secret_key);
 	if (first == NULL)
@@ -251,18 +252,18 @@ sigv4_sign(const struct sigv4_request *rq, const char *access_key, const char *s
 	struct pawl_slice whole = {text.ptr, text.len};
 	TRY(sigv4_sha256_hex(&whole, 1, hash, err));
 	text.len = 0;
-	buf_printf(&text, "%s\n%s\n%.8s/%s/%s/%s\n%s", algorithm(rq), rq->date, rq->date, rq->region, rq->service,
+	buf_printf(&text, "%s\n%s\n%.8s/%s/%s/%s\n%s", algorithm_of(rq), rq->date, rq->date, rq->region, rq->service,
 	           end_of_scope(rq), hash);
 	TRY(buf_check(&text, "signature", err));
 	unsigned char key[HASH_BYTES], signed_bytes[HASH_BYTES];
-	int rc = derive(rq, secret_key, key, err);
+	int rc = derive_key(rq, secret_key, key, err);
 	if (rc == 0)
 		rc = sigv4_hmac(key, sizeof key, text.ptr, text.len, signed_bytes, err);
 	os_wipe(key, sizeof key);
 	TRY(rc);
 
 	to_hex(signed_bytes, sizeof signed_bytes, signature);
-	buf_printf(out, "%s Credential=%s/%.8s/%s/%s/%s,SignedHeaders=", algorithm(rq), access_key, rq->date,
+	buf_printf(out, "%s Credential=%s/%.8s/%s/%s/%s,SignedHeaders=", algorithm_of(rq), access_key, rq->date,
 	           rq->region, rq->service, end_of_scope(rq));
 	put_names(out, headers, rq->n_headers);
 	buf_printf(out, ",Signature=%s", signature);

@@ -20,8 +20,8 @@
 
 /* Signs everything except Content-Length, which libcurl adds. */
 static int
-prepare(struct object_store *s, struct object_request *rq, const struct cred_keys *keys, struct object_envelope *e,
-        struct pawl_error *err)
+prepare_request(struct object_store *s, struct object_request *rq, const struct cred_keys *keys,
+                struct object_envelope *e, struct pawl_error *err)
 {
 	const struct object_config *c = &s->config;
 	struct http_call *call = &rq->call;
@@ -72,7 +72,7 @@ hinted_region(const struct object_request *rq, char region[65])
 }
 
 static int
-explain(struct object_store *s, const struct object_request *rq, struct pawl_error *err)
+explain_answer(struct object_store *s, const struct object_request *rq, struct pawl_error *err)
 {
 	char region[65];
 	hinted_region(rq, region);
@@ -195,7 +195,8 @@ copy_in_parts(struct object_store *s, const char *from, const char *to, const st
 }
 
 static int
-copy(struct object_store *s, const char *from, const char *to, const struct object_head *head, struct pawl_error *err)
+copy_object(struct object_store *s, const char *from, const char *to, const struct object_head *head,
+            struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf source = {0};
 	if (head->nbytes <= s->max_copy_bytes)
@@ -220,8 +221,8 @@ static const struct object_protocol s3_protocol = {
 	.max_object_bytes = S3_MAX_OBJECT_BYTES,
 	.max_parts = S3_MAX_PARTS,
 	.meanings = s3_meanings,
-	.prepare = prepare,
-	.explain = explain,
+	.prepare = prepare_request,
+	.explain = explain_answer,
 	.look_again = look_again,
 	.list_query = s3_list_query,
 	.take_element = s3_take_element,
@@ -229,7 +230,7 @@ static const struct object_protocol s3_protocol = {
 	.upload_part = s3_upload_part,
 	.upload_end = s3_upload_end,
 	.upload_drop = s3_upload_drop,
-	.copy = copy,
+	.copy = copy_object,
 	.remove_batch = remove_batch,
 	.sweep = s3_sweep,
 };
