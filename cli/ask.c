@@ -28,7 +28,7 @@ ask_confirm(struct cli *cli, const char *format, ...)
 	(void)vsnprintf(question, sizeof(question), format, list);
 	va_end(list);
 	(void)fflush(stdout);
-	(void)fprintf(stderr, "%s? [y/N] ", text_clean(&cli->keep, question));
+	(void)fprintf(stderr, "%s? [y/N] ", term_clean(&cli->keep, question));
 	(void)fflush(stderr);
 	if (fgets(answer, sizeof(answer), stdin) == NULL)
 		(void)fputc('\n', stderr);

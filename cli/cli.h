@@ -54,7 +54,7 @@ void cli_warn(struct cli *cli, const char *format, ...) __attribute__((format(pr
  * being reported. */
 void cli_close(struct pawl **run);
 
-/* The table of commands (main.c), in the order of help; NULL at its end. */
+/* The table of commands (cli.c), in the order of help; NULL at its end. */
 const struct command *const *cli_commands(void);
 const struct command *cli_find_command(const char *name);
 /* A usage error that names the commands. Returns exit status 2. */

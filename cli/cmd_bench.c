@@ -19,7 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/denied.h"
+#include "base/err_path.h"
 #include "base/os.h"
 #include "cli.h"
 #include "copy.h"

@@ -121,7 +121,7 @@ run_convert(struct cli *cli, const void *ptr)
 	if (cli->common.json)
 		print_json(cli, from.info, &report, info_now() - began);
 	else
-		(void)printf("%s\n", text_clean(&cli->keep, dest));
+		(void)printf("%s\n", term_clean(&cli->keep, dest));
 	cli_note(cli, "%s: %" PRIu64 " tensor%s, %s in %s", from.info->name, report.n_tensors,
 	         report.n_tensors == 1 ? "" : "s", human_bytes(&cli->keep, (double)report.bytes),
 	         human_seconds(&cli->keep, info_now() - began));

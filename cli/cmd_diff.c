@@ -107,7 +107,7 @@ print_branches(struct cli *cli, const struct pawl_diff *diff)
 	for (size_t i = 0; i < n; i++) {
 		struct cell *cells = grid_row(grid);
 
-		cells[0] = (struct cell){text_clean(&cli->keep, branches[i].name), STYLE_BOLD, NULL};
+		cells[0] = (struct cell){term_clean(&cli->keep, branches[i].name), STYLE_BOLD, NULL};
 		cells[1] = count_cell(&cli->keep, branches[i].counts[PAWL_CHANGED]);
 		cells[2] = count_cell(&cli->keep, branches[i].counts[PAWL_ADDED]);
 		cells[3] = count_cell(&cli->keep, branches[i].counts[PAWL_REMOVED]);
@@ -159,8 +159,8 @@ print_table(struct cli *cli, const struct pawl_diff_row **rows, size_t n)
 
 	for (size_t i = 0; i < n; i++) {
 		const struct pawl_diff_row *row = rows[i];
-		const char *was = row->was != NULL ? text_clean(keep, row->was) : NULL;
-		const char *is = row->is != NULL ? text_clean(keep, row->is) : NULL;
+		const char *was = row->was != NULL ? term_clean(keep, row->was) : NULL;
+		const char *is = row->is != NULL ? term_clean(keep, row->is) : NULL;
 		struct cell *cells = grid_row(grid);
 		bool same = was != NULL && is != NULL && strcmp(was, is) == 0;
 
@@ -168,7 +168,7 @@ print_table(struct cli *cli, const struct pawl_diff_row **rows, size_t n)
 		                         : row->change == PAWL_REMOVED ? "-"
 		                                                       : "~",
 		                         change_style(row->change), NULL};
-		cells[1].text = text_clean(keep, row->path);
+		cells[1].text = term_clean(keep, row->path);
 		cells[2].text = row->change == PAWL_ADDED ? NULL : was;
 		cells[3].text = row->change == PAWL_REMOVED || same ? NULL : is;
 		cells[4] = number_cell(keep, row->max_abs);
@@ -234,7 +234,7 @@ print_json(struct cli *cli, const struct diff_args *args, const struct taken *a,
 static const char *
 side_text(struct cli *cli, const struct taken *side)
 {
-	const char *name = text_clean(&cli->keep, side->info->name);
+	const char *name = term_clean(&cli->keep, side->info->name);
 
 	if (info_is_foreign(side->info))
 		return name;
@@ -250,7 +250,7 @@ print_text(struct cli *cli, const struct diff_args *args, const struct taken *a,
 
 	if (args->names) {
 		for (size_t i = 0; i < n; i++)
-			(void)printf("%s\n", text_clean(&cli->keep, rows[i]->path));
+			(void)printf("%s\n", term_clean(&cli->keep, rows[i]->path));
 		return;
 	}
 	cli_note(cli, "from %s to %s", side_text(cli, a), side_text(cli, b));

@@ -44,8 +44,8 @@ run_doctor(struct cli *cli, const void *args)
 	for (size_t i = 0; i < pawl_rows_count(rows); i++) {
 		struct cell *cells = grid_row(grid);
 
-		cells[0] = (struct cell){text_clean(&cli->keep, pawl_rows_key(rows, i)), STYLE_ACCENT, NULL};
-		cells[1].text = text_clean(&cli->keep, pawl_rows_value(rows, i));
+		cells[0] = (struct cell){term_clean(&cli->keep, pawl_rows_key(rows, i)), STYLE_ACCENT, NULL};
+		cells[1].text = term_clean(&cli->keep, pawl_rows_value(rows, i));
 	}
 	grid_print(grid, &cli->out);
 	return 0;

@@ -163,11 +163,11 @@ fill_row(struct cli *cli, const struct pawl_info *info, const struct names *metr
 		row[LS_ID].text = keep_printf(keep, "%" PRIu64, info->id);
 	row[LS_ID].style = (info->marks & PAWL_MARK_BAD) != 0 ? STYLE_BAD : STYLE_BOLD;
 	if (cli->common.verbose || !is_plain_name(info))
-		row[LS_NAME].text = text_clean(keep, info->name);
+		row[LS_NAME].text = term_clean(keep, info->name);
 	row[LS_STATE] = info_state(info);
 	row[LS_MARKS] = info_marks(keep, info);
 	if ((info->marks & PAWL_MARK_BAD) != 0) {
-		row[LS_PROBLEM].text = text_clean(keep, info->problem);
+		row[LS_PROBLEM].text = term_clean(keep, info->problem);
 		return;
 	}
 	row[LS_STEP].text = keep_printf(keep, "%" PRId64, info->step);
@@ -212,7 +212,7 @@ print_table(struct cli *cli, const struct rows *rows, const struct names *metric
 	struct grid *grid;
 
 	for (size_t m = 0; m < LS_METRICS_VERBOSE; m++) {
-		columns[LS_METRIC + m].title = m < metrics->n ? text_clean(&cli->keep, metrics->items[m]) : "";
+		columns[LS_METRIC + m].title = m < metrics->n ? term_clean(&cli->keep, metrics->items[m]) : "";
 		columns[LS_METRIC + m].right = true;
 		columns[LS_METRIC + m].drop = m == 0 ? 0 : 7 + (int)m;
 	}
@@ -268,7 +268,7 @@ print_totals(struct cli *cli, struct pawl *run, const struct rows *rows, const s
 
 	if (pawl_saving(run, &saving, NULL) == 0)
 		cli_note(cli, "%s is being saved: %.0f%% of %s compressed, %s written",
-		         text_clean(&cli->keep, saving.name),
+		         term_clean(&cli->keep, saving.name),
 		         100.0 * (double)saving.done_bytes / (double)(saving.plain_bytes ? saving.plain_bytes : 1),
 		         human_bytes(&cli->keep, (double)saving.plain_bytes),
 		         human_bytes(&cli->keep, (double)saving.written_bytes));
@@ -326,7 +326,7 @@ run_ls(struct cli *cli, const void *ptr)
 	}
 	if (args->names) {
 		for (size_t i = 0; i < rows.n; i++)
-			(void)printf("%s\n", text_clean(&cli->keep, rows.items[i]->name));
+			(void)printf("%s\n", term_clean(&cli->keep, rows.items[i]->name));
 		return 0;
 	}
 	pick_metrics(cli, args, &rows, &metrics);

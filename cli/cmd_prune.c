@@ -141,7 +141,7 @@ print_table(struct cli *cli, bool dry_run, const struct pawl_list *list, const s
 			cells[4] = (struct cell){"keep", STYLE_GOOD, NULL};
 		else
 			cells[4] = (struct cell){dry_run ? "delete" : "deleted", STYLE_BAD, NULL};
-		cells[5].text = text_clean(keep, d->reason);
+		cells[5].text = term_clean(keep, d->reason);
 	}
 	if (n > 0)
 		grid_print(grid, &cli->out);

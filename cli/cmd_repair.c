@@ -136,14 +136,14 @@ print_text(struct cli *cli, bool dry_run, const struct repairs *repairs)
 	for (size_t i = 0; i < repairs->n; i++) {
 		const struct repair *r = &repairs->items[i];
 
-		(void)printf("%s  ", text_clean(keep, r->name));
+		(void)printf("%s  ", term_clean(keep, r->name));
 		term_put(&cli->out, r->code == 0 ? STYLE_GOOD : STYLE_BAD,
 		         r->code != 0 ? "not repaired"
 		         : dry_run    ? "can be repaired"
 		                      : "repaired");
-		(void)printf("\n  was: %s\n", text_clean(keep, r->problem));
+		(void)printf("\n  was: %s\n", term_clean(keep, r->problem));
 		if (r->code != 0 && strcmp(r->message, r->problem) != 0)
-			(void)printf("  why: %s\n", text_clean(keep, r->message));
+			(void)printf("  why: %s\n", term_clean(keep, r->message));
 	}
 	if (repairs->n == 0)
 		cli_note(cli, "nothing is damaged ('pawl verify' also reads the tensors)");

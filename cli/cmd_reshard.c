@@ -108,7 +108,7 @@ run_reshard(struct cli *cli, const void *ptr)
 	if (cli->common.json)
 		print_json(cli, from.info, args, meter.done_bytes, info_now() - began);
 	else
-		(void)printf("%s\n", text_clean(&cli->keep, dest));
+		(void)printf("%s\n", term_clean(&cli->keep, dest));
 	cli_note(cli, "%s (step %" PRId64 ") of %" PRIu32 " rank%s, rewritten for %" PRIu64 ": %s of tensors in %s",
 	         from.info->name, from.info->step, from.info->world_size, from.info->world_size == 1 ? "" : "s",
 	         args->world, human_bytes(&cli->keep, (double)meter.done_bytes),

@@ -17,8 +17,8 @@
 #include "human.h"
 #include "info.h"
 #include "target.h"
-#include "base/denied.h"
-#include "base/fileio.h"
+#include "base/err_path.h"
+#include "base/fd.h"
 #include "base/hidden.h"
 #include "pawl_jobs.h"
 
@@ -259,7 +259,7 @@ run_restore(struct cli *cli, const void *ptr)
 	if (cli->common.json)
 		print_json(cli, run, dest, &restored);
 	else
-		(void)printf("%s\n", text_clean(&cli->keep, dest));
+		(void)printf("%s\n", term_clean(&cli->keep, dest));
 	cli_note(cli, "%s (step %" PRId64 "), %s, %s in %s", restored.info->name, restored.info->step,
 	         human_bytes(&cli->keep, (double)restored.info->bytes),
 	         args->rename.n + args->cast.n > 0 ? "verified and rewritten" : "copied and verified",

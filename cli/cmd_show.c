@@ -125,7 +125,7 @@ metrics_text(struct cli *cli, const struct pawl_info *info)
 
 	for (size_t i = 0; i < info->n_metrics; i++)
 		ret = keep_printf(&cli->keep, "%s%s%s %s", ret, i > 0 ? ", " : "",
-		                  text_clean(&cli->keep, info->metrics[i].name),
+		                  term_clean(&cli->keep, info->metrics[i].name),
 		                  info->metrics[i].not_a_number ? "(no number)"
 		                                                : human_number(&cli->keep, info->metrics[i].value, 6));
 	return ret;
@@ -149,9 +149,9 @@ print_foreign_head(struct cli *cli, const struct pawl_info *info)
 	struct cell age = {keep_printf(keep, "%s ago", human_age(keep, info_now() - info->unix_seconds)), STYLE_DIM,
 	                   NULL};
 
-	term_put(&cli->out, STYLE_BOLD, text_clean(keep, info->name));
+	term_put(&cli->out, STYLE_BOLD, term_clean(keep, info->name));
 	(void)fputc('\n', stdout);
-	print_line(cli, "path", text_clean(keep, info->path), none);
+	print_line(cli, "path", term_clean(keep, info->path), none);
 	print_line(cli, "format", info->format,
 	           (struct cell){info_has_no_sums(info) ? "without checksums of its bytes"
 	                                                : "with the CRCs of its archive, if it has them",
@@ -173,7 +173,7 @@ print_head(struct cli *cli, struct pawl *run, const struct pawl_info *info)
 	struct cell marks = info_marks(keep, info), age = {NULL, STYLE_DIM, NULL};
 	bool single = *pawl_run_id(run) == '\0';
 
-	term_put(&cli->out, STYLE_BOLD, text_clean(keep, info->name));
+	term_put(&cli->out, STYLE_BOLD, term_clean(keep, info->name));
 	for (const struct cell *c = single ? NULL : marks.more; c != NULL; c = c->more) {
 		(void)fputs("  ", stdout);
 		term_put(&cli->out, c->style, c->text);
@@ -182,10 +182,10 @@ print_head(struct cli *cli, struct pawl *run, const struct pawl_info *info)
 		term_put(&cli->out, STYLE_WARN, "  holds NaN or Inf");
 	(void)fputs("\n", stdout);
 	if (!single)
-		print_line(cli, "run", text_clean(keep, pawl_root(run)),
+		print_line(cli, "run", term_clean(keep, pawl_root(run)),
 		           (struct cell){cli->common.verbose ? pawl_run_id(run) : NULL, STYLE_DIM, NULL});
 	else
-		print_line(cli, "path", text_clean(keep, info->path), none);
+		print_line(cli, "path", term_clean(keep, info->path), none);
 	age.text = keep_printf(keep, "%s ago", human_age(keep, info_now() - info->unix_seconds));
 	print_line(cli, "saved", human_time(keep, info->unix_seconds), age);
 	print_line(cli, "step", keep_printf(keep, "%" PRId64, info->step),
@@ -203,7 +203,7 @@ print_head(struct cli *cli, struct pawl *run, const struct pawl_info *info)
 	if (cli->common.verbose) {
 		print_line(cli, "id", keep_printf(keep, "%" PRIu64 ", attempt %" PRIu64, info->id, info->attempt),
 		           none);
-		print_line(cli, "path", text_clean(keep, info->path), none);
+		print_line(cli, "path", term_clean(keep, info->path), none);
 	}
 	(void)fputc('\n', stdout);
 }
@@ -218,7 +218,7 @@ print_files(struct cli *cli, const struct shown *shown)
 	for (size_t i = 0; i < shown->n_files; i++) {
 		struct cell *cells = grid_row(grid);
 
-		cells[0].text = text_clean(&cli->keep, shown->files[i].name);
+		cells[0].text = term_clean(&cli->keep, shown->files[i].name);
 		cells[1].text = human_bytes(&cli->keep, (double)shown->files[i].nbytes);
 		if (shown->files[i].links > 1)
 			cells[2] = (struct cell){keep_printf(&cli->keep, "shared by %" PRIu64, shown->files[i].links),

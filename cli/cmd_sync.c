@@ -88,12 +88,12 @@ mirrors_print(struct cli *cli, struct pawl *run)
 	for (size_t i = 0; pawl_mirror_get(run, i, &info, NULL) == 0; i++) {
 		struct cell *cells = grid_row(grid);
 
-		cells[0].text = text_clean(keep, keep_printf(keep, "%s", info.url));
+		cells[0].text = term_clean(keep, keep_printf(keep, "%s", info.url));
 		cells[1].text = keep_printf(keep, "%" PRIu64, info.n_done);
 		cells[2].text = keep_printf(keep, "%" PRIu64, info.n_waiting);
 		if (info.code < 0)
 			cells[3] =
-				(struct cell){text_clean(keep, keep_printf(keep, "%s", info.message)), STYLE_BAD, NULL};
+				(struct cell){term_clean(keep, keep_printf(keep, "%s", info.message)), STYLE_BAD, NULL};
 	}
 	grid_print(grid, &cli->out);
 }

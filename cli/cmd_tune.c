@@ -54,14 +54,6 @@ static const struct example examples[] = {
 	EXAMPLE_END,
 };
 
-void
-search_close(struct tune_experiment **e)
-{
-	if (*e != NULL)
-		tune_experiment_close(*e);
-	*e = NULL;
-}
-
 static void
 close_runner(struct tune_runner **r)
 {
@@ -197,7 +189,7 @@ dry_run(struct cli *cli, const char *document)
 			break;
 		shown++;
 		cells[0].text = keep_printf(&cli->keep, "%" PRIu64, i);
-		cells[1].text = text_clean(&cli->keep, command_line(cli, document, configs[i], &rc, &err));
+		cells[1].text = term_clean(&cli->keep, command_line(cli, document, configs[i], &rc, &err));
 	}
 	if (rc == 0 && cli->common.json)
 		dry_json(cli, spec, n, configs, shown);
@@ -228,7 +220,7 @@ name_of(struct cli *cli, const struct tune_experiment *e, uint32_t trial)
 {
 	struct tune_trial t;
 
-	return tune_trial_info(e, trial, &t, NULL) == 0 ? text_clean(&cli->keep, keep_printf(&cli->keep, "%s", t.name))
+	return tune_trial_info(e, trial, &t, NULL) == 0 ? term_clean(&cli->keep, keep_printf(&cli->keep, "%s", t.name))
 	                                                : "?";
 }
 
@@ -304,19 +296,19 @@ poll_trials(struct cli *cli, struct tune_experiment *e, struct tune_runner *runn
 			search_sync_request(sync);
 		if (!stopping && __atomic_load_n(&meter.cancel, __ATOMIC_RELAXED)) {
 			stopping = true;
-			live_erase(&live);
+			trials_erase(&live);
 			cli_warn(cli, "stopping: %s may report and save first; a second signal ends them now",
 			         human_count(&cli->keep, tune_runner_count(runner), "trial", "trials"));
 			tune_runner_stop(runner, false);
 		}
 		if (event.kind != TUNE_EVENT_NONE && (live.term == NULL || event.kind == TUNE_EVENT_NOTICE ||
 		                                      (event.kind == TUNE_EVENT_ENDED && event.how == TUNE_FAILED))) {
-			live_erase(&live);
+			trials_erase(&live);
 			print_event(cli, e, &event);
 		}
-		live_draw(&live, cli, e, false);
+		trials_draw(&live, cli, e, false);
 	} while (event.kind != TUNE_EVENT_DONE);
-	live_erase(&live);
+	trials_erase(&live);
 	work_end(cli->work);
 	if (rc == 0 && stopping)
 		return err_set(err, PAWL_ECANCELLED, "interrupted");

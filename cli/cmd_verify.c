@@ -55,25 +55,25 @@ print_finding(struct cli *cli, const struct pawl_finding *f)
 {
 	struct keep *keep = &cli->keep;
 
-	(void)printf("  %s", text_clean(keep, f->file));
+	(void)printf("  %s", term_clean(keep, f->file));
 	if (f->end > f->begin)
 		(void)printf(", bytes %" PRIu64 " to %" PRIu64, f->begin, f->end);
 	if (*f->tensor != '\0')
-		(void)printf(", tensor %s", text_clean(keep, f->tensor));
-	(void)printf(": %s\n", text_clean(keep, f->message));
+		(void)printf(", tensor %s", term_clean(keep, f->tensor));
+	(void)printf(": %s\n", term_clean(keep, f->message));
 }
 
 static void
 print_verdict(struct cli *cli, const struct verdicts *all, const struct verdict *v)
 {
 	struct keep *keep = &cli->keep;
-	const char *name = text_clean(keep, v->name), *size = v->bytes > 0 ? human_bytes(keep, (double)v->bytes) : "";
+	const char *name = term_clean(keep, v->name), *size = v->bytes > 0 ? human_bytes(keep, (double)v->bytes) : "";
 	size_t n = v->findings != NULL ? pawl_findings_count(v->findings) : 0;
 
 	if (cli->common.json || (cli->common.quiet && v->code == 0))
 		return;
 	work_hide(cli->work);
-	(void)printf("%s%*s  %10s  ", name, (int)(all->name_width - text_width(name)), "", size);
+	(void)printf("%s%*s  %10s  ", name, (int)(all->name_width - term_width(name)), "", size);
 	term_put(&cli->out, v->code == 0 ? STYLE_GOOD : STYLE_BAD,
 	         v->code == 0               ? v->has_sums ? "ok" : "readable"
 	         : v->code == PAWL_ECORRUPT ? "corrupt"
@@ -82,7 +82,7 @@ print_verdict(struct cli *cli, const struct verdicts *all, const struct verdict 
 	for (size_t i = 0; i < n; i++)
 		print_finding(cli, pawl_findings_get(v->findings, i));
 	if (n == 0 && v->code != 0)
-		(void)printf("  %s\n", text_clean(keep, v->message));
+		(void)printf("  %s\n", term_clean(keep, v->message));
 	(void)fflush(stdout);
 	work_show(cli->work);
 }
@@ -139,7 +139,7 @@ verify_all(struct cli *cli, struct pawl *run, const struct pawl_info **infos, si
 
 	all->items = keep_alloc(&cli->keep, n + 1, sizeof(*all->items));
 	for (size_t i = 0; i < n; i++) {
-		size_t width = text_width(text_clean(&cli->keep, infos[i]->name));
+		size_t width = term_width(term_clean(&cli->keep, infos[i]->name));
 
 		all->total_bytes += infos[i]->bytes;
 		all->name_width = width > all->name_width ? width : all->name_width;
@@ -205,12 +205,12 @@ print_totals(struct cli *cli, struct pawl *run, const struct verdicts *all, doub
 		cli_warn(cli, "%s of %s could not be verified", human_count(keep, all->n_unknown, "", ""), what);
 	else if (!all->items[0].has_sums && !all->items[0].is_safetensors) /* a single foreign checkpoint */
 		cli_note(cli, "%s, %s: every byte can be read, and every part with a CRC is as it was written",
-		         text_clean(keep, all->items[0].name), human_bytes(keep, (double)all->bytes));
+		         term_clean(keep, all->items[0].name), human_bytes(keep, (double)all->bytes));
 	else if (!all->items[0].has_sums)
 		cli_note(cli,
 		         "%s, %s: the header fits the file and every byte can be read; the file has no checksums, so "
 		         "changed bytes in a tensor cannot be found",
-		         text_clean(keep, all->items[0].name), human_bytes(keep, (double)all->bytes));
+		         term_clean(keep, all->items[0].name), human_bytes(keep, (double)all->bytes));
 	else
 		cli_note(cli, "%s, %s in %s (%s): every byte is as it was written", what,
 		         human_bytes(keep, (double)all->bytes), human_seconds(keep, seconds),
@@ -339,7 +339,7 @@ run_verify(struct cli *cli, const void *args)
 		jsonout_begin_array(doc, "places");
 	for (size_t i = 0; i < n_places; i++) {
 		if (doc == NULL)
-			(void)printf("%s%s:\n", i > 0 ? "\n" : "", text_clean(&cli->keep, places[i]));
+			(void)printf("%s%s:\n", i > 0 ? "\n" : "", term_clean(&cli->keep, places[i]));
 		else if (n > 0)
 			jsonout_begin_object(doc, NULL);
 		status = worse_of(status, verify_place(cli, places[i], args, doc));

@@ -11,8 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/denied.h"
-#include "base/fileio.h"
+#include "base/err_path.h"
+#include "base/fd.h"
 #include "base/hidden.h"
 
 const char *
@@ -80,7 +80,7 @@ copy_check_place(struct cli *cli, const char *path, struct pawl_error *err)
 int
 copy_publish(const char *from, const char *to, struct pawl_error *err)
 {
-	errno = folder_appear(AT_FDCWD, from, AT_FDCWD, to, true);
+	errno = hidden_folder_appear(AT_FDCWD, from, AT_FDCWD, to, true);
 	if (errno != 0)
 		return err_path(err, errno, to, true, "cannot create");
 	return fd_sync_parent(AT_FDCWD, to, err);

@@ -194,10 +194,10 @@ show_search(struct found *f, const struct run *found, struct cell *row, struct j
 	int rc = search_summary(f->cli, whole, &summary, &n, &err);
 
 	if (j == NULL) {
-		row[RUN_NAME] = (struct cell){text_clean(keep, found->name), STYLE_BOLD, NULL};
+		row[RUN_NAME] = (struct cell){term_clean(keep, found->name), STYLE_BOLD, NULL};
 		if (rc < 0)
 			row[RUN_PROBLEM] =
-				(struct cell){text_clean(keep, keep_printf(keep, "%s", err.message)), STYLE_BAD, NULL};
+				(struct cell){term_clean(keep, keep_printf(keep, "%s", err.message)), STYLE_BAD, NULL};
 		else
 			row[RUN_STATE].text = keep_printf(keep, "search, %s", summary);
 		return;
@@ -255,10 +255,10 @@ show_run(struct found *f, const struct run *found, struct cell *row, struct json
 		jsonout_end(j);
 		return;
 	}
-	row[RUN_NAME] = (struct cell){text_clean(keep, found->name), STYLE_BOLD, NULL};
+	row[RUN_NAME] = (struct cell){term_clean(keep, found->name), STYLE_BOLD, NULL};
 	if (rc < 0) {
 		row[RUN_PROBLEM] =
-			(struct cell){keep_printf(keep, "%s", text_clean(keep, err.message)), STYLE_BAD, NULL};
+			(struct cell){keep_printf(keep, "%s", term_clean(keep, err.message)), STYLE_BAD, NULL};
 		return;
 	}
 	row[RUN_COUNT].text = keep_printf(keep, "%zu", n);
@@ -306,13 +306,13 @@ print_files(struct found *f)
 		const struct file *file = &f->files[i];
 		struct cell *row = grid_row(grid);
 
-		row[0] = (struct cell){text_clean(keep, file->name), STYLE_BOLD, NULL};
+		row[0] = (struct cell){term_clean(keep, file->name), STYLE_BOLD, NULL};
 		row[1].text = file->epoch >= 0 ? keep_printf(keep, "%" PRId64, file->epoch) : NULL;
 		row[2].text = file->batch >= 0 ? keep_printf(keep, "%" PRId64, file->batch) : NULL;
 		row[3].text = human_bytes(keep, (double)file->bytes);
 		row[4].text = human_age(keep, now - file->unix_seconds);
 		if (file->links != NULL)
-			row[5] = (struct cell){text_clean(keep, file->links), STYLE_ACCENT, NULL};
+			row[5] = (struct cell){term_clean(keep, file->links), STYLE_ACCENT, NULL};
 	}
 	grid_print(grid, &f->cli->out);
 }
@@ -420,9 +420,9 @@ static void
 print_names(struct found *f)
 {
 	for (size_t i = 0; i < f->n_runs; i++)
-		(void)printf("%s\n", text_clean(&f->cli->keep, f->runs[i].name));
+		(void)printf("%s\n", term_clean(&f->cli->keep, f->runs[i].name));
 	for (size_t i = 0; i < f->n_files; i++)
-		(void)printf("%s\n", text_clean(&f->cli->keep, f->files[i].name));
+		(void)printf("%s\n", term_clean(&f->cli->keep, f->files[i].name));
 }
 
 bool

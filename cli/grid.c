@@ -54,7 +54,7 @@ cell_width(const struct cell *cell)
 
 	for (; cell != NULL; cell = cell->more)
 		if (cell->text != NULL)
-			width += (width > 0) + text_width(cell->text);
+			width += (width > 0) + term_width(cell->text);
 	return width;
 }
 
@@ -74,7 +74,7 @@ measure_columns(struct grid *grid)
 		}
 	}
 	for (size_t c = 0; c < grid->n; c++) {
-		size_t width = text_width(grid->columns[c].title);
+		size_t width = term_width(grid->columns[c].title);
 
 		if (width > grid->widths[c])
 			grid->widths[c] = width;
@@ -114,7 +114,7 @@ fit_columns(struct grid *grid, size_t width)
 		grid->hidden[pick] = true;
 	}
 	for (size_t c = 0; c < grid->n; c++) {
-		size_t total = total_width(grid), least = text_width(grid->columns[c].title), over;
+		size_t total = total_width(grid), least = term_width(grid->columns[c].title), over;
 
 		if (total <= width || grid->hidden[c] || grid->columns[c].flex == RIGID ||
 		    grid->columns[c].flex == RUN_OVER)
@@ -143,11 +143,11 @@ put_cell(const struct grid *grid, size_t c, const struct cell *cell, const struc
 		if (used > 0 && used++ < room)
 			(void)fputc(' ', term->file);
 		if (flex == CUT_END || (flex == CUT_START && cell->more != NULL))
-			text = text_cut(grid->keep, text, used < room ? room - used : 0, term->utf8);
+			text = term_cut(grid->keep, text, used < room ? room - used : 0, term->utf8);
 		else if (flex == CUT_START)
-			text = text_cut_start(grid->keep, text, used < room ? room - used : 0, term->utf8);
+			text = term_cut_start(grid->keep, text, used < room ? room - used : 0, term->utf8);
 		term_put(term, cell->style, text);
-		used += text_width(text);
+		used += term_width(text);
 	}
 	if (!grid->columns[c].right && !last)
 		term_repeat(term, STYLE_PLAIN, " ", pad);

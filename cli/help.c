@@ -153,7 +153,7 @@ print_heading(const struct term *term, const char *text)
 static void
 print_pair(const struct term *term, const char *left, const char *right, size_t column)
 {
-	size_t used = HELP_INDENT + text_width(left);
+	size_t used = HELP_INDENT + term_width(left);
 
 	term_repeat(term, STYLE_PLAIN, " ", HELP_INDENT);
 	term_put(term, STYLE_ACCENT, left);

@@ -21,9 +21,17 @@
 #include "jsonout.h"
 #include "target.h"
 #include "trials.h"
-#include "base/fileio.h"
+#include "base/fd.h"
 
 #define SEARCH_FILE "experiment.json"
+
+void
+search_close(struct tune_experiment **e)
+{
+	if (*e != NULL)
+		tune_experiment_close(*e);
+	*e = NULL;
+}
 
 static bool
 is_search(struct cli *cli, const char *path)
@@ -175,7 +183,7 @@ static void
 print_line(struct cli *cli, const char *name, const char *text)
 {
 	if (text != NULL && *text != '\0')
-		(void)printf("%-12s%s\n", name, text_clean(&cli->keep, keep_printf(&cli->keep, "%s", text)));
+		(void)printf("%-12s%s\n", name, term_clean(&cli->keep, keep_printf(&cli->keep, "%s", text)));
 }
 
 static void

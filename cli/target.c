@@ -14,7 +14,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/denied.h"
+#include "base/err_path.h"
 #include "base/text.h"
 
 #define FOLLOW_LOOKS 100u /* attempts, if what a link leads to is deleted each time */

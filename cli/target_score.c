@@ -39,7 +39,7 @@ metrics_of(struct cli *cli, const struct pawl_list *list)
 		const struct pawl_info *info = pawl_list_get(list, i);
 
 		for (size_t m = 0; m < info->n_metrics; m++) {
-			const char *name = text_clean(&cli->keep, info->metrics[m].name);
+			const char *name = term_clean(&cli->keep, info->metrics[m].name);
 			size_t k = 0;
 
 			while (k < n && strcmp(names[k], name) != 0)

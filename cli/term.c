@@ -158,7 +158,7 @@ is_unsafe(uint32_t c)
 }
 
 const char *
-text_clean_n(struct keep *keep, const char *text, size_t len)
+term_clean_n(struct keep *keep, const char *text, size_t len)
 {
 	const unsigned char *from = (const unsigned char *)text;
 	char *ret = keep_alloc(keep, len + 1, 1);
@@ -181,13 +181,13 @@ text_clean_n(struct keep *keep, const char *text, size_t len)
 }
 
 const char *
-text_clean(struct keep *keep, const char *text)
+term_clean(struct keep *keep, const char *text)
 {
 	const char *at = text;
 
 	while (*at >= ' ' && *at < 0x7f)
 		at++;
-	return *at == '\0' ? text : text_clean_n(keep, text, strlen(text));
+	return *at == '\0' ? text : term_clean_n(keep, text, strlen(text));
 }
 
 static size_t
@@ -210,7 +210,7 @@ step_character(const char *text, size_t len, size_t *ret_width)
 }
 
 size_t
-text_width(const char *text)
+term_width(const char *text)
 {
 	size_t len = strlen(text), width = 0;
 
@@ -224,11 +224,11 @@ text_width(const char *text)
 }
 
 const char *
-text_cut(struct keep *keep, const char *text, size_t width, bool utf8)
+term_cut(struct keep *keep, const char *text, size_t width, bool utf8)
 {
 	size_t len = strlen(text), mark = utf8 ? 1 : 3, room = width > mark ? width - mark : 0, used = 0, at = 0;
 
-	if (text_width(text) <= width)
+	if (term_width(text) <= width)
 		return text;
 	while (at < len) {
 		size_t w, n = step_character(text + at, len - at, &w);
@@ -242,9 +242,9 @@ text_cut(struct keep *keep, const char *text, size_t width, bool utf8)
 }
 
 const char *
-text_cut_start(struct keep *keep, const char *text, size_t width, bool utf8)
+term_cut_start(struct keep *keep, const char *text, size_t width, bool utf8)
 {
-	size_t len = strlen(text), mark = utf8 ? 1 : 3, room = width > mark ? width - mark : 0, left = text_width(text),
+	size_t len = strlen(text), mark = utf8 ? 1 : 3, room = width > mark ? width - mark : 0, left = term_width(text),
 	       at = 0;
 
 	if (left <= width)

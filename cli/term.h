@@ -36,14 +36,14 @@ void term_repeat(const struct term *term, enum style style, const char *glyph, s
 /* A copy of text (valid as long as keep) that is safe to print. Control characters, deletes, C1
  * controls, bidirectional overrides and broken UTF-8 become '?'. Returns text itself if it is
  * clean. */
-const char *text_clean(struct keep *keep, const char *text);
-const char *text_clean_n(struct keep *keep, const char *text, size_t len);
+const char *term_clean(struct keep *keep, const char *text);
+const char *term_clean_n(struct keep *keep, const char *text, size_t len);
 /* Width of clean text in columns of a terminal. */
-size_t text_width(const char *text);
+size_t term_width(const char *text);
 /* The longest start of clean text that fits into `width` columns, with an ellipsis if it was
  * cut. */
-const char *text_cut(struct keep *keep, const char *text, size_t width, bool utf8);
+const char *term_cut(struct keep *keep, const char *text, size_t width, bool utf8);
 /* The same, but keeps the end of the text; used for paths. */
-const char *text_cut_start(struct keep *keep, const char *text, size_t width, bool utf8);
+const char *term_cut_start(struct keep *keep, const char *text, size_t width, bool utf8);
 
 #endif

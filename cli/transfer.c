@@ -182,10 +182,10 @@ transfer_print(struct cli *cli, const struct transfer *t)
 		const struct pawl_copied row = get_row(t, i);
 		struct cell *cells = grid_row(grid);
 
-		cells[0].text = text_clean(keep, row.name);
+		cells[0].text = term_clean(keep, row.name);
 		cells[1].text = human_bytes(keep, (double)row.bytes);
 		cells[2] = outcome_cell(t, &row);
-		cells[3].text = text_clean(keep, row.problem);
+		cells[3].text = term_clean(keep, row.problem);
 	}
 	if (n > 0)
 		grid_print(grid, &cli->out);

@@ -113,7 +113,7 @@ scalar_text(const struct tree *tree, const struct pawl_scalar *s, bool quoted)
 	case PAWL_BOOLEAN:
 		return s->i != 0 ? "true" : "false";
 	case PAWL_INT:
-		return s->ptr != NULL ? text_clean_n(keep, s->ptr, s->len) : keep_printf(keep, "%" PRId64, s->i);
+		return s->ptr != NULL ? term_clean_n(keep, s->ptr, s->len) : keep_printf(keep, "%" PRId64, s->i);
 	case PAWL_FLOAT:
 		return float_text(keep, s->f);
 	case PAWL_STR:
@@ -122,11 +122,11 @@ scalar_text(const struct tree *tree, const struct pawl_scalar *s, bool quoted)
 		len = s->len < 4 * TREE_TEXT_MAX ? s->len : 4 * TREE_TEXT_MAX;
 		while (len < s->len && len > 0 && ((unsigned char)s->ptr[len] & 0xc0) == 0x80)
 			len--;
-		text = text_clean_n(keep, s->ptr, len);
+		text = term_clean_n(keep, s->ptr, len);
 		if (len < s->len)
 			text = keep_printf(keep, "%s...", text);
 		return keep_printf(keep, quoted ? "\"%s\"" : "%s",
-		                   text_cut(keep, text, TREE_TEXT_MAX, tree->cli->out.utf8));
+		                   term_cut(keep, text, TREE_TEXT_MAX, tree->cli->out.utf8));
 	case PAWL_BYTES:
 		return s->ptr == NULL && s->len == 0 ? "bytes" : human_count(keep, s->len, "byte", "bytes");
 	default:
@@ -153,7 +153,7 @@ inline_list(const struct tree *tree, const struct pawl_node *node)
 		comma = ", ";
 	}
 	ret = keep_printf(keep, "%s%s", ret, type == PAWL_TUPLE ? ")" : "]");
-	return text_width(ret) <= TREE_TEXT_MAX ? ret : NULL;
+	return term_width(ret) <= TREE_TEXT_MAX ? ret : NULL;
 }
 
 static const char *
@@ -197,7 +197,7 @@ describe_node(const struct tree *tree, const struct pawl_node *node, struct cell
 	}
 	if (info != NULL && tree->owners[index] != node) {
 		cells[1] =
-			(struct cell){keep_printf(keep, "tied to %s", text_clean(keep, info->name)), STYLE_DIM, NULL};
+			(struct cell){keep_printf(keep, "tied to %s", term_clean(keep, info->name)), STYLE_DIM, NULL};
 		return false;
 	}
 	if (info != NULL)
@@ -343,7 +343,7 @@ tree_print_tensors(struct cli *cli, const struct pawl_state *state)
 		const struct pawl_tensor_info *info = pawl_state_tensor(state, items[i].index);
 		struct cell *cells = grid_row(grid);
 
-		cells[0].text = text_clean(&cli->keep, info->name);
+		cells[0].text = term_clean(&cli->keep, info->name);
 		cells[1].text = dtype_name(info->dtype);
 		cells[2].text = tree_shape(&cli->keep, info);
 		cells[3].text = human_bytes(&cli->keep, (double)info->nbytes);
@@ -392,7 +392,7 @@ scalar_json(struct jsonout *j, const char *key, const struct pawl_scalar *s, con
 		break;
 	case PAWL_INT:
 		if (s->ptr != NULL)
-			one_member(j, key, "$int", text_clean_n(&keep, s->ptr, s->len));
+			one_member(j, key, "$int", term_clean_n(&keep, s->ptr, s->len));
 		else if (s->i > JSON_EXACT_INT || s->i < -JSON_EXACT_INT)
 			one_member(j, key, "$int", keep_printf(&keep, "%" PRId64, s->i));
 		else

@@ -51,15 +51,15 @@ trials_checkpoint(struct cli *cli, const char *folder, const struct tune_trial *
 static void
 fill_row(struct keep *keep, struct cell *cells, const struct tune_trial *t)
 {
-	cells[0].text = text_clean(keep, keep_printf(keep, "%s", t->name));
+	cells[0].text = term_clean(keep, keep_printf(keep, "%s", t->name));
 	cells[1] = (struct cell){tune_state_name(t->state), state_style(t->state), NULL};
 	cells[2].text = t->iteration > 0 ? keep_printf(keep, "%" PRIu64, t->iteration) : NULL;
 	cells[3].text = t->time_s > 0 ? human_seconds(keep, t->time_s) : NULL;
 	cells[4].text = number_of(keep, t->metric);
 	cells[5].text = number_of(keep, t->best);
 	cells[6].text = t->failures > 0 ? keep_printf(keep, "%" PRIu32, t->failures) : NULL;
-	cells[7].text = t->checkpoint != NULL ? text_clean(keep, keep_printf(keep, "%s", t->checkpoint)) : NULL;
-	cells[8].text = t->host != NULL ? text_clean(keep, keep_printf(keep, "%s", t->host)) : NULL;
+	cells[7].text = t->checkpoint != NULL ? term_clean(keep, keep_printf(keep, "%s", t->checkpoint)) : NULL;
+	cells[8].text = t->host != NULL ? term_clean(keep, keep_printf(keep, "%s", t->host)) : NULL;
 }
 
 /* The position of a trial in the table. */
@@ -184,12 +184,12 @@ trials_print_best(struct cli *cli, const struct tune_experiment *e, const char *
 		cli_note(cli, "no best trial: %s", err.message);
 		return;
 	}
-	(void)printf("best        %s\n", text_clean(keep, keep_printf(keep, "%s", t.name)));
+	(void)printf("best        %s\n", term_clean(keep, keep_printf(keep, "%s", t.name)));
 	(void)printf("value       %s\n", human_number(keep, value, 6));
-	(void)printf("config      %s\n", text_clean(keep, keep_printf(keep, "%s", t.config_json)));
+	(void)printf("config      %s\n", term_clean(keep, keep_printf(keep, "%s", t.config_json)));
 	if (tune_best_checkpoint(e, best, metric, mode, &name, NULL) == 0)
 		path = keep_printf(keep, "%s/%s/%s", tune_experiment_folder(e), t.name, name);
-	(void)printf("checkpoint  %s\n", path != NULL ? text_clean(keep, path) : "none");
+	(void)printf("checkpoint  %s\n", path != NULL ? term_clean(keep, path) : "none");
 }
 
 static void
@@ -277,7 +277,7 @@ rows_of_terminal(const struct term *term)
 }
 
 void
-live_erase(struct live *live)
+trials_erase(struct live *live)
 {
 	if (live->term == NULL || live->lines == 0)
 		return;
@@ -287,7 +287,7 @@ live_erase(struct live *live)
 }
 
 void
-live_draw(struct live *live, struct cli *cli, const struct tune_experiment *e, bool now)
+trials_draw(struct live *live, struct cli *cli, const struct tune_experiment *e, bool now)
 {
 	struct keep keep = {0};
 	struct term memory;
@@ -307,9 +307,9 @@ live_draw(struct live *live, struct cli *cli, const struct tune_experiment *e, b
 	room = room < LIVE_ROWS_MAX ? room : LIVE_ROWS_MAX;
 	print_rows(&keep, e, &memory, places, n < room ? n : room);
 	(void)fprintf(memory.file, "%s\n",
-	              text_cut(&keep, trials_summary(&keep, e), (size_t)live->term->width - 1, live->term->utf8));
+	              term_cut(&keep, trials_summary(&keep, e), (size_t)live->term->width - 1, live->term->utf8));
 	(void)fclose(memory.file);
-	live_erase(live);
+	trials_erase(live);
 	(void)fwrite(text, 1, len, live->term->file);
 	(void)fflush(live->term->file);
 	for (size_t i = 0; i < len; i++)

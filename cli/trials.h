@@ -26,7 +26,7 @@ struct live {
 	size_t lines;            /* on the screen now */
 	double drawn;            /* time of the last drawing */
 };
-void live_draw(struct live *live, struct cli *cli, const struct tune_experiment *e, bool now);
-void live_erase(struct live *live);
+void trials_draw(struct live *live, struct cli *cli, const struct tune_experiment *e, bool now);
+void trials_erase(struct live *live);
 
 #endif

@@ -94,7 +94,7 @@ draw_line(struct work *w)
 		w->total_bytes > 0 ? w->total_bytes : __atomic_load_n(&w->meter->total_bytes, __ATOMIC_RELAXED);
 	const struct term *term = w->term;
 	struct keep keep = {0};
-	size_t width = (size_t)term->width - 1, used = text_width(w->label) + 2, bar = 0, full;
+	size_t width = (size_t)term->width - 1, used = term_width(w->label) + 2, bar = 0, full;
 
 	done = total > 0 && done > total ? total : done;
 	(void)fprintf(term->file, "\r%s  ", w->label);
@@ -108,7 +108,7 @@ draw_line(struct work *w)
 		(void)fputs("  ", term->file);
 		used += bar + 2;
 	}
-	(void)fputs(text_cut(&keep, format_figures(w, &keep, done, total), used < width ? width - used : 0, term->utf8),
+	(void)fputs(term_cut(&keep, format_figures(w, &keep, done, total), used < width ? width - used : 0, term->utf8),
 	            term->file);
 	(void)fputs("\033[K", term->file);
 	(void)fflush(term->file);

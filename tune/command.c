@@ -15,34 +15,6 @@
 
 extern char **environ;
 
-void
-strings_clear(struct strings *s)
-{
-	for (size_t i = 0; i < s->n; i++)
-		mem_free(s->items[i]);
-	mem_free(s->items);
-	*s = (struct strings){0};
-}
-
-/* Takes ownership of the text. */
-static bool
-add_owned(struct strings *s, char *text)
-{
-	if (text == NULL || !array_reserve(s->items, s->cap, s->n + 2)) {
-		mem_free(text);
-		return false;
-	}
-	s->items[s->n++] = text;
-	s->items[s->n] = NULL;
-	return true;
-}
-
-bool
-strings_add(struct strings *s, const char *text)
-{
-	return add_owned(s, mem_strdup(text));
-}
-
 /* A text as it is, any other value as JSON. */
 static int
 put_value(struct buf *out, const struct value *value, struct pawl_error *err)
@@ -153,7 +125,7 @@ find_variable(const struct strings *env, const char *name)
 }
 
 void
-environment_unset(struct strings *env, const char *name)
+command_unset_variable(struct strings *env, const char *name)
 {
 	size_t i = find_variable(env, name);
 
@@ -165,14 +137,14 @@ environment_unset(struct strings *env, const char *name)
 }
 
 bool
-environment_set(struct strings *env, const char *name, const char *value)
+command_set_variable(struct strings *env, const char *name, const char *value)
 {
-	environment_unset(env, name);
-	return add_owned(env, mem_printf("%s=%s", name, value));
+	command_unset_variable(env, name);
+	return strings_add_owned(env, mem_printf("%s=%s", name, value));
 }
 
 int
-environment_make(const struct value *changes, struct strings *ret, struct pawl_error *err)
+command_environment(const struct value *changes, struct strings *ret, struct pawl_error *err)
 {
 	PAWL_CLEAN(strings_clear) struct strings env = {0};
 	const char *key;
@@ -185,7 +157,7 @@ environment_make(const struct value *changes, struct strings *ret, struct pawl_e
 		PAWL_CLEAN(buf_clear) struct buf out = {0};
 
 		TRY(put_value(&out, value, err));
-		if (out.failed || !environment_set(&env, key, buf_str(&out)))
+		if (out.failed || !command_set_variable(&env, key, buf_str(&out)))
 			return err_nomem(err, NULL);
 	}
 	*ret = env;

@@ -18,9 +18,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/denied.h"
+#include "base/err_path.h"
 #include "base/err.h"
-#include "base/fileio.h"
+#include "base/fd.h"
 #include "base/value.h"
 #include "space.h"
 #include "trial_checkpoints.h"
@@ -135,7 +135,7 @@ write_document(struct tune_experiment *e, struct pawl_error *err)
 	                                  {"document", value_ref(e->spec.doc)});
 	PAWL_FREE char *text = file ? value_print(file) : NULL;
 
-	return text ? tune_file_write(e->dirfd, "", "experiment.json", text, true, err) : err_nomem(err, NULL);
+	return text ? trial_file_write(e->dirfd, "", "experiment.json", text, true, err) : err_nomem(err, NULL);
 }
 
 static int
@@ -156,7 +156,7 @@ read_document(struct tune_experiment *e, bool is_given, struct pawl_error *err)
 	PAWL_CLEAN(value_free_clean) struct value *file = NULL;
 	PAWL_CLEAN(spec_clear) struct spec old = {0};
 	struct pawl_error why = {0};
-	const int rc = tune_file_read(e->dirfd, "", "experiment.json", &file, &why);
+	const int rc = trial_file_read(e->dirfd, "", "experiment.json", &file, &why);
 
 	if (rc == PAWL_EUSAGE)
 		return err_set(err, PAWL_ECORRUPT, "%s: the experiment cannot be continued: %s", e->folder,

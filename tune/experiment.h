@@ -137,11 +137,6 @@ bool experiment_is_over_time(const struct tune_experiment *e);
 /* Imports the experiment of another folder, which is not changed. */
 int experiment_import(struct tune_experiment *e, const char *folder, struct pawl_error *err);
 
-/* ---- leftovers.c ---- */
-
-/* Takes ownership of the name of a checkpoint that retention has given up. */
-void experiment_note_dropped(struct trial *t, char *name);
-
 /* ---- experiment_rebuild.c: the journal and the trials' files from each other ---- */
 
 /* Writes a new journal from the folders of the trials. */

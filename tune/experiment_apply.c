@@ -26,6 +26,16 @@
 #include "base/value.h"
 #include "base/vec.h"
 
+static void
+note_dropped(struct trial *t, char *name)
+{
+	if (!array_reserve(t->dropped, t->cap_dropped, t->n_dropped + 1)) { /* then the copy of this checkpoint stays */
+		mem_free(name);
+		return;
+	}
+	t->dropped[t->n_dropped++] = name;
+}
+
 int
 experiment_set(char **text, const char *value, struct pawl_error *err)
 {
@@ -209,7 +219,7 @@ retain_checkpoints(struct tune_experiment *e, struct trial *t)
 					worst = i;
 		}
 		if (e->read_only)
-			experiment_note_dropped(t, t->checkpoints[worst].name);
+			note_dropped(t, t->checkpoints[worst].name);
 		else
 			doom_checkpoint(e, t->number, t->checkpoints[worst].name);
 		memmove(&t->checkpoints[worst], &t->checkpoints[worst + 1],

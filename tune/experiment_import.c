@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
-#include "base/fileio.h"
+#include "base/fd.h"
 #include "base/os.h"
 #include "trial_checkpoints.h"
 
@@ -32,16 +32,16 @@ import_entry(struct tune_experiment *e, int from, int trial_fd, const char *tria
 
 	if (fstatat(trial_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return errno == ENOENT ? 0 : err_sys(err, errno, "%s/%s", trial, name);
-	if (S_ISDIR(st.st_mode) && checkpoint_is_name(name)) {
-		TRY(checkpoint_remove(e->dirfd, trial, name, err));
-		return checkpoint_clone(from, trial, name, e->dirfd, trial, name, err);
+	if (S_ISDIR(st.st_mode) && trial_checkpoint_is_name(name)) {
+		TRY(trial_checkpoint_remove(e->dirfd, trial, name, err));
+		return trial_checkpoint_clone(from, trial, name, e->dirfd, trial, name, err);
 	}
 	if (!S_ISREG(st.st_mode))
 		return 0;
 	PAWL_FD int to = openat(e->dirfd, trial, FOLDER);
 	if (to < 0)
 		return err_sys(err, errno, "%s/%s: open", e->folder, trial);
-	return checkpoint_copy_file(trial_fd, to, name, err);
+	return trial_checkpoint_copy_file(trial_fd, to, name, err);
 }
 
 static int
@@ -79,7 +79,7 @@ import_trials(struct tune_experiment *e, int from, struct pawl_error *err)
 		if (entry->d_name[0] != '.' && fstatat(from, state, &st, AT_SYMLINK_NOFOLLOW) == 0)
 			TRY(import_trial(e, from, entry->d_name, err));
 		else if (strncmp(entry->d_name, "pbt_policy_", 11) == 0)
-			TRY(checkpoint_copy_file(from, e->dirfd, entry->d_name, err));
+			TRY(trial_checkpoint_copy_file(from, e->dirfd, entry->d_name, err));
 	}
 	return 0;
 }
@@ -99,6 +99,6 @@ experiment_import(struct tune_experiment *e, const char *folder, struct pawl_err
 	TRY(import_trials(e, from, err));
 	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
 		if (fstatat(from, files[i], &st, AT_SYMLINK_NOFOLLOW) == 0)
-			TRY(checkpoint_copy_file(from, e->dirfd, files[i], err));
+			TRY(trial_checkpoint_copy_file(from, e->dirfd, files[i], err));
 	return os_sync(e->dirfd) < 0 ? err_sys(err, errno, "%s: fsync", e->folder) : 0;
 }

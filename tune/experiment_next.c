@@ -96,7 +96,7 @@ static const struct checkpoint *
 newest_there(const struct tune_experiment *e, const struct trial *t)
 {
 	for (size_t i = t->n_checkpoints; i-- > 0;)
-		if (checkpoint_is_there(e->dirfd, t->name, t->checkpoints[i].name))
+		if (trial_checkpoint_is_there(e->dirfd, t->name, t->checkpoints[i].name))
 			return &t->checkpoints[i];
 	return NULL;
 }
@@ -111,12 +111,12 @@ note_policy(struct tune_experiment *e, const struct trial *t, const struct trial
 
 	snprintf(from, sizeof(from), "pbt_policy_%s.txt", donor->id);
 	snprintf(to, sizeof(to), "pbt_policy_%s.txt", t->id);
-	const int rc = tune_file_text(e->dirfd, "", from, &text, err);
+	const int rc = trial_file_text(e->dirfd, "", from, &text, err);
 	if (rc != PAWL_ENOTFOUND)
 		TRY(rc);
 	buf_printf(&text, "%s\n", line);
 	TRY(buf_check(&text, to, err));
-	return tune_file_write(e->dirfd, "", to, buf_str(&text), false, err);
+	return trial_file_write(e->dirfd, "", to, buf_str(&text), false, err);
 }
 
 /* Records the exploit in the format of other tools' replay files: target, donor, their times, old
@@ -160,9 +160,9 @@ exploit_trial(struct tune_experiment *e, struct trial *t, uint32_t number, struc
 	if (!from_name)
 		return err_nomem(err, NULL);
 	snprintf(as, sizeof(as), "%.180s_of_%05u_%llu", from_name, number, (unsigned long long)t->iteration);
-	int rc = checkpoint_remove(e->dirfd, t->name, as, err);
+	int rc = trial_checkpoint_remove(e->dirfd, t->name, as, err);
 	if (rc == 0)
-		rc = checkpoint_clone(e->dirfd, donor->name, from_name, e->dirfd, t->name, as, err);
+		rc = trial_checkpoint_clone(e->dirfd, donor->name, from_name, e->dirfd, t->name, as, err);
 	if (rc == PAWL_ENOTFOUND)
 		return decline_trial(e, t, err); /* the checkpoint was removed from outside */
 	TRY(rc);
@@ -265,7 +265,7 @@ begin_files(struct tune_experiment *e, struct trial *t, struct pawl_error *err)
 
 	if (mkdirat(e->dirfd, t->name, 0777) < 0 && errno != EEXIST)
 		return err_sys(err, errno, "%s/%s: make folder", e->folder, t->name);
-	checkpoint_sweep(e->dirfd, t->name);
+	trial_checkpoint_sweep(e->dirfd, t->name);
 	t->repaired = true;
 	if (!repaired)
 		TRY(experiment_repair(e, t, err));

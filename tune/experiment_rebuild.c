@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "base/fileio.h"
+#include "base/fd.h"
 #include "base/hidden.h"
 #include "base/os.h"
 #include "base/value.h"
@@ -164,7 +164,7 @@ list_trials(struct tune_experiment *e, struct all *all, struct pawl_error *err)
 
 		if (entry->d_name[0] == '.')
 			continue;
-		const int rc = tune_file_read(e->dirfd, entry->d_name, "trial.json", &state, err);
+		const int rc = trial_file_read(e->dirfd, entry->d_name, "trial.json", &state, err);
 		if (rc == PAWL_ENOMEM)
 			return rc;
 		if (rc == 0 && value_is(value_get(state, "number"), JSON_INT)) /* else not the folder of a trial */
@@ -231,7 +231,7 @@ write_trials(struct tune_experiment *e, const struct all *all, struct journal *j
 		while (next < known->number)
 			TRY(write_drawn(e, next++, j, err));
 		next++;
-		TRY(tune_file_read(e->dirfd, known->folder, "params.json", &config, err));
+		TRY(trial_file_read(e->dirfd, known->folder, "params.json", &config, err));
 		TRY(put_add(j, known->number, known->folder, config, err));
 		if (value_int(value_get(known->state, "attempts")) > 0)
 			TRY(put_entry(j,
@@ -249,8 +249,8 @@ write_results(struct tune_experiment *e, const struct all *all, struct journal *
 		const struct known *known = &all->trials.items[line->trial];
 		const char *checkpoint = value_get_text(line->result, "checkpoint_dir_name");
 
-		if (checkpoint &&
-		    (!checkpoint_is_name(checkpoint) || !checkpoint_is_there(e->dirfd, known->folder, checkpoint)))
+		if (checkpoint && (!trial_checkpoint_is_name(checkpoint) ||
+		                   !trial_checkpoint_is_there(e->dirfd, known->folder, checkpoint)))
 			checkpoint = NULL;
 		value_remove(line->result, "config");
 		struct value *entry = VALUE_OBJECT({"e", value_new_text("result")}, {"t", value_new_int(known->number)},
@@ -297,7 +297,8 @@ experiment_rebuild(struct tune_experiment *e, uint64_t *ret_n, struct pawl_error
 	TRY(write_trials(e, &all, &j, err));
 	TRY(write_results(e, &all, &j, err));
 	TRY(write_ends(&all, &j, err));
-	const int sys = os_sync(j.fd) < 0 ? errno : file_appear(e->dirfd, "journal.new", e->dirfd, "journal", true);
+	const int sys =
+		os_sync(j.fd) < 0 ? errno : hidden_file_appear(e->dirfd, "journal.new", e->dirfd, "journal", true);
 	if (sys != 0)
 		return err_sys(err, sys, "%s/journal: write", e->folder);
 	*ret_n = all.trials.n;

@@ -143,11 +143,11 @@ check_score(const struct tune_experiment *e, const struct trial *t, const struct
 static int
 check_checkpoint(const struct tune_experiment *e, const struct trial *t, const char *checkpoint, struct pawl_error *err)
 {
-	if (checkpoint && !checkpoint_is_name(checkpoint))
+	if (checkpoint && !trial_checkpoint_is_name(checkpoint))
 		return err_set(err, PAWL_EUSAGE,
 		               "%s: expected the plain name of a folder as its checkpoint, found '%.100s'", t->name,
 		               checkpoint);
-	if (checkpoint && !checkpoint_is_there(e->dirfd, t->name, checkpoint))
+	if (checkpoint && !trial_checkpoint_is_there(e->dirfd, t->name, checkpoint))
 		return err_set(err, PAWL_EUSAGE, "%s: its checkpoint '%s' is not a folder in %s/%s", t->name,
 		               checkpoint, e->folder, t->name);
 	return 0;

@@ -30,7 +30,7 @@ remove_doomed(struct tune_experiment *e)
 {
 	/* A folder that cannot be removed now is tried again when the experiment is opened. */
 	for (size_t i = 0; i < e->n_doomed; i++) {
-		checkpoint_remove(e->dirfd, e->trials[e->doomed[i].trial].name, e->doomed[i].name, NULL);
+		trial_checkpoint_remove(e->dirfd, e->trials[e->doomed[i].trial].name, e->doomed[i].name, NULL);
 		mem_free(e->doomed[i].name);
 	}
 	e->n_doomed = 0;

@@ -15,7 +15,7 @@
 #include <zlib.h>
 
 #include "base/err.h"
-#include "base/fileio.h"
+#include "base/fd.h"
 #include "base/os.h"
 #include "base/value.h"
 

@@ -28,16 +28,6 @@ struct tune_leftovers {
 	size_t n, cap;
 };
 
-void
-experiment_note_dropped(struct trial *t, char *name)
-{
-	if (!array_reserve(t->dropped, t->cap_dropped, t->n_dropped + 1)) { /* then the copy of this checkpoint stays */
-		mem_free(name);
-		return;
-	}
-	t->dropped[t->n_dropped++] = name;
-}
-
 static int
 read_journal(const char *folder, struct tune_experiment **ret, struct pawl_error *err)
 {
@@ -86,7 +76,7 @@ static bool
 is_all_here(const struct tune_experiment *e, const struct trial *t)
 {
 	for (size_t i = 0; i < t->n_checkpoints; i++)
-		if (!checkpoint_is_there(e->dirfd, t->name, t->checkpoints[i].name))
+		if (!trial_checkpoint_is_there(e->dirfd, t->name, t->checkpoints[i].name))
 			return false;
 	return t->n_checkpoints > 0;
 }
@@ -113,7 +103,7 @@ add_trial(struct tune_leftovers *l, const struct trial *before, const struct tri
 		const char *name = before->dropped[i];
 
 		if (is_dropped(before, i, name) && is_dropped(now, i, name) &&
-		    !checkpoint_is_there(l->before->dirfd, before->name, name))
+		    !trial_checkpoint_is_there(l->before->dirfd, before->name, name))
 			r = add_name(l, before, name, err);
 	}
 	return r;

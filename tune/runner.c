@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * runner: the trials of an experiment as processes of this machine; see tune.h. The experiment
- * makes all decisions; runner_trial.c talks to one trial. This file is the loop:
+ * makes all decisions; process.c talks to one trial. This file is the loop:
  *
  *     ended processes -> deadlines that passed -> trials to start
  *     -> wait for a message, an end or a deadline
@@ -101,13 +101,13 @@ static int
 set_environment(struct tune_runner *r, const char *const *more, const struct value *spec, struct pawl_error *err)
 {
 	char threads[16];
-	int rc = environment_make(value_get(spec, "env"), &r->env, err);
+	int rc = command_environment(value_get(spec, "env"), &r->env, err);
 
 	if (rc == 0 && getenv("OMP_NUM_THREADS") == NULL &&
 	    value_get(value_get(spec, "env"), "OMP_NUM_THREADS") == NULL) {
 		/* Trials that run in parallel must not each use all processors. */
 		(void)snprintf(threads, sizeof(threads), "%d", r->cpu >= 1 && r->cpu < 1e4 ? (int)r->cpu : 1);
-		if (!environment_set(&r->env, "OMP_NUM_THREADS", threads))
+		if (!command_set_variable(&r->env, "OMP_NUM_THREADS", threads))
 			rc = err_nomem(err, NULL);
 	}
 	for (size_t i = 0; rc == 0 && more != NULL && more[i] != NULL; i++) {
@@ -116,11 +116,11 @@ set_environment(struct tune_runner *r, const char *const *more, const struct val
 
 		if (value == NULL)
 			rc = err_set(err, PAWL_EUSAGE, "environment: expected NAME=value, found '%.80s'", more[i]);
-		else if (name == NULL || !environment_set(&r->env, name, value + 1))
+		else if (name == NULL || !command_set_variable(&r->env, name, value + 1))
 			rc = err_nomem(err, NULL);
 		mem_free(name);
 	}
-	environment_unset(&r->env, "PAWL_TUNE_CHECKPOINT");
+	command_unset_variable(&r->env, "PAWL_TUNE_CHECKPOINT");
 	return rc;
 }
 

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
-#include "base/fileio.h"
+#include "base/fd.h"
 #include "base/hidden.h"
 #include "base/mem.h"
 #include "base/os.h"
@@ -195,15 +195,15 @@ tree_copy(int from_dirfd, const char *from, int to_dirfd, const char *to, bool l
 static int
 put_in_place(const char *hidden, const char *to, struct pawl_error *err)
 {
-	int sys = folder_appear(AT_FDCWD, hidden, AT_FDCWD, to, true);
+	int sys = hidden_folder_appear(AT_FDCWD, hidden, AT_FDCWD, to, true);
 
-	if (sys == EEXIST && folder_exchange(AT_FDCWD, hidden, AT_FDCWD, to) == 0) {
+	if (sys == EEXIST && hidden_folder_exchange(AT_FDCWD, hidden, AT_FDCWD, to) == 0) {
 		fd_remove_tree(AT_FDCWD, hidden, NULL);
 		return 0;
 	}
 	if (sys == EEXIST) { /* without an exchange, neither exists for a moment */
 		fd_remove_tree(AT_FDCWD, to, NULL);
-		sys = folder_appear(AT_FDCWD, hidden, AT_FDCWD, to, true);
+		sys = hidden_folder_appear(AT_FDCWD, hidden, AT_FDCWD, to, true);
 	}
 	return sys == 0 ? 0 : err_sys(err, sys, "%s: make", to);
 }

@@ -15,14 +15,14 @@
 #include <unistd.h>
 
 #include "base/err.h"
-#include "base/fileio.h"
+#include "base/fd.h"
 #include "base/hidden.h"
 #include "base/mem.h"
 #include "base/os.h"
 #include "tree.h"
 
 bool
-checkpoint_is_name(const char *name)
+trial_checkpoint_is_name(const char *name)
 {
 	const size_t len = strlen(name);
 
@@ -41,7 +41,7 @@ open_folder(int dirfd, const char *trial)
 }
 
 bool
-checkpoint_is_there(int dirfd, const char *trial, const char *name)
+trial_checkpoint_is_there(int dirfd, const char *trial, const char *name)
 {
 	struct stat st;
 	PAWL_FD int fd = open_folder(dirfd, trial);
@@ -52,7 +52,7 @@ checkpoint_is_there(int dirfd, const char *trial, const char *name)
 /* ---- removing ---- */
 
 int
-checkpoint_remove(int dirfd, const char *trial, const char *name, struct pawl_error *err)
+trial_checkpoint_remove(int dirfd, const char *trial, const char *name, struct pawl_error *err)
 {
 	char hidden[HIDDEN_NAME_BYTES];
 	PAWL_FD int fd = open_folder(dirfd, trial);
@@ -71,7 +71,7 @@ checkpoint_remove(int dirfd, const char *trial, const char *name, struct pawl_er
 }
 
 void
-checkpoint_sweep(int dirfd, const char *trial)
+trial_checkpoint_sweep(int dirfd, const char *trial)
 {
 	const int fd = open_folder(dirfd, trial);
 	PAWL_CLEAN(closedir_clean) DIR *dir = fd < 0 ? NULL : fdopendir(fd);
@@ -87,7 +87,7 @@ checkpoint_sweep(int dirfd, const char *trial)
 /* ---- cloning ---- */
 
 int
-checkpoint_copy_file(int from_fd, int to_fd, const char *name, struct pawl_error *err)
+trial_checkpoint_copy_file(int from_fd, int to_fd, const char *name, struct pawl_error *err)
 {
 	char hidden[HIDDEN_NAME_BYTES];
 
@@ -95,7 +95,7 @@ checkpoint_copy_file(int from_fd, int to_fd, const char *name, struct pawl_error
 	if (unlinkat(to_fd, hidden, 0) < 0 && errno != ENOENT)
 		return err_sys(err, errno, "%s: copy", name);
 	int r = tree_copy_file(from_fd, name, to_fd, hidden, 0666, err);
-	const int sys = r < 0 ? 0 : file_appear(to_fd, hidden, to_fd, name, true);
+	const int sys = r < 0 ? 0 : hidden_file_appear(to_fd, hidden, to_fd, name, true);
 	if (sys != 0)
 		r = err_sys(err, sys, "%s: copy", name);
 	if (r < 0)
@@ -108,15 +108,15 @@ clone_into(int from_fd, const char *name, int to_fd, const char *hidden, const c
 {
 	TRY(fd_remove_tree(to_fd, hidden, err));
 	TRY(tree_copy(from_fd, name, to_fd, hidden, true, err));
-	const int sys = folder_appear(to_fd, hidden, to_fd, as, true);
+	const int sys = hidden_folder_appear(to_fd, hidden, to_fd, as, true);
 	if (sys != 0)
 		return err_sys(err, sys, "%s: make", as);
 	return os_sync(to_fd) == 0 ? 0 : err_sys(err, errno, "%s: sync", as);
 }
 
 int
-checkpoint_clone(int from_dirfd, const char *donor, const char *name, int dirfd, const char *trial, const char *as,
-                 struct pawl_error *err)
+trial_checkpoint_clone(int from_dirfd, const char *donor, const char *name, int dirfd, const char *trial,
+                       const char *as, struct pawl_error *err)
 {
 	char hidden[HIDDEN_NAME_BYTES];
 	PAWL_FD int from_fd = open_folder(from_dirfd, donor);

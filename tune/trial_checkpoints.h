@@ -12,18 +12,18 @@
 #include "pawl.h"
 
 /* Is it a plain name: not empty, no '/', no '.' first, no control characters? */
-bool checkpoint_is_name(const char *name);
-bool checkpoint_is_there(int dirfd, const char *trial, const char *name);
+bool trial_checkpoint_is_name(const char *name);
+bool trial_checkpoint_is_there(int dirfd, const char *trial, const char *name);
 /* Renames it first, so that a partly removed checkpoint is never visible. A missing checkpoint
  * counts as success. */
-int checkpoint_remove(int dirfd, const char *trial, const char *name, struct pawl_error *err);
+int trial_checkpoint_remove(int dirfd, const char *trial, const char *name, struct pawl_error *err);
 /* Clones donor/name to trial/as: complete and durable, or not at all. Uses links; copies where the
  * file system has none. */
-int checkpoint_clone(int from_dirfd, const char *donor, const char *name, int dirfd, const char *trial, const char *as,
-                     struct pawl_error *err);
+int trial_checkpoint_clone(int from_dirfd, const char *donor, const char *name, int dirfd, const char *trial,
+                           const char *as, struct pawl_error *err);
 /* Copies a file from one folder to another, durably; an existing file is replaced. */
-int checkpoint_copy_file(int from_dirfd, int to_dirfd, const char *name, struct pawl_error *err);
+int trial_checkpoint_copy_file(int from_dirfd, int to_dirfd, const char *name, struct pawl_error *err);
 /* Removes saves and clones that a crash left under hidden names in the trial's folder. */
-void checkpoint_sweep(int dirfd, const char *trial);
+void trial_checkpoint_sweep(int dirfd, const char *trial);
 
 #endif

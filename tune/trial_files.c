@@ -13,7 +13,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "base/fileio.h"
+#include "base/fd.h"
 #include "base/hidden.h"
 #include "base/mem.h"
 #include "base/os.h"
@@ -58,7 +58,7 @@ append_text(int dirfd, const char *folder, const char *name, const char *text, s
 }
 
 int
-tune_file_write(int dirfd, const char *folder, const char *name, const char *text, int durable, struct pawl_error *err)
+trial_file_write(int dirfd, const char *folder, const char *name, const char *text, int durable, struct pawl_error *err)
 {
 	char path[600], hidden[600], temporary[HIDDEN_NAME_BYTES];
 
@@ -72,7 +72,7 @@ tune_file_write(int dirfd, const char *folder, const char *name, const char *tex
 	if (fd >= 0 && close(fd) < 0 && r == 0)
 		r = -errno;
 	if (r == 0)
-		r = -file_appear(dirfd, hidden, dirfd, path, true);
+		r = -hidden_file_appear(dirfd, hidden, dirfd, path, true);
 	if (r < 0)
 		(void)unlinkat(dirfd, hidden, 0);
 	if (r == 0 && durable && !folder[0] && os_sync(dirfd) < 0)
@@ -81,7 +81,7 @@ tune_file_write(int dirfd, const char *folder, const char *name, const char *tex
 }
 
 int
-tune_file_text(int dirfd, const char *folder, const char *name, struct buf *out, struct pawl_error *err)
+trial_file_text(int dirfd, const char *folder, const char *name, struct buf *out, struct pawl_error *err)
 {
 	char path[600];
 
@@ -90,12 +90,12 @@ tune_file_text(int dirfd, const char *folder, const char *name, struct buf *out,
 }
 
 int
-tune_file_read(int dirfd, const char *folder, const char *name, struct value **ret, struct pawl_error *err)
+trial_file_read(int dirfd, const char *folder, const char *name, struct value **ret, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf text = {0};
 	char path[600];
 
-	TRY(tune_file_text(dirfd, folder, name, &text, err));
+	TRY(trial_file_text(dirfd, folder, name, &text, err));
 	TRY(path_of(path, sizeof(path), folder, name, err));
 	return value_parse(buf_str(&text), text.len, path, ret, err);
 }
@@ -106,7 +106,7 @@ write_json(int dirfd, const char *folder, const char *name, const struct value *
 	PAWL_FREE char *text = value_print(value);
 	PAWL_FREE char *line = text ? mem_printf("%s\n", text) : NULL;
 
-	return line ? tune_file_write(dirfd, folder, name, line, false, err) : err_nomem(err, NULL);
+	return line ? trial_file_write(dirfd, folder, name, line, false, err) : err_nomem(err, NULL);
 }
 
 int

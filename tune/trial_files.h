@@ -32,11 +32,11 @@ int trial_files_clear(int dirfd, const char *trial, struct pawl_error *err);
 int trial_files_read(int dirfd, const char *trial, int (*each)(void *arg, struct value *result, struct pawl_error *err),
                      void *arg, struct pawl_error *err);
 /* Reads a JSON file; *ret is a new reference. PAWL_ENOTFOUND if the file does not exist. */
-int tune_file_read(int dirfd, const char *folder, const char *name, struct value **ret, struct pawl_error *err);
+int trial_file_read(int dirfd, const char *folder, const char *name, struct value **ret, struct pawl_error *err);
 /* Appends the text of any file to *out. */
-int tune_file_text(int dirfd, const char *folder, const char *name, struct buf *out, struct pawl_error *err);
+int trial_file_text(int dirfd, const char *folder, const char *name, struct buf *out, struct pawl_error *err);
 /* Replaces a file completely. durable: it is on the disk when the call returns. */
-int tune_file_write(int dirfd, const char *folder, const char *name, const char *text, int durable,
-                    struct pawl_error *err);
+int trial_file_write(int dirfd, const char *folder, const char *name, const char *text, int durable,
+                     struct pawl_error *err);
 
 #endif

@@ -82,7 +82,7 @@ is_same(int dir_fd, const char *name, const struct stat *st)
 }
 
 int
-file_rename_new(int from_fd, const char *from, int to_fd, const char *to)
+hidden_rename_new(int from_fd, const char *from, int to_fd, const char *to)
 {
 #if defined __linux__
 	if (renameat2(from_fd, from, to_fd, to, RENAME_NOREPLACE) == 0)
@@ -97,7 +97,7 @@ file_rename_new(int from_fd, const char *from, int to_fd, const char *to)
 }
 
 int
-folder_exchange(int a_fd, const char *a, int b_fd, const char *b)
+hidden_folder_exchange(int a_fd, const char *a, int b_fd, const char *b)
 {
 #if defined __linux__
 	if (renameat2(a_fd, a, b_fd, b, RENAME_EXCHANGE) == 0)
@@ -112,7 +112,7 @@ folder_exchange(int a_fd, const char *a, int b_fd, const char *b)
 }
 
 int
-file_appear(int from_fd, const char *hidden, int to_fd, const char *name, bool replace)
+hidden_file_appear(int from_fd, const char *hidden, int to_fd, const char *name, bool replace)
 {
 	struct stat st;
 	int sys;
@@ -124,7 +124,7 @@ file_appear(int from_fd, const char *hidden, int to_fd, const char *name, bool r
 	} else { /* a link is exclusive over NFS too */
 		sys = linkat(from_fd, hidden, to_fd, name, 0) == 0 ? 0 : errno;
 		if (sys == EPERM || sys == EOPNOTSUPP || sys == ENOSYS)
-			sys = file_rename_new(from_fd, hidden, to_fd, name);
+			sys = hidden_rename_new(from_fd, hidden, to_fd, name);
 	}
 	if (sys != 0 && !is_same(to_fd, name, &st))
 		return sys;
@@ -135,7 +135,7 @@ file_appear(int from_fd, const char *hidden, int to_fd, const char *name, bool r
 }
 
 int
-folder_appear(int from_fd, const char *hidden, int to_fd, const char *name, bool replace)
+hidden_folder_appear(int from_fd, const char *hidden, int to_fd, const char *name, bool replace)
 {
 	struct stat st, there;
 	int sys = ENOTSUP;
@@ -143,7 +143,7 @@ folder_appear(int from_fd, const char *hidden, int to_fd, const char *name, bool
 	if (fstatat(from_fd, hidden, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return errno;
 	if (!replace)
-		sys = file_rename_new(from_fd, hidden, to_fd, name);
+		sys = hidden_rename_new(from_fd, hidden, to_fd, name);
 	/* Still exclusive: rename replaces only an empty folder, and the callers' are not
 	 * empty. */
 	if (sys == ENOTSUP && !replace && fstatat(to_fd, name, &there, AT_SYMLINK_NOFOLLOW) == 0)

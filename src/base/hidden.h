@@ -40,12 +40,12 @@ bool hidden_is(const char *name);
  */
 /* A file or a symbolic link. Without `replace`: EEXIST if the name is taken, ENOTSUP if the file
  * system cannot find that out and name the file in one step. */
-int file_appear(int from_fd, const char *hidden, int to_fd, const char *name, bool replace);
+int hidden_file_appear(int from_fd, const char *hidden, int to_fd, const char *name, bool replace);
 /* A folder. Without `replace`: EEXIST if the name is taken; with it: unless by an empty folder. */
-int folder_appear(int from_fd, const char *hidden, int to_fd, const char *name, bool replace);
+int hidden_folder_appear(int from_fd, const char *hidden, int to_fd, const char *name, bool replace);
 /* Renames in one step unless the target exists (EEXIST). ENOTSUP where that cannot be done. */
-int file_rename_new(int from_fd, const char *from, int to_fd, const char *to);
+int hidden_rename_new(int from_fd, const char *from, int to_fd, const char *to);
 /* Swaps two names in one step. ENOTSUP where that cannot be done. */
-int folder_exchange(int a_fd, const char *a, int b_fd, const char *b);
+int hidden_folder_exchange(int a_fd, const char *a, int b_fd, const char *b);
 
 #endif

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "base/bump.h"
 #include "base/mem.h"
 
 enum json_type {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * mem: every heap allocation of the library goes through here (so tests can fail the n-th one),
- * checked size arithmetic, scope-bound cleanup, and a bump allocator for things freed together.
+ * checked size arithmetic, and scope-bound cleanup.
  */
 #ifndef PAWL_BASE_MEM_H
 #define PAWL_BASE_MEM_H
@@ -65,21 +65,5 @@ void mem_prefer_node(void *ptr, size_t nbytes, int node);
 		*(pp) = NULL;                       \
 		steal_p_;                           \
 	})
-
-/* Memory that is freed all at once. Zero-initialised = empty. Not thread-safe. */
-struct bump_chunk;
-struct bump {
-	struct bump_chunk *chunks;
-	char *next, *end;
-	size_t used_bytes, limit_bytes; /* limit 0 = none */
-};
-/* Do nbytes more fit below the limit? */
-bool bump_has_room(const struct bump *b, size_t nbytes);
-/* 16-byte aligned, zeroed; NULL when out of memory or over the limit. */
-void *bump_alloc(struct bump *b, size_t nbytes);
-void *bump_array(struct bump *b, uint64_t n, size_t size); /* NULL also on overflow */
-char *bump_strndup(struct bump *b, const char *text, size_t len);
-char *bump_printf(struct bump *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void bump_clear(struct bump *b);
 
 #endif

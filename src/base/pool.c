@@ -22,7 +22,7 @@ struct job {
 	struct job *next;
 	pool_fn *fn;
 	void *arg;
-	struct group *group; /* or NULL */
+	struct pool_group *group; /* or NULL */
 };
 
 struct pool {
@@ -37,7 +37,7 @@ struct pool {
 };
 
 static void
-group_done(struct group *g)
+group_done(struct pool_group *g)
 {
 	pthread_mutex_lock(&g->lock);
 	if (--g->running == 0)
@@ -92,7 +92,7 @@ pool_thread(void *arg)
 	if (pool->is_calm)
 		calm_this_thread();
 	while ((job = pool_next(pool)) != NULL) {
-		struct group *group = job->group;
+		struct pool_group *group = job->group;
 		job->fn(job->arg);
 		mem_free(job);
 		if (group)
@@ -176,7 +176,7 @@ pool_threads(const struct pool *pool)
 }
 
 int
-pool_add(struct pool *pool, struct group *g, pool_fn *fn, void *arg, struct pawl_error *err)
+pool_add(struct pool *pool, struct pool_group *g, pool_fn *fn, void *arg, struct pawl_error *err)
 {
 	struct job *job = mem_alloc(sizeof(*job));
 
@@ -203,7 +203,7 @@ pool_add(struct pool *pool, struct group *g, pool_fn *fn, void *arg, struct pawl
 /* ----------------------------------------------------------------- groups */
 
 void
-group_init(struct group *g)
+pool_group_init(struct pool_group *g)
 {
 	pthread_mutex_init(&g->lock, NULL);
 	pthread_cond_init(&g->idle, NULL);
@@ -211,14 +211,14 @@ group_init(struct group *g)
 }
 
 void
-group_clear(struct group *g)
+pool_group_clear(struct pool_group *g)
 {
 	pthread_cond_destroy(&g->idle);
 	pthread_mutex_destroy(&g->lock);
 }
 
 void
-group_wait(struct group *g)
+pool_group_wait(struct pool_group *g)
 {
 	pthread_mutex_lock(&g->lock);
 	while (g->running > 0)
@@ -229,7 +229,7 @@ group_wait(struct group *g)
 /* ------------------------------------------------------------- conditions */
 
 int
-cond_init(pthread_cond_t *cond)
+pool_cond_init(pthread_cond_t *cond)
 {
 #ifdef __APPLE__
 	return pthread_cond_init(cond, NULL); /* waits below are relative there */
@@ -248,7 +248,7 @@ cond_init(pthread_cond_t *cond)
 }
 
 int
-cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t deadline_ms)
+pool_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t deadline_ms)
 {
 	if (deadline_ms < 0)
 		return pthread_cond_wait(cond, lock);

@@ -22,22 +22,22 @@ int pool_new_calm(const char *name, unsigned threads, struct pool **ret, struct 
 void pool_free(struct pool *pool); /* runs what is queued, then joins; NULL is fine */
 unsigned pool_threads(const struct pool *pool);
 
-/* Jobs added to a group are waited for together. Zero-initialise by group_init. */
-struct group {
+/* Jobs added to a group are waited for together. Zero-initialise by pool_group_init. */
+struct pool_group {
 	pthread_mutex_t lock;
 	pthread_cond_t idle;
 	unsigned running; /* guarded by lock */
 };
-void group_init(struct group *g);
-void group_clear(struct group *g);
-void group_wait(struct group *g);
+void pool_group_init(struct pool_group *g);
+void pool_group_clear(struct pool_group *g);
+void pool_group_wait(struct pool_group *g);
 
 /* Queues fn(arg) (unbounded queue, one allocation); g may be NULL. PAWL_ENOMEM. */
-int pool_add(struct pool *pool, struct group *g, pool_fn *fn, void *arg, struct pawl_error *err);
+int pool_add(struct pool *pool, struct pool_group *g, pool_fn *fn, void *arg, struct pawl_error *err);
 
-/* Condition waits against CLOCK_MONOTONIC. cond_init sets the clock; wait returns 0, or ETIMEDOUT
- * after deadline_ms (of clock_mono_ms; < 0 = never). */
-int cond_init(pthread_cond_t *cond);
-int cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t deadline_ms);
+/* Condition waits against CLOCK_MONOTONIC. pool_cond_init sets the clock; the wait returns 0, or
+ * ETIMEDOUT after deadline_ms (of clock_mono_ms; < 0 = never). */
+int pool_cond_init(pthread_cond_t *cond);
+int pool_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t deadline_ms);
 
 #endif

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "base/bump.h"
 #include "base/mem.h"
 
 /* Runs argv (NULL at its end, the program looked for in PATH) in a process group of its own, with

@@ -25,6 +25,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 
+#include "base/bump.h"
 #include "base/mem.h"
 #include "catalog/holds.h"
 #include "catalog/pins.h"
@@ -60,7 +61,7 @@ struct catalog_entry {
 	struct store *at;  /* NULL = in the run's own store; else the only mirror that has it, borrowed */
 };
 
-struct mirrors;         /* catalog/far.h */
+struct mirrors;         /* catalog/mirrors.h */
 struct catalog_listing; /* catalog/catalog_list.h */
 
 /* What differs between kinds of catalogs. Chosen when the catalog is loaded. */

@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/text.h"
-#include "catalog/far.h"
+#include "catalog/mirrors.h"
 #include "run/run.h"
 
 #define POLL_FIRST_MS 10

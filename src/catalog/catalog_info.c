@@ -3,8 +3,9 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/bump.h"
 #include "base/mem.h"
-#include "catalog/far.h"
+#include "catalog/mirrors.h"
 #include "run/run.h"
 
 struct pawl_list {

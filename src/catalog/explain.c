@@ -13,8 +13,9 @@
 #include <unistd.h>
 
 #include "base/buf.h"
-#include "base/denied.h"
+#include "base/err_path.h"
 #include "base/err.h"
+#include "base/bump.h"
 #include "base/mem.h"
 #include "base/names.h"
 #include "base/text.h"
@@ -235,7 +236,7 @@ refuse_path(const char *address, const char *path, const char *selector, struct 
 	struct stat st;
 
 	if (stat(path, &st) < 0) {
-		if (denied_is(errno))
+		if (err_is_denied(errno))
 			return err_denied(err, errno, path, false);
 		return refuse_link(path, errno, err) < 0 ? PAWL_ENOTFOUND : refuse_missing(path, err);
 	}

@@ -17,6 +17,7 @@
 #include <stdbool.h>
 
 #include "base/buf.h"
+#include "base/bump.h"
 #include "base/mem.h"
 #include "pawl.h"
 #include "store/store.h"

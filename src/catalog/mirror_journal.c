@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mirror_journal: the file that records which checkpoints a mirror has (format in far.h). It may be
- * lost at any time: listing the mirror gives the same result (P2, P12).
+ * mirror_journal: the file that records which checkpoints a mirror has (format in mirrors.h). It
+ * may be lost at any time: listing the mirror gives the same result (P2, P12).
  */
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "base/json.h"
 #include "base/sum.h"
 #include "base/vec.h"
-#include "catalog/far.h"
+#include "catalog/mirrors.h"
 
 #define JOURNAL_MAX_BYTES (64u << 20)
 

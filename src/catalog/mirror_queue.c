@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/vec.h"
-#include "catalog/far.h"
+#include "catalog/mirrors.h"
 
 #define FIRST_PAUSE_MS 5000
 #define LAST_PAUSE_MS 300000

@@ -13,6 +13,7 @@
 
 #include <stdbool.h>
 
+#include "base/bump.h"
 #include "base/mem.h"
 #include "pawl.h"
 #include "store/store.h"

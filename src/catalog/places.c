@@ -11,8 +11,9 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "base/denied.h"
+#include "base/err_path.h"
 #include "base/err.h"
+#include "base/bump.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "base/vec.h"
@@ -226,7 +227,7 @@ add_problem(struct scan *s, const char *folder, int rc, struct pawl_error *why, 
 		return 0;
 	if (rc != PAWL_EAUTH || !folder[0])
 		return err_give(err, rc, why);
-	if (path && denied_is(why->sys))
+	if (path && err_is_denied(why->sys))
 		err_denied(why, why->sys, path, false);
 	return add_place(s, &(struct pawl_place){.kind = PAWL_KIND_OTHER, .problem = why->message}, folder, err);
 }

@@ -3,6 +3,7 @@
 #ifndef PAWL_COPIES_H
 #define PAWL_COPIES_H
 
+#include "base/bump.h"
 #include "base/mem.h"
 #include "copy/copy.h"
 

@@ -16,7 +16,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/fileio.h"
+#include "base/fd.h"
 #include "base/pool.h"
 #include "base/sum.h"
 
@@ -347,7 +347,7 @@ copy_pieces(void *arg)
 		if (rc < 0 && wait)
 			fail_work(w, rc, &err);
 		else if (!it && wait)
-			cond_wait_until(&w->changed, &w->lock, clock_mono_ms() + IDLE_MS);
+			pool_cond_wait_until(&w->changed, &w->lock, clock_mono_ms() + IDLE_MS);
 		else if (it && !it->entered)
 			open_item(w, it);
 		else if (it && it->next < it->file->nbytes)
@@ -378,13 +378,13 @@ run_workers(struct copy_work *w, unsigned n, char *buffers, struct pawl_error *e
 {
 	PAWL_FREE struct worker *workers = mem_zalloc(n, sizeof *workers);
 	struct pool *pool = NULL;
-	struct group group;
+	struct pool_group group;
 	int rc = 0;
 	if (!workers)
 		return err_nomem(err, w->name);
 	if (n > 1)
 		TRY(pool_new("pawl-copy-ckpt", n - 1, &pool, err));
-	group_init(&group);
+	pool_group_init(&group);
 	for (unsigned i = 0; i < n; i++)
 		workers[i] = (struct worker){w, buffers + i * w->buffer_bytes};
 	for (unsigned i = 1; i < n && rc == 0; i++)
@@ -396,8 +396,8 @@ run_workers(struct copy_work *w, unsigned n, char *buffers, struct pawl_error *e
 		fail_work(w, rc, &(struct pawl_error){.message = "out of memory"});
 		pthread_mutex_unlock(&w->lock);
 	}
-	group_wait(&group);
-	group_clear(&group);
+	pool_group_wait(&group);
+	pool_group_clear(&group);
 	pool_free(pool);
 	if (rc == 0 && w->error.code < 0) {
 		rc = w->error.code;
@@ -421,7 +421,7 @@ copy_work_run(struct copy_work *w, struct pawl_error *err)
 	if (!memory)
 		return err_nomem(err, w->name);
 	pthread_mutex_init(&w->lock, NULL);
-	cond_init(&w->changed);
+	pool_cond_init(&w->changed);
 	int rc = run_workers(w, n, memory + (BUFFER_ALIGN - (uintptr_t)memory % BUFFER_ALIGN), err);
 	for (size_t i = 0; i < w->n; i++) {
 		close_reader(w, &w->items[i]);

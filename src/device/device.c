@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
-#include "base/fileio.h"
+#include "base/fd.h"
 #include "base/mem.h"
 #include "device/device_own.h"
 

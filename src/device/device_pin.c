@@ -16,7 +16,7 @@ struct device_pin {
 	size_t nbytes;
 	struct device_spans spans;
 	struct pool *pool;
-	struct group work;
+	struct pool_group work;
 	atomic_bool stop;
 	atomic_size_t ready;
 	struct pawl_error why; /* of the refusal; code 0 = none. Read after the work has ended */
@@ -108,7 +108,7 @@ device_pin_new(struct device *d, int ordinal, const struct device_spans *spans, 
 
 	if (!p)
 		return err_nomem(err, "device");
-	group_init(&p->work);
+	pool_group_init(&p->work);
 	p->ptr = ptr;
 	p->nbytes = nbytes;
 	TRY(device_context_open(d, ordinal, &p->context, err));
@@ -128,7 +128,7 @@ device_pin_ready(const struct device_pin *p)
 int
 device_pin_wait(struct device_pin *p, struct pawl_error *err)
 {
-	group_wait(&p->work);
+	pool_group_wait(&p->work);
 	return p->why.code ? err_give(err, p->why.code, &p->why) : 0;
 }
 
@@ -158,7 +158,7 @@ device_pin_free(struct device_pin *p)
 		unregister_all(p);
 		device_context_close(&p->context);
 	}
-	group_clear(&p->work);
+	pool_group_clear(&p->work);
 	device_spans_clear(&p->spans);
 	mem_free(p);
 }

@@ -18,6 +18,7 @@
 #include "base/buf.h"
 #include "base/crc.h"
 #include "base/err.h"
+#include "base/bump.h"
 #include "base/mem.h"
 #include "foreign/foreign_formats.h"
 #include "foreign/compressed_file.h"

@@ -258,7 +258,7 @@ check_item(struct folder *f, struct dcp_item *item, uint64_t *corners_left)
 
 	TRY(split_pairs(f, item));
 	t.shape = item->shape;
-	int rc = st_nbytes(t.dtype, t.ndim, t.shape, &t.nbytes, f->err);
+	int rc = safetensors_nbytes(t.dtype, t.ndim, t.shape, &t.nbytes, f->err);
 	if (rc < 0)
 		return at_item(f, item, rc);
 	t.pieces = bump_array(&f->piece_memory, item->n_chunks, sizeof(*t.pieces));
@@ -268,7 +268,7 @@ check_item(struct folder *f, struct dcp_item *item, uint64_t *corners_left)
 		const struct dcp_chunk *c = &item->chunks[k];
 		struct manifest_piece piece = {.offsets = c->offsets, .lengths = c->sizes};
 
-		rc = st_nbytes(t.dtype, t.ndim, c->sizes, &piece.nbytes, f->err);
+		rc = safetensors_nbytes(t.dtype, t.ndim, c->sizes, &piece.nbytes, f->err);
 		if (rc < 0)
 			return at_item(f, item, rc);
 		if (piece.nbytes > 0)

@@ -21,10 +21,11 @@
 static bool
 is_own(const struct st_table *table)
 {
-	const struct st_pair *packs = st_metadata(table, "pawl.packs"), *of = st_metadata(table, "pawl.checkpoint");
+	const struct st_pair *packs = safetensors_metadata(table, "pawl.packs"),
+			     *of = safetensors_metadata(table, "pawl.checkpoint");
 
 	return packs && strcmp(packs->value, "1") == 0 && of && strcmp(of->value, "{}") == 0 &&
-	       st_metadata(table, "pawl.state");
+	       safetensors_metadata(table, "pawl.state");
 }
 
 static int
@@ -114,7 +115,7 @@ foreign_own_read(const struct st_table *table, struct manifest *m, struct pawl_e
 {
 	PAWL_CLEAN(bump_clear) struct bump scratch = {.limit_bytes = MAX_MEMORY};
 	PAWL_CLEAN(pawl_state_free_clean) struct pawl_state *state = NULL;
-	const struct st_pair *tensors = st_metadata(table, "pawl.tensors");
+	const struct st_pair *tensors = safetensors_metadata(table, "pawl.tensors");
 	PAWL_FREE const struct json **special = mem_zalloc(table->n_tensors + 1, sizeof(*special));
 	struct json *root, *described = NULL;
 
@@ -122,7 +123,7 @@ foreign_own_read(const struct st_table *table, struct manifest *m, struct pawl_e
 		return 0;
 	if (!special)
 		return err_nomem(err, NULL);
-	TRY(parse_text("pawl.state", st_metadata(table, "pawl.state"), &scratch, &root, err));
+	TRY(parse_text("pawl.state", safetensors_metadata(table, "pawl.state"), &scratch, &root, err));
 	TRY(state_decode("pawl.state", root, &state, err));
 	if (tensors)
 		TRY(parse_text("pawl.tensors", tensors, &scratch, &described, err));

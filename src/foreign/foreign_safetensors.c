@@ -114,7 +114,7 @@ looks_like_safetensors(const unsigned char *first, size_t n, uint64_t file_nbyte
 {
 	uint64_t json_len;
 
-	return n >= 9 && first[8] == '{' && st_header_len("", first, file_nbytes, &json_len, NULL) == 0;
+	return n >= 9 && first[8] == '{' && safetensors_header_len("", first, file_nbytes, &json_len, NULL) == 0;
 }
 
 static int

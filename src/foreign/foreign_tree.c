@@ -300,7 +300,7 @@ add_view(struct foreign_tree *tree, uint32_t file, uint64_t at, const struct pt_
 	if (rc == 0)
 		rc = foreign_add_pieces(tree, file, at, t, NULL, &seen->pieces, err);
 	if (rc < 0)
-		return builder_at_path(tree->m->state, rc, err);
+		return state_at_path(tree->m->state, rc, err);
 	table_add(&tree->views, hash, (uintptr_t)seen);
 	return foreign_add_tensor(tree, t->dtype, t->ndim, t->shape, t->kind, &seen->pieces, err);
 }
@@ -341,7 +341,7 @@ check_size(const struct foreign_tree *tree, struct pawl_error *err)
 	if (tree->m->state->memory.used_bytes <= FOREIGN_MAX_STATE)
 		return 0;
 	err_set(err, PAWL_ELIMIT, "more than %zu MiB of values", FOREIGN_MAX_STATE >> 20);
-	return builder_at_path(tree->m->state, PAWL_ELIMIT, err);
+	return state_at_path(tree->m->state, PAWL_ELIMIT, err);
 }
 
 /* Adds one value, and opens it if it contains others. */
@@ -354,7 +354,7 @@ enter_value(struct value_walk *w, struct pickle_node *node, struct pawl_error *e
 	TRY(check_size(w->tree, err));
 	int rc = pt_value(w->pt, node, &v, err);
 	if (rc < 0)
-		return builder_at_path(state, rc, err);
+		return state_at_path(state, rc, err);
 	if (v.type == PT_TENSOR)
 		return add_view(w->tree, w->file, w->at, v.tensor, err);
 	if (v.type < PT_LIST) {

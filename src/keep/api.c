@@ -5,7 +5,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
-#include "catalog/far.h"
+#include "catalog/mirrors.h"
 #include "keep/pointers.h"
 #include "keep/removal.h"
 #include "run/run.h"

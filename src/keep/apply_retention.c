@@ -7,7 +7,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "catalog/far.h"
+#include "catalog/mirrors.h"
 #include "keep/pointers.h"
 #include "keep/removal.h"
 #include "policy/retain.h"

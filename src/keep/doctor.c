@@ -22,9 +22,10 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/fileio.h"
+#include "base/fd.h"
 #include "base/hidden.h"
 #include "base/json.h"
+#include "base/bump.h"
 #include "base/mem.h"
 #include "base/os.h"
 #include "base/sum.h"
@@ -216,11 +217,11 @@ try_rename_new(int dir_fd)
 		return errno;
 	return errno_of(renameat2(dir_fd, "from", dir_fd, "new", RENAME_NOREPLACE));
 #else
-	const int sys = file_rename_new(dir_fd, "from", dir_fd, "to");
+	const int sys = hidden_rename_new(dir_fd, "from", dir_fd, "to");
 
 	if (sys != EEXIST)
 		return sys == 0 ? EEXIST : sys;
-	return file_rename_new(dir_fd, "from", dir_fd, "new");
+	return hidden_rename_new(dir_fd, "from", dir_fd, "new");
 #endif
 }
 

@@ -464,8 +464,7 @@ sweep_nodes(struct sweep *s, struct pawl_error *err)
 	if (!s->run->home.nodes)
 		return 0;
 	TRY(check_lease(s, err));
-	TRY(store_nodes_sweep(s->run->home.nodes, CATALOG_FOLDER, spare_running, s->run, s->dry_run, &count, &nbytes,
-	                      err));
+	TRY(nodes_sweep(s->run->home.nodes, CATALOG_FOLDER, spare_running, s->run, s->dry_run, &count, &nbytes, err));
 	s->count += count;
 	s->bytes += nbytes;
 	return 0;

@@ -4,6 +4,7 @@
 
 #include "base/err.h"
 #include "base/hidden.h"
+#include "base/bump.h"
 #include "base/mem.h"
 #include "base/vec.h"
 #include "catalog/catalog.h"

@@ -9,7 +9,7 @@
 #include "base/hidden.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "catalog/far.h"
+#include "catalog/mirrors.h"
 #include "run/lease.h"
 
 /* ---- by renaming the folder */

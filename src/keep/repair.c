@@ -128,7 +128,7 @@ static int
 get_text(const struct repair *r, const struct part *p, const char *key, const struct st_pair **ret,
          struct pawl_error *err)
 {
-	const struct st_pair *pair = st_metadata(&p->table, key);
+	const struct st_pair *pair = safetensors_metadata(&p->table, key);
 
 	if (!pair)
 		return err_set(err, PAWL_ECORRUPT, "%s/%s: its header has no '%s', expected a pack that pawl wrote",
@@ -314,7 +314,7 @@ add_piece(struct repair *r, size_t part, const struct st_tensor *st, const struc
 		t->dtype = box.dtype;
 		t->ndim = box.ndim;
 		t->shape = box.shape;
-		TRY(st_nbytes(t->dtype, t->ndim, t->shape, &t->nbytes, err));
+		TRY(safetensors_nbytes(t->dtype, t->ndim, t->shape, &t->nbytes, err));
 	} else if (t->dtype != box.dtype || t->ndim != box.ndim ||
 	           memcmp(t->shape, box.shape, box.ndim * sizeof(*box.shape)) != 0) {
 		return err_set(err, PAWL_ECORRUPT,
@@ -332,7 +332,7 @@ static int
 add_pieces(struct repair *r, size_t part, struct pawl_error *err)
 {
 	const struct part *p = &r->parts.items[part];
-	const struct st_pair *text = st_metadata(&p->table, "pawl.tensors");
+	const struct st_pair *text = safetensors_metadata(&p->table, "pawl.tensors");
 	PAWL_CLEAN(bump_clear) struct bump scratch = {0};
 	PAWL_FREE const struct json **special = mem_zalloc(r->state->n_tensors, sizeof(*special)); /* by row */
 	struct json *root = NULL;

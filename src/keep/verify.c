@@ -11,7 +11,7 @@
 
 #include "base/err.h"
 #include "base/vec.h"
-#include "catalog/far.h"
+#include "catalog/mirrors.h"
 #include "restore/restore.h"
 #include "restore/restore_gone.h"
 

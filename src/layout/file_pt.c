@@ -18,6 +18,7 @@
 
 #include "base/crc.h"
 #include "base/err.h"
+#include "base/bump.h"
 #include "base/mem.h"
 #include "base/sum.h"
 #include "format/archive/zip_write.h"

@@ -180,9 +180,9 @@ add_rows(struct merge *g, uint32_t rank, const struct manifest *m, struct pawl_e
 		if (!row)
 			TRY(add_row(g, rank, t, &row, err));
 		TRY(check_row(row, rank, t, err));
-		ranks_add(row->has, rank);
+		merge_add_ranks(row->has, rank);
 		if (t->whole)
-			ranks_add(row->whole, rank);
+			merge_add_ranks(row->whole, rank);
 		row->n_whole += t->whole;
 		for (size_t k = 0; k < t->n_pieces; k++)
 			TRY(add_piece(g, row, rank, &t->pieces[k], first_file, err));
@@ -293,18 +293,18 @@ check_whole(const struct merge *g, const struct row *row, struct pawl_error *err
 			continue;
 		bool has = ranks_have(row->has, r);
 
-		ranks_add(has ? others : missing, r);
+		merge_add_ranks(has ? others : missing, r);
 		any_other = any_other || has;
 		any_missing = any_missing || !has;
 	}
-	ranks_put(&whole, row->whole, g->world);
+	merge_put_ranks(&whole, row->whole, g->world);
 	if (any_other) {
 		buf_puts(&shards, ", but as a Shard or with a writer by ");
-		ranks_put(&shards, others, g->world);
+		merge_put_ranks(&shards, others, g->world);
 	}
 	if (any_missing) {
 		buf_puts(&none, any_other ? ", and not at all by " : ", but not by ");
-		ranks_put(&none, missing, g->world);
+		merge_put_ranks(&none, missing, g->world);
 	}
 	return err_set(
 		err, PAWL_EMISMATCH,
@@ -328,7 +328,7 @@ refuse_pieces(const struct merge *g, const struct row *row, struct pawl_error *e
 		if (p->piece.nbytes > 0)
 			boxes[n++] = (struct given_box){p->rank, p->piece.offsets, p->piece.lengths};
 	TRY(merge_put_fault(&what, t->ndim, t->shape, boxes, n, err));
-	ranks_put(&ranks, row->has, g->world);
+	merge_put_ranks(&ranks, row->has, g->world);
 	TRY(buf_check(&what, "save", err));
 	TRY(buf_check(&ranks, "save", err));
 	return err_set(err, PAWL_EMISMATCH,

@@ -28,7 +28,7 @@ put_count(struct buf *out, uint32_t n)
 }
 
 void
-ranks_put(struct buf *out, const uint64_t *ranks, uint32_t world)
+merge_put_ranks(struct buf *out, const uint64_t *ranks, uint32_t world)
 {
 	uint32_t total = 0, named = 0, n = 0;
 

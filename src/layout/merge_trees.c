@@ -43,7 +43,7 @@ static int
 report_difference(struct merger *g, size_t a, size_t b, const char *was, const char *is)
 {
 	err_set(g->err, PAWL_EMISMATCH, "rank %u has %s, rank %u %s", g->first_rank[a], was, g->first_rank[b], is);
-	return builder_at_path(g->out, PAWL_EMISMATCH, g->err);
+	return state_at_path(g->out, PAWL_EMISMATCH, g->err);
 }
 
 /* "an int", "a tensor F32 [3]", "a long str" */

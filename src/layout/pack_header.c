@@ -5,12 +5,13 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/bump.h"
 #include "base/mem.h"
 
 bool
 pack_header_is_of_run(const struct st_table *table, const char *run_id)
 {
-	const struct st_pair *run = st_metadata(table, "pawl.run");
+	const struct st_pair *run = safetensors_metadata(table, "pawl.run");
 
 	return run && run->value_len == strlen(run_id) && memcmp(run->value, run_id, run->value_len) == 0;
 }

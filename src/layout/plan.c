@@ -165,7 +165,7 @@ encode_entries(struct plan_pack *pack, const struct pawl_state *state, struct pa
 	}
 	put_special(pack, state, &pack->special);
 	TRY(buf_check(&pack->special, "plan", err));
-	return st_encode_entries(table, pack->n_slots, &pack->entries, err);
+	return safetensors_encode_entries(table, pack->n_slots, &pack->entries, err);
 }
 
 static int
@@ -187,8 +187,8 @@ encode_header(struct plan_pack *pack, const struct plan_opts *opts, const struct
 	}
 	pack->header.len = 0;
 	pack->header.failed = 0;
-	return st_wrap_entries((struct pawl_slice){pack->entries.ptr, pack->entries.len}, meta, n_meta, &pack->header,
-	                       err);
+	return safetensors_wrap_entries((struct pawl_slice){pack->entries.ptr, pack->entries.len}, meta, n_meta,
+	                                &pack->header, err);
 }
 
 /* Orders a pack's tensors as the reference writer does, and sets their offsets. */
@@ -204,7 +204,7 @@ lay_out(struct plan_pack *pack, const struct pawl_state *state, struct pawl_erro
 		TRY(describe_tensor(&state->tensors[pack->slots[i].tensor], &memory, &table[i], err));
 		table[i].tag = pack->slots[i].tensor;
 	}
-	TRY(st_layout(table, pack->n_slots, &pack->data_nbytes, err));
+	TRY(safetensors_layout(table, pack->n_slots, &pack->data_nbytes, err));
 	for (size_t i = 0; i < pack->n_slots; i++)
 		pack->slots[i] = (struct plan_slot){table[i].tag, table[i].begin, table[i].end - table[i].begin};
 	return 0;

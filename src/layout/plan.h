@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "base/bump.h"
 #include "base/mem.h"
 #include "base/sum.h"
 #include "layout/past.h"

@@ -12,6 +12,7 @@
 #ifndef PAWL_RANK_SHARE_H
 #define PAWL_RANK_SHARE_H
 
+#include "base/bump.h"
 #include "base/mem.h"
 #include "state/state.h"
 

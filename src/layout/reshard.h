@@ -18,6 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/bump.h"
 #include "base/mem.h"
 #include "pawl.h"
 #include "state/manifest.h"

@@ -129,7 +129,7 @@ mirrors_open(struct pawl *run, struct pawl_error *err)
 	if (!ms)
 		return err_nomem(err, "mirror");
 	ms->run = run;
-	cond_init(&ms->changed);
+	pool_cond_init(&ms->changed);
 	ms->wait_end_ms = INT64_MIN / 2;
 	run->mirrors = ms;
 	while (ms->n < n) { /* what has been begun is freed */
@@ -223,7 +223,7 @@ serve_mirror(void *arg)
 		if (!e && clock_mono_ms() < m->marks_not_before_ms && (until < 0 || m->marks_not_before_ms < until))
 			until = m->marks_not_before_ms;
 		if (!e) {
-			cond_wait_until(&ms->changed, &run->guard.lock, until);
+			pool_cond_wait_until(&ms->changed, &run->guard.lock, until);
 			continue;
 		}
 		const uint64_t id = e->id;
@@ -289,7 +289,7 @@ mirrors_wait(struct pawl *run, int64_t deadline_ms, struct pawl_error *err)
 		pthread_cond_broadcast(&ms->changed);
 	}
 	while (mirrors_outstanding(ms, ms->wait_from_ns, &failed) > 0 && rc == 0)
-		rc = cond_wait_until(&ms->changed, &run->guard.lock, deadline_ms);
+		rc = pool_cond_wait_until(&ms->changed, &run->guard.lock, deadline_ms);
 	ms->wait_end_ms = rc == ETIMEDOUT ? clock_mono_ms() : INT64_MIN / 2;
 	if (rc == ETIMEDOUT) {
 		rc = 1;

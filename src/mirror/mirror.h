@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mirror: copies committed checkpoints to the run's mirrors in the background. catalog/far.h has
- * their known contents.
+ * mirror: copies committed checkpoints to the run's mirrors in the background.
+ * catalog/mirrors.h has their known contents.
  *
  *   committed --wanted--> copied and read back (copy.h) --> noted in the journal
  *                 |         --> the mirror's pointers --> its retention
@@ -15,7 +15,7 @@
 #ifndef PAWL_MIRROR_H
 #define PAWL_MIRROR_H
 
-#include "catalog/far.h"
+#include "catalog/mirrors.h"
 
 /* ---- life, mirror.c */
 

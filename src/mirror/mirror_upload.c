@@ -87,7 +87,7 @@ refuse_store(const struct mirror *m, int rc, struct pawl_error *err)
 	begin = begin ? begin + 3 : m->url;
 	const char *at = begin > m->url ? strrchr(begin, '@') : NULL;
 	PAWL_FREE char *shown = mem_printf("%.*s%s", (int)(begin - m->url), m->url, at ? at + 1 : begin);
-	return shown ? far_prefix(shown, rc, err) : err_nomem(err, "mirror");
+	return shown ? mirrors_prefix(shown, rc, err) : err_nomem(err, "mirror");
 }
 
 int

@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 #include "base/json.h"
+#include "base/bump.h"
 #include "base/mem.h"
 
 #define ROUNDS_BEFORE 8 /* files of so many earlier rounds may remain: of a fallback, and of the restore before */

@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 #include "base/json.h"
+#include "base/bump.h"
 #include "base/mem.h"
 #include "base/pool.h"
 #include "ranks/missing_ranks.h"
@@ -238,18 +239,18 @@ read_part(void *arg)
 static void
 read_parts(struct gathering *g, size_t i, size_t n, struct reading *ret)
 {
-	struct group group;
+	struct pool_group group;
 
 	if (n > 1 && !g->readers && pool_new("pawl-parts", READERS, &g->readers, NULL) < 0)
 		g->readers = NULL;
-	group_init(&group);
+	pool_group_init(&group);
 	for (size_t k = 0; k < n; k++) {
 		ret[k] = (struct reading){.store = g->store, .key = g->keys[i + k]};
 		if (!g->readers || pool_add(g->readers, &group, read_part, &ret[k], NULL) < 0)
 			read_part(&ret[k]);
 	}
-	group_wait(&group);
-	group_clear(&group);
+	pool_group_wait(&group);
+	pool_group_clear(&group);
 }
 
 static int

@@ -174,7 +174,7 @@ rendezvous_new(struct store *store, const struct rendezvous_opts *opts, struct r
 	if (!m)
 		return err_nomem(err, "run");
 	pthread_mutex_init(&m->lock, NULL);
-	cond_init(&m->changed);
+	pool_cond_init(&m->changed);
 	m->store = store;
 	m->rank = (uint32_t)opts->rank->rank;
 	m->world = (uint32_t)opts->rank->world_size;

@@ -178,7 +178,7 @@ keep_door(void *arg)
 		int64_t pause_ms = m->n_members + 1 < m->world ? DOOR_BUSY_MS : DOOR_IDLE_MS;
 		int64_t until = clock_mono_ms() + pause_ms * m->factor;
 
-		while (!m->stop && cond_wait_until(&m->changed, &m->lock, until) != ETIMEDOUT)
+		while (!m->stop && pool_cond_wait_until(&m->changed, &m->lock, until) != ETIMEDOUT)
 			;
 	}
 	pthread_mutex_unlock(&m->lock);
@@ -252,7 +252,7 @@ rendezvous_door_close(struct rendezvous *m)
 	/* Late ranks should learn the outcome instead of waiting in vain. */
 	int64_t until = m->since_ms + RENDEZVOUS_LINGER_MS;
 
-	while (is_expecting(m) && cond_wait_until(&m->changed, &m->lock, until) != ETIMEDOUT)
+	while (is_expecting(m) && pool_cond_wait_until(&m->changed, &m->lock, until) != ETIMEDOUT)
 		;
 	m->stop = true;
 	pthread_cond_broadcast(&m->changed);

@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 
+#include "base/bump.h"
 #include "base/mem.h"
 #include "base/pool.h"
 #include "ranks/rendezvous.h"

@@ -8,6 +8,7 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/bump.h"
 #include "base/mem.h"
 #include "ranks/rendezvous.h"
 

@@ -270,12 +270,12 @@ compressed_pack_read_header(struct store *store, const char *key, struct bump *m
 		TRY(compressed_pack_size(p.packed, &nbytes, err));
 		TRY(read_pack(&p, 0, first8, sizeof(first8), err));
 	}
-	TRY(st_header_len(key, first8, nbytes, &json_len, err));
+	TRY(safetensors_header_len(key, first8, nbytes, &json_len, err));
 	PAWL_FREE char *json = mem_alloc((size_t)json_len);
 	if (!json)
 		return err_nomem(err, key);
 	TRY(read_pack(&p, sizeof(first8), json, (size_t)json_len, err));
-	TRY(st_decode(key, json, (size_t)json_len, nbytes, memory, ret, err));
+	TRY(safetensors_decode(key, json, (size_t)json_len, nbytes, memory, ret, err));
 	*ret_nbytes = nbytes;
 	return 0;
 }

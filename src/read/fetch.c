@@ -471,13 +471,13 @@ static int
 run_workers(struct fetch *fetch, struct fetching *f, unsigned n, struct pawl_error *err)
 {
 	struct worker *workers PAWL_FREE = mem_zalloc(n, sizeof *workers);
-	struct group group;
+	struct pool_group group;
 	int rc = 0;
 	if (!workers)
 		return err_nomem(err, "reading");
 	if (n > 1 && !fetch->pool)
 		TRY(pool_new("pawl-read", fetch->threads - 1, &fetch->pool, err));
-	group_init(&group);
+	pool_group_init(&group);
 	for (unsigned i = 0; i < n; i++) /* in the order of the buffers, see to_device_pin */
 		workers[i].group = device_turns_join(&f->turns);
 	for (unsigned i = n; i-- > 0 && rc == 0;) {
@@ -491,10 +491,10 @@ run_workers(struct fetch *fetch, struct fetching *f, unsigned n, struct pawl_err
 	}
 	if (rc < 0)
 		atomic_store(&f->stop, true);
-	group_wait(&group);
+	pool_group_wait(&group);
 	for (unsigned i = 0; i < n; i++)
 		to_device_clear(&workers[i].load);
-	group_clear(&group);
+	pool_group_clear(&group);
 	return rc < 0 ? rc : err_give(err, f->error.code, &f->error);
 }
 

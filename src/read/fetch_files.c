@@ -66,7 +66,7 @@ static int
 see_mark(void *arg, const struct store_entry *entry)
 {
 	struct mark m;
-	return mark_parse(entry->name, &m) && strcmp(m.pack, arg) == 0 ? PAWL_EEXISTS : 0;
+	return nodes_mark_parse(entry->name, &m) && strcmp(m.pack, arg) == 0 ? PAWL_EEXISTS : 0;
 }
 
 /* If the store has no layer that follows them, marks of node-local files are plain files. */

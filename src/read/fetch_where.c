@@ -5,7 +5,7 @@
 
 #include <inttypes.h>
 
-#include "base/denied.h"
+#include "base/err_path.h"
 #include "base/err.h"
 
 #define NAMED_TENSORS 4u /* of a damaged range; further ones are only counted */
@@ -48,7 +48,7 @@ void
 fetch_locate(const struct fetch_job *job, uint32_t file, uint64_t begin, uint64_t end, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf tensors = {0};
-	if (denied_is(err->sys))
+	if (err_is_denied(err->sys))
 		return; /* nothing is wrong with these bytes */
 	fetch_tensors_at(job->manifest, file, begin, end, &tensors);
 	err_prefix(err, err->code, "%s: %s: bytes %" PRIu64 " to %" PRIu64 "%s%s%s", job->name,

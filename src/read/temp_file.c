@@ -5,7 +5,7 @@
 #include <sys/statvfs.h>
 
 #include "base/err.h"
-#include "base/fileio.h"
+#include "base/fd.h"
 
 void
 temp_file_init(struct temp_file *s, const char *what)

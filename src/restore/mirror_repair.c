@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/json.h"
-#include "catalog/far.h"
+#include "catalog/mirrors.h"
 #include "copy/copy.h"
 #include "restore/restore.h"
 #include "store/layers/tiers/store_tiers.h"

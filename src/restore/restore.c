@@ -12,7 +12,7 @@
  */
 #include "restore/restore.h"
 
-#include "catalog/far.h"
+#include "catalog/mirrors.h"
 #include "ranks/agree.h"
 
 #include <inttypes.h>

@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 
+#include "base/bump.h"
 #include "base/mem.h"
 #include "layout/reshard.h"
 #include "pawl.h"

@@ -8,7 +8,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/err.h"
-#include "catalog/far.h"
+#include "catalog/mirrors.h"
 #include "catalog/hold_root.h"
 #include "restore/restore_gone.h"
 

@@ -24,6 +24,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/json.h"
+#include "base/bump.h"
 #include "base/mem.h"
 #include "base/pool.h"
 
@@ -470,7 +471,7 @@ renew_lease(void *arg)
 
 	pthread_mutex_lock(&l->lock);
 	while (!l->stop) {
-		if (cond_wait_until(&l->changed, &l->lock, clock_mono_ms() + l->timeout_ms / 4) != ETIMEDOUT)
+		if (pool_cond_wait_until(&l->changed, &l->lock, clock_mono_ms() + l->timeout_ms / 4) != ETIMEDOUT)
 			continue;
 		pthread_mutex_unlock(&l->lock);
 		if (lease_check(l, NULL) == 0) {
@@ -502,7 +503,7 @@ lease_take(struct store *store, const struct lease_opts *opts, struct lease **re
 	l->store = store;
 	l->timeout_ms = opts->timeout_ms;
 	pthread_mutex_init(&l->lock, NULL);
-	cond_init(&l->changed);
+	pool_cond_init(&l->changed);
 	rc = clock_this_process(&l->mine.holder, err);
 	if (rc == 0)
 		rc = clock_token(l->mine.token, err);

@@ -3,6 +3,7 @@
 #include "run/run.h"
 
 #include "base/err.h"
+#include "base/bump.h"
 #include "base/mem.h"
 
 struct pawl *

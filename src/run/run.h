@@ -27,7 +27,7 @@ struct agree_ops;   /* ranks/agree.h */
 struct catalog;     /* catalog/catalog.h */
 struct commit_ops;  /* save/commit.h */
 struct gc_ops;      /* keep/gc.h */
-struct mirrors;     /* catalog/far.h */
+struct mirrors;     /* catalog/mirrors.h */
 struct removal_ops; /* keep/removal.h */
 
 /* Guards the catalog and what is known of mirrors: changed with both held, read with either. */
@@ -56,7 +56,7 @@ struct pawl {
 	struct run_group group;       /* the ranks: run_group.h */
 	struct run_guard guard;
 	struct catalog *catalog;  /* the checkpoints: catalog/catalog.h */
-	struct mirrors *mirrors;  /* copies in other stores: catalog/far.h; may be none, never NULL */
+	struct mirrors *mirrors;  /* copies in other stores: catalog/mirrors.h; may be none, never NULL */
 	struct run_saves saves;   /* what all saves share: run_saves.h */
 	struct interval interval; /* what the next save is counted from: interval.h */
 	struct run_events events; /* events.jsonl: events.h */

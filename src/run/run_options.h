@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 
+#include "base/bump.h"
 #include "base/mem.h"
 #include "pawl.h"
 #include "policy/trigger.h"

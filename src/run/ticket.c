@@ -22,7 +22,7 @@ ticket_new(struct pawl_ticket **ret, struct pawl_error *err)
 	if (!t)
 		return err_nomem(err, "save");
 	pthread_mutex_init(&t->lock, NULL);
-	cond_init(&t->changed);
+	pool_cond_init(&t->changed);
 	t->refs = 1;
 	t->stats.size = sizeof(t->stats);
 	*ret = t;
@@ -133,7 +133,7 @@ pawl_ticket_wait_for(struct pawl_ticket *t, int stage, int64_t timeout_ms, struc
 		               PAWL_STAGE_SETTLED, stage);
 	}
 	while (t->stage < stage && rc == 0)
-		rc = cond_wait_until(&t->changed, &t->lock, deadline_ms);
+		rc = pool_cond_wait_until(&t->changed, &t->lock, deadline_ms);
 	if (t->stage < stage) {
 		rc = err_waited(err, "the save is %s, not yet %s, after %lld ms%s%s", stage_names[t->stage],
 		                stage_names[stage], (long long)timeout_ms, t->waits_for[0] ? TICKET_WAITS : "",

@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "catalog/far.h"
+#include "catalog/mirrors.h"
 #include "policy/retain.h"
 #include "policy/trigger.h"
 #include "run/run.h"

@@ -47,7 +47,7 @@ pawl_arena_new(size_t limit_bytes, struct pawl_arena **ret, struct pawl_error *e
 		return err_nomem(err, "arena");
 	a->limit_bytes = limit_bytes;
 	pthread_mutex_init(&a->lock, NULL);
-	cond_init(&a->changed);
+	pool_cond_init(&a->changed);
 	*ret = a;
 	return 0;
 }
@@ -183,7 +183,7 @@ find_or_map(struct pawl_arena *a, size_t nbytes, size_t room_bytes, struct arena
 {
 	a->n_waiting++;
 	while (a->n_stepping > 0)
-		cond_wait_until(&a->changed, &a->lock, -1);
+		pool_cond_wait_until(&a->changed, &a->lock, -1);
 	if (--a->n_waiting == 0)
 		pthread_cond_broadcast(&a->changed);
 	*ret = best_fit(a, nbytes);
@@ -337,7 +337,7 @@ arena_warm_step(struct pawl_arena *a)
 {
 	pthread_mutex_lock(&a->lock);
 	while (a->n_waiting > 0)
-		cond_wait_until(&a->changed, &a->lock, -1);
+		pool_cond_wait_until(&a->changed, &a->lock, -1);
 	struct arena_node *node = find_cold(a);
 
 	if (node) {

@@ -71,17 +71,17 @@ static int
 check_before_put(struct save *s, const struct manifest_file *files, size_t n, struct pawl_error *err)
 {
 	struct roll_job job = {.save = s, .files = files, .n = n};
-	struct group group;
+	struct pool_group group;
 
 	if (!s->run->self.lease)
 		return commit_check_files(s, files, n, err);
-	group_init(&group);
+	pool_group_init(&group);
 	int rc = pool_add(s->writer->writers, &group, check_files_job, &job, err);
 
 	if (rc == 0)
 		rc = lease_check(s->run->self.lease, err);
-	group_wait(&group);
-	group_clear(&group);
+	pool_group_wait(&group);
+	pool_group_clear(&group);
 	return rc < 0 ? rc : err_give(err, job.rc, &job.error);
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/bump.h"
 #include "base/mem.h"
 #include "save/from_device_own.h"
 #include "save/lazy.h"
@@ -457,7 +458,7 @@ from_device_wait(struct save_image *m, const struct save_unit *u, struct pawl_er
 		return 0;
 	pthread_mutex_lock(&m->progress->lock);
 	while (d->n_added <= i)
-		cond_wait_until(&m->progress->changed, &m->progress->lock, -1);
+		pool_cond_wait_until(&m->progress->changed, &m->progress->lock, -1);
 	const int failed = m->progress->failed; /* perhaps because not all copies were added */
 
 	pthread_mutex_unlock(&m->progress->lock);
@@ -518,7 +519,7 @@ from_device_fence(struct save_image *m, int64_t deadline_ms)
 		return 0;
 	pthread_mutex_lock(&m->progress->lock);
 	while (d->n_added < m->n_units && rc == 0)
-		rc = cond_wait_until(&m->progress->changed, &m->progress->lock, deadline_ms);
+		rc = pool_cond_wait_until(&m->progress->changed, &m->progress->lock, deadline_ms);
 	const bool all_added = d->n_added >= m->n_units;
 
 	pthread_mutex_unlock(&m->progress->lock);

@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/bump.h"
 #include "base/mem.h"
 #include "save/from_device.h"
 #include "state/state.h"

@@ -4,7 +4,7 @@
 #include "save/save.h"
 
 void
-run_mark_saved(struct pawl *run, struct save *s)
+mark_saved(struct pawl *run, struct save *s)
 {
 	struct interval *at = &run->interval;
 
@@ -20,7 +20,7 @@ run_mark_saved(struct pawl *run, struct save *s)
 /* Ranks learn of a failure at different points of the training, but must agree on when a save is
  * due. So their mark stays. */
 void
-run_mark_outcome(struct pawl *run, struct save *s, bool good)
+mark_outcome(struct pawl *run, struct save *s, bool good)
 {
 	struct interval *at = &run->interval;
 

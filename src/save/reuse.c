@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/bump.h"
 #include "base/mem.h"
 #include "save/commit.h"
 #include "save/save.h"

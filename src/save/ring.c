@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include "base/err.h"
+#include "base/bump.h"
 #include "base/mem.h"
 #include "save/from_device.h"
 #include "save/save.h"
@@ -94,7 +95,7 @@ ring_take_slot(struct save_image *m, size_t nbytes, int node)
 		} else { /* another thread may still fault in the last parts */
 			slot = end > m->ring.n_steps * ARENA_STEP_BYTES ? take_free(m, -1) : NULL;
 			if (!slot)
-				cond_wait_until(&m->progress->changed, &m->progress->lock, -1);
+				pool_cond_wait_until(&m->progress->changed, &m->progress->lock, -1);
 		}
 	}
 	pthread_mutex_unlock(&m->progress->lock);

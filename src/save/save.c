@@ -13,8 +13,9 @@
 #include "base/err.h"
 #include "base/hidden.h"
 #include "base/json.h"
+#include "base/bump.h"
 #include "base/mem.h"
-#include "catalog/far.h"
+#include "catalog/mirrors.h"
 #include "keep/apply_retention.h"
 #include "keep/pointers.h"
 #include "layout/rank_share.h"
@@ -256,8 +257,8 @@ save_new(struct writer *w, const struct pawl_save_opts *opts, const struct pawl_
 	s->image.note_arg = s;
 	pthread_mutex_init(&s->progress.lock, NULL);
 	pthread_mutex_init(&s->image.asking, NULL);
-	cond_init(&s->progress.changed);
-	group_init(&s->progress.writing);
+	pool_cond_init(&s->progress.changed);
+	pool_group_init(&s->progress.writing);
 	atomic_store(&s->progress.not_finite, SIZE_MAX);
 	s->progress.begin_ns = clock_mono_ns();
 	s->request.unix_ns = clock_unix_ns();
@@ -300,7 +301,7 @@ save_unref(struct save *s)
 	pawl_state_free(s->request.metadata);
 	buf_clear(&s->request.state_json);
 	buf_clear(&s->manifest);
-	group_clear(&s->progress.writing);
+	pool_group_clear(&s->progress.writing);
 	pthread_cond_destroy(&s->progress.changed);
 	pthread_mutex_destroy(&s->progress.lock);
 	pthread_mutex_destroy(&s->image.asking);
@@ -430,7 +431,7 @@ save_run(void *arg)
 	if (rc < 0) {
 		err.code = rc;
 		write_abandon(&s->image, s->in_doubt);
-		run_mark_outcome(s->run, s, false);
+		mark_outcome(s->run, s, false);
 		fill_stats(s);
 		report_event(s, "save failed", &err);
 		ticket_fail(s->progress.ticket, rc, &err);
@@ -438,7 +439,7 @@ save_run(void *arg)
 	} else {
 		note_rates(s);
 		note_committed(s);
-		run_mark_outcome(s->run, s, true);
+		mark_outcome(s->run, s, true);
 		ticket_stage(s->progress.ticket, PAWL_STAGE_COMMITTED);
 		if (run_links_packs(s->run))
 			reuse_of_save(s, &reuse, NULL); /* without it the next save writes everything */

@@ -117,7 +117,7 @@ struct save_request {
 struct save_progress {
 	struct pawl_ticket *ticket; /* a reference */
 	atomic_size_t next_check;   /* unit to be checked again (lazy.c) */
-	struct group writing;
+	struct pool_group writing;
 	atomic_uint_fast64_t minor_faults, written_bytes, reused_bytes;
 	atomic_uint_fast64_t compressed_bytes;      /* plain bytes that have been compressed */
 	atomic_int_fast64_t next_note_ns;           /* of the next "saving" event, at the earliest */
@@ -195,7 +195,7 @@ struct save {
 	struct buf manifest;   /* of this rank, or ""; as it was put, from the commit until the catalog has taken it */
 	bool is_publishing; /* the rename or the manifest's put was tried: it may have happened, whatever it returned */
 	bool in_doubt;      /* it has failed, but may be a checkpoint: the written files must stay */
-	bool mark_settled, mark_good; /* run_mark_outcome was called, and with what; the run's lock guards them */
+	bool mark_settled, mark_good; /* mark_outcome was called, and with what; the run's lock guards them */
 };
 
 /* Remembers the first error; later units are skipped. Returns code. */
@@ -265,7 +265,7 @@ int save_share(const struct pawl *run, const struct pawl_state *state, struct bu
 double save_blocked_seconds(const struct save *s);
 
 /* mark.c: a save moves the mark of the intervals when it has been taken, and back when it fails. */
-void run_mark_saved(struct pawl *run, struct save *s);
-void run_mark_outcome(struct pawl *run, struct save *s, bool good);
+void mark_saved(struct pawl *run, struct save *s);
+void mark_outcome(struct pawl *run, struct save *s, bool good);
 
 #endif

@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/bump.h"
 #include "base/mem.h"
 #include "base/os.h"
 #include "save/from_device.h"
@@ -505,7 +506,7 @@ stage_wait_until(struct save_image *m, int64_t deadline_ms)
 
 	pthread_mutex_lock(&m->progress->lock);
 	while (m->progress->stagers > 0 && rc == 0)
-		rc = cond_wait_until(&m->progress->changed, &m->progress->lock, deadline_ms);
+		rc = pool_cond_wait_until(&m->progress->changed, &m->progress->lock, deadline_ms);
 	if (m->progress->stagers == 0)
 		rc = 0;
 	pthread_mutex_unlock(&m->progress->lock);
@@ -534,6 +535,6 @@ stage_wait_released(struct save_image *m)
 {
 	pthread_mutex_lock(&m->progress->lock);
 	while (m->progress->stagers > 0 || m->progress->is_held)
-		cond_wait_until(&m->progress->changed, &m->progress->lock, -1);
+		pool_cond_wait_until(&m->progress->changed, &m->progress->lock, -1);
 	pthread_mutex_unlock(&m->progress->lock);
 }

@@ -242,7 +242,7 @@ write_settle(struct save_image *m, struct pawl_error *err)
 		if (p->undecided && pool_add(m->writer->writers, &m->progress->writing, link_job, p, err) < 0)
 			save_fail(m->progress, PAWL_ENOMEM, err);
 	}
-	group_wait(&m->progress->writing);
+	pool_group_wait(&m->progress->writing);
 	pthread_mutex_lock(&m->progress->lock);
 	int rc = m->progress->failed;
 

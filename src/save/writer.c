@@ -34,7 +34,7 @@ writer_new(struct pawl *run, struct writer **ret, struct pawl_error *err)
 		return err_nomem(err, "run");
 	w->run = run;
 	pthread_mutex_init(&w->lock, NULL);
-	cond_init(&w->changed);
+	pool_cond_init(&w->changed);
 	device_set_init(&w->devices);
 	rc = pool_new("pawl-copy", run->opts.staging.copy_threads > 1 ? run->opts.staging.copy_threads - 1 : 1,
 	              &w->copiers, err);
@@ -90,7 +90,7 @@ replace_queued(struct writer *w)
 	stage_wait(&old->image);
 	err_set(&err, PAWL_ECANCELLED, "save of step %lld was replaced by a newer one before it was written",
 	        (long long)old->request.step);
-	run_mark_outcome(w->run, old, false);
+	mark_outcome(w->run, old, false);
 	ticket_fail(old->progress.ticket, PAWL_ECANCELLED, &err);
 	ticket_stage(old->progress.ticket, PAWL_STAGE_FAILED);
 	save_unref(old);
@@ -117,7 +117,7 @@ admit_save(struct writer *w, int policy, bool *ret_deferred, struct pawl_error *
 			pthread_mutex_unlock(&w->lock);
 			return 0;
 		}
-		cond_wait_until(&w->changed, &w->lock, -1);
+		pool_cond_wait_until(&w->changed, &w->lock, -1);
 	}
 	w->admitting = true;
 	*ret_deferred = false;
@@ -217,7 +217,7 @@ writer_release(struct writer *w, struct save *s, struct reuse *reuse)
 	writer_warm(w);
 	if (next) {
 		stage_wait(&next->image);
-		run_mark_outcome(w->run, next, false);
+		mark_outcome(w->run, next, false);
 		ticket_fail(next->progress.ticket, PAWL_ENOMEM, &err);
 		run_saves_set_failed(&w->run->saves, next->progress.ticket);
 		ticket_stage(next->progress.ticket, PAWL_STAGE_FAILED);
@@ -357,7 +357,7 @@ wait_idle(struct writer *w)
 {
 	pthread_mutex_lock(&w->lock);
 	while (w->active)
-		cond_wait_until(&w->changed, &w->lock, -1);
+		pool_cond_wait_until(&w->changed, &w->lock, -1);
 	pthread_mutex_unlock(&w->lock);
 }
 
@@ -394,7 +394,7 @@ finish_call(struct save *s, struct pawl_error *err)
 	if (s->image.mode == PAWL_MODE_DIRECT) {
 		pthread_mutex_lock(&t->lock);
 		while (t->stage < PAWL_STAGE_WRITTEN)
-			cond_wait_until(&t->changed, &t->lock, -1);
+			pool_cond_wait_until(&t->changed, &t->lock, -1);
 		pthread_mutex_unlock(&t->lock);
 	}
 	set_blocked(s);
@@ -440,7 +440,7 @@ writer_save(struct writer *w, const struct pawl_save_opts *opts, const struct pa
 	if (rc > 0) {
 		ticket_stage(s->progress.ticket, PAWL_STAGE_SKIPPED);
 		set_blocked(s);
-		run_mark_saved(w->run, s);
+		mark_saved(w->run, s);
 		if (ret)
 			*ret = ticket_ref(s->progress.ticket);
 		un_admit(w, s);
@@ -463,7 +463,7 @@ writer_save(struct writer *w, const struct pawl_save_opts *opts, const struct pa
 	stage_start(&s->image, !s->image.lazy);
 	rc = finish_call(s, err);
 	if (rc == 0) {
-		run_mark_saved(w->run, s);
+		mark_saved(w->run, s);
 		if (ret)
 			*ret = ticket_ref(s->progress.ticket);
 	}

@@ -32,7 +32,7 @@ wait_stage(struct pawl_ticket *t, int stage, int64_t deadline_ms)
 
 	pthread_mutex_lock(&t->lock);
 	while (t->stage < stage && rc == 0)
-		rc = cond_wait_until(&t->changed, &t->lock, deadline_ms);
+		rc = pool_cond_wait_until(&t->changed, &t->lock, deadline_ms);
 	pthread_mutex_unlock(&t->lock);
 	return rc;
 }
@@ -89,7 +89,7 @@ wait_idle(struct writer *w, bool settled, int64_t deadline_ms)
 
 	pthread_mutex_lock(&w->lock);
 	while ((w->active || w->queued || w->admitting || (settled && w->settling)) && rc == 0)
-		rc = cond_wait_until(&w->changed, &w->lock, deadline_ms);
+		rc = pool_cond_wait_until(&w->changed, &w->lock, deadline_ms);
 	pthread_mutex_unlock(&w->lock);
 	return rc;
 }

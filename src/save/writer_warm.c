@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* writer_warm: memory that is faulted in before a save needs it. See writer.h. */
 #include "base/err.h"
+#include "base/bump.h"
 #include "base/mem.h"
 #include "save/from_device.h"
 #include "save/writer.h"

@@ -38,6 +38,7 @@
 #ifndef PAWL_MANIFEST_H
 #define PAWL_MANIFEST_H
 
+#include "base/bump.h"
 #include "base/mem.h"
 #include "base/sum.h"
 #include "pawl.h"

@@ -309,7 +309,7 @@ check_piece(const struct manifest *m, const struct manifest_tensor *t, const str
 			return err_set(err, PAWL_ECORRUPT, "tensor '%.200s': a piece is outside it in dimension %u",
 			               t->name, d);
 	}
-	TRY(st_nbytes(t->dtype, t->ndim, p->lengths ? p->lengths : t->shape, &nbytes, err));
+	TRY(safetensors_nbytes(t->dtype, t->ndim, p->lengths ? p->lengths : t->shape, &nbytes, err));
 	if (!is_in_rows(t, p))
 		return err_set(err, PAWL_ECORRUPT,
 		               "tensor '%.200s': a piece that does not consist of rows of whole bytes", t->name);
@@ -335,7 +335,7 @@ check_tensor(const struct manifest *m, const struct manifest_tensor *t, uint64_t
 		return err_set(err, PAWL_ELIMIT,
 		               "tensor '%.200s': %u dimensions and %zu bytes of name, at most %d and %u are possible",
 		               t->name, t->ndim, strlen(t->name), PAWL_MAX_DIMS, MANIFEST_MAX_NAME_BYTES);
-	if (st_nbytes(t->dtype, t->ndim, t->shape, &nbytes, err) < 0)
+	if (safetensors_nbytes(t->dtype, t->ndim, t->shape, &nbytes, err) < 0)
 		return err_prefix(err, PAWL_ECORRUPT, "tensor '%.200s'", t->name);
 	if (nbytes != t->nbytes)
 		return err_set(err, PAWL_ECORRUPT, "tensor '%.200s': %llu bytes, but its shape makes %llu", t->name,

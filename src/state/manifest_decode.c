@@ -18,7 +18,7 @@
 #include "format/safetensors/safetensors.h"
 #include "state/manifest_check.h"
 #include "state/manifest_lines.h"
-#include "state/manifest_members.h"
+#include "state/members.h"
 
 #define MAX_JSON_DEPTH (4 * 256 + 8) /* a level of a state is at most four of JSON */
 #define LARGE_BYTES ((size_t)8 << 20)
@@ -131,7 +131,7 @@ read_piece(struct members *r, const struct json *row, const struct manifest_tens
 		               "a piece of a tensor of %u dimensions has %u offsets, %u lengths, file %llu", t->ndim,
 		               ndim, n_lengths, (unsigned long long)file);
 	p->file = (uint32_t)file;
-	TRY(st_nbytes(t->dtype, ndim, p->lengths, &p->nbytes, r->err));
+	TRY(safetensors_nbytes(t->dtype, ndim, p->lengths, &p->nbytes, r->err));
 	return members_close(r);
 }
 

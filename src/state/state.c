@@ -17,7 +17,7 @@
 #include "state/state_build.h"
 
 int
-builder_no_memory(struct pawl_error *err)
+state_no_memory(struct pawl_error *err)
 {
 	return err_nomem(err, "state");
 }
@@ -30,10 +30,10 @@ pawl_state_new(struct pawl_state **ret, struct pawl_error *err)
 	PAWL_CLEAN(pawl_state_free_clean) struct pawl_state *s = mem_zalloc(1, sizeof(*s));
 
 	if (!s)
-		return builder_no_memory(err);
+		return state_no_memory(err);
 	s->builder = mem_zalloc(1, sizeof(*s->builder));
 	if (!s->builder)
-		return builder_no_memory(err);
+		return state_no_memory(err);
 	*ret = steal(&s);
 	return 0;
 }
@@ -59,7 +59,7 @@ pawl_state_free(struct pawl_state *s)
 /* ------------------------------------------------------------------ paths */
 
 void
-builder_path_forth(struct state_builder *b)
+state_path_forth(struct state_builder *b)
 {
 	if (b->depth == 0)
 		return;
@@ -77,25 +77,25 @@ builder_path_forth(struct state_builder *b)
 }
 
 void
-builder_path_back(struct state_builder *b)
+state_path_back(struct state_builder *b)
 {
 	b->path.len = b->depth > 0 ? b->stack[b->depth - 1].path_len : 0;
 }
 
 int
-builder_at_path(struct pawl_state *s, int code, struct pawl_error *err)
+state_at_path(struct pawl_state *s, int code, struct pawl_error *err)
 {
 	struct state_builder *b = s->builder;
 
 	if (!err || code == PAWL_ENOMEM)
 		return code;
-	builder_path_forth(b);
+	state_path_forth(b);
 	const char *path = b->path.len > 0 ? buf_str(&b->path) : "the root";
 	if (b->path.len <= 400)
 		code = err_prefix(err, code, "state: %s", path);
 	else
 		code = err_prefix(err, code, "state: %.200s...%s", path, path + b->path.len - 180);
-	builder_path_back(b);
+	state_path_back(b);
 	return code;
 }
 
@@ -150,7 +150,7 @@ state_child(const struct pawl_state *s, const struct pawl_node *parent, const st
  * stopped being small. A node is the first member of its struct state_child, so both have the
  * same address. */
 void
-builder_index_child(struct state_builder *b, const struct pawl_node *parent)
+state_index_child(struct state_builder *b, const struct pawl_node *parent)
 {
 	const struct pawl_node *node = parent->count == STATE_SMALL_DICT + 1 ? parent->first : parent->last;
 
@@ -161,7 +161,7 @@ builder_index_child(struct state_builder *b, const struct pawl_node *parent)
 /* ------------------------------------------------------------------ nodes */
 
 int
-builder_check_place(struct pawl_state *s, int type, struct pawl_error *err)
+state_check_place(struct pawl_state *s, int type, struct pawl_error *err)
 {
 	struct state_builder *b = s->builder;
 
@@ -174,13 +174,13 @@ builder_check_place(struct pawl_state *s, int type, struct pawl_error *err)
 	}
 	if (b->n_nodes >= STATE_MAX_NODES) {
 		err_set(err, PAWL_ELIMIT, "more than %u values in one state", STATE_MAX_NODES);
-		return builder_at_path(s, PAWL_ELIMIT, err);
+		return state_at_path(s, PAWL_ELIMIT, err);
 	}
 	return 0;
 }
 
 struct pawl_node *
-builder_new_node(struct pawl_state *s, int type)
+state_new_node(struct pawl_state *s, int type)
 {
 	struct state_builder *b = s->builder;
 	struct pawl_node *node;
@@ -208,7 +208,7 @@ builder_new_node(struct pawl_state *s, int type)
 }
 
 void
-builder_link_node(struct pawl_state *s, struct pawl_node *node)
+state_link_node(struct pawl_state *s, struct pawl_node *node)
 {
 	struct state_builder *b = s->builder;
 
@@ -220,7 +220,7 @@ builder_link_node(struct pawl_state *s, struct pawl_node *node)
 	struct pawl_node *parent = b->stack[b->depth - 1].node;
 	state_append_child(parent, node);
 	if (b->has_key)
-		builder_index_child(b, parent);
+		state_index_child(b, parent);
 	b->has_key = false;
 }
 
@@ -244,7 +244,7 @@ check_ranks(struct pawl_state *s, int type, struct pawl_error *err)
 		if (!state_is_ranks(b->stack[i].node->type))
 			continue;
 		err_set(err, PAWL_EUSAGE, "%s%s inside another one", state_article(type), state_type_name(type));
-		return builder_at_path(s, PAWL_EUSAGE, err);
+		return state_at_path(s, PAWL_EUSAGE, err);
 	}
 	return 0;
 }
@@ -271,20 +271,20 @@ pawl_state_begin(struct pawl_state *s, int type, struct pawl_error *err)
 
 	if (type < PAWL_DICT || type > PAWL_DIFFERS)
 		return err_set(err, PAWL_EUSAGE, "state: type %d (%s) is not a container", type, state_type_name(type));
-	TRY(builder_check_place(s, type, err));
+	TRY(state_check_place(s, type, err));
 	if (state_is_ranks(type))
 		TRY(check_ranks(s, type, err));
 	if (b->depth == STATE_MAX_DEPTH) {
 		err_set(err, PAWL_ELIMIT, "%s%s nested deeper than %d containers", state_article(type),
 		        state_type_name(type), STATE_MAX_DEPTH);
-		return builder_at_path(s, PAWL_ELIMIT, err);
+		return state_at_path(s, PAWL_ELIMIT, err);
 	}
-	struct pawl_node *node = builder_new_node(s, type);
+	struct pawl_node *node = state_new_node(s, type);
 	if (!node)
-		return builder_no_memory(err);
-	builder_path_forth(b);
+		return state_no_memory(err);
+	state_path_forth(b);
 	TRY(buf_check(&b->path, "state", err));
-	builder_link_node(s, node);
+	state_link_node(s, node);
 	push_node(s, node);
 	s->has_ranks = s->has_ranks || state_is_ranks(type);
 	return 0;
@@ -301,16 +301,16 @@ pawl_state_end(struct pawl_state *s, struct pawl_error *err)
 		return err_set(err, PAWL_EUSAGE, "state: end without a container");
 	if (b->has_key) {
 		err_set(err, PAWL_EUSAGE, "the dict ends after a key without a value");
-		return builder_at_path(s, PAWL_EUSAGE, err);
+		return state_at_path(s, PAWL_EUSAGE, err);
 	}
 	const struct pawl_node *node = b->stack[b->depth - 1].node;
 	if (state_is_ranks(node->type) && node->count == 0) {
 		err_set(err, PAWL_EUSAGE, "%s%s without a value", state_article(node->type),
 		        state_type_name(node->type));
-		return builder_at_path(s, PAWL_EUSAGE, err);
+		return state_at_path(s, PAWL_EUSAGE, err);
 	}
 	b->depth--;
-	builder_path_back(b);
+	state_path_back(b);
 	return 0;
 }
 
@@ -326,7 +326,7 @@ pawl_state_key(struct pawl_state *s, const struct pawl_scalar *key, struct pawl_
 		return err_set(err, PAWL_EUSAGE, "state: a key outside a dict");
 	if (b->has_key) {
 		err_set(err, PAWL_EUSAGE, "this key has no value, and another key follows");
-		return builder_at_path(s, PAWL_EUSAGE, err);
+		return state_at_path(s, PAWL_EUSAGE, err);
 	}
 	struct pawl_node *parent = b->stack[b->depth - 1].node;
 	int rc = state_normalise(key, &k, err);
@@ -339,7 +339,7 @@ pawl_state_key(struct pawl_state *s, const struct pawl_scalar *key, struct pawl_
 	if (!taken && k.ptr) {
 		k.ptr = bump_strndup(&s->memory, k.ptr, k.len);
 		if (!k.ptr)
-			return builder_no_memory(err);
+			return state_no_memory(err);
 	}
 	b->key = k;
 	b->has_key = true;
@@ -347,7 +347,7 @@ pawl_state_key(struct pawl_state *s, const struct pawl_scalar *key, struct pawl_
 		return 0;
 	err_set(err, PAWL_EEXISTS, "this %s key already exists and holds %s%s", state_type_name(k.type),
 	        state_article(taken->type), state_type_name(taken->type));
-	rc = builder_at_path(s, PAWL_EEXISTS, err);
+	rc = state_at_path(s, PAWL_EEXISTS, err);
 	b->has_key = false;
 	return rc;
 }
@@ -363,12 +363,12 @@ add_blob_row(struct pawl_state *s, struct pawl_node *node, struct pawl_error *er
 	struct state_tensor row = {.contiguous = true, .is_blob = true, .local_nbytes = node->scalar.len};
 
 	if (!data)
-		return builder_no_memory(err);
+		return state_no_memory(err);
 	row.info = (struct pawl_tensor_info){.dtype = PAWL_U8, .ndim = 1, .nbytes = node->scalar.len};
 	row.src = (struct pawl_tensor){
 		.size = sizeof(row.src), .dtype = PAWL_U8, .ndim = 1, .shape = shape, .data = data};
 	node->scalar.ptr = data;
-	return builder_add_row(s, &row, &node->tensor, err);
+	return state_add_row(s, &row, &node->tensor, err);
 }
 
 static int
@@ -377,18 +377,18 @@ add_scalar(struct pawl_state *s, const struct pawl_scalar *value, struct pawl_er
 	struct pawl_scalar scalar;
 
 	TRY(state_normalise(value, &scalar, err));
-	struct pawl_node *node = builder_new_node(s, scalar.type);
+	struct pawl_node *node = state_new_node(s, scalar.type);
 	if (!node)
-		return builder_no_memory(err);
+		return state_no_memory(err);
 	node->scalar = scalar;
 	if (scalar.len > STATE_LONG_BYTES && scalar.type != PAWL_INT) {
 		TRY(add_blob_row(s, node, err));
 	} else if (scalar.ptr) {
 		node->scalar.ptr = bump_strndup(&s->memory, scalar.ptr, scalar.len);
 		if (!node->scalar.ptr)
-			return builder_no_memory(err);
+			return state_no_memory(err);
 	}
-	builder_link_node(s, node);
+	state_link_node(s, node);
 	return 0;
 }
 
@@ -401,7 +401,7 @@ pawl_state_kind(struct pawl_state *s, const char *kind, struct pawl_error *err)
 		return err_set(err, PAWL_EUSAGE, "state: a kind must be UTF-8 of at most %d bytes",
 		               STATE_MAX_KIND_BYTES);
 	s->builder->kind = *kind ? bump_strndup(&s->memory, kind, strlen(kind)) : NULL;
-	return *kind && !s->builder->kind ? builder_no_memory(err) : 0;
+	return *kind && !s->builder->kind ? state_no_memory(err) : 0;
 }
 
 int
@@ -409,11 +409,11 @@ pawl_state_add(struct pawl_state *s, const struct pawl_scalar *value, struct paw
 {
 	if (!s || !value)
 		return err_set(err, PAWL_EUSAGE, "state: expected a state and a value, found NULL");
-	TRY(builder_check_place(s, value->type, err));
+	TRY(state_check_place(s, value->type, err));
 	int rc = add_scalar(s, value, err);
 	if (rc < 0 && rc != PAWL_ENOMEM)
 		err_prefix(err, rc, "%s", state_type_name(value->type));
-	return rc < 0 ? builder_at_path(s, rc, err) : 0;
+	return rc < 0 ? state_at_path(s, rc, err) : 0;
 }
 
 /* ---------------------------------------------------------------- by path */
@@ -434,9 +434,9 @@ enter_key(struct pawl_state *s, const struct pawl_scalar *key, struct pawl_error
 	int rc = 0;
 	if (!state_is_dict(node->type)) {
 		err_set(err, PAWL_EEXISTS, "has type %s, expected dict", state_type_name(node->type));
-		rc = builder_at_path(s, PAWL_EEXISTS, err);
+		rc = state_at_path(s, PAWL_EEXISTS, err);
 	} else {
-		builder_path_forth(b);
+		state_path_forth(b);
 		push_node(s, node);
 	}
 	b->has_key = false;
@@ -509,7 +509,7 @@ close_path(struct pawl_state *s, int rc)
 {
 	s->builder->depth = 0;
 	s->builder->has_key = false;
-	builder_path_back(s->builder);
+	state_path_back(s->builder);
 	return rc;
 }
 
@@ -536,7 +536,7 @@ pawl_state_set_tensor(struct pawl_state *s, const char *path, const struct pawl_
 	TRY(check_settable(s, path, err));
 	if (!tensor)
 		return err_set(err, PAWL_EUSAGE, "state: %.400s: expected a tensor, found NULL", path);
-	int rc = builder_check_tensor(tensor, &unused, err);
+	int rc = state_check_tensor(tensor, &unused, err);
 	if (rc < 0)
 		return err_prefix(err, rc, "state: %.400s", path);
 	rc = open_path(s, path, err);

@@ -28,6 +28,7 @@
 
 #include "base/buf.h"
 #include "base/json.h"
+#include "base/bump.h"
 #include "base/mem.h"
 #include "pawl.h"
 

@@ -83,25 +83,25 @@ bool state_unescape(const char *component, size_t len, char *key, size_t *ret_le
 
 /* state.c. "The next child" is the value added next: below the pending key, at the next index, or
  * the root. */
-int builder_no_memory(struct pawl_error *err);
+int state_no_memory(struct pawl_error *err);
 /* May a value of this type come next? */
-int builder_check_place(struct pawl_state *s, int type, struct pawl_error *err);
+int state_check_place(struct pawl_state *s, int type, struct pawl_error *err);
 /* A node for the next child, not yet part of the tree; NULL without memory. With it
- * builder_link_node cannot fail. */
-struct pawl_node *builder_new_node(struct pawl_state *s, int type);
+ * state_link_node cannot fail. */
+struct pawl_node *state_new_node(struct pawl_state *s, int type);
 /* Call it when a child was appended to a dict. The table has room for STATE_SMALL_DICT + 1 more. */
-void builder_index_child(struct state_builder *b, const struct pawl_node *parent);
-void builder_link_node(struct pawl_state *s, struct pawl_node *node);
+void state_index_child(struct state_builder *b, const struct pawl_node *parent);
+void state_link_node(struct pawl_state *s, struct pawl_node *node);
 /* Extends builder.path by the component of the next child; path_back removes it. */
-void builder_path_forth(struct state_builder *b);
-void builder_path_back(struct state_builder *b);
+void state_path_forth(struct state_builder *b);
+void state_path_back(struct state_builder *b);
 /* Puts the path of the next child before a message; returns code. */
-int builder_at_path(struct pawl_state *s, int code, struct pawl_error *err);
+int state_at_path(struct pawl_state *s, int code, struct pawl_error *err);
 
 /* state_tensors.c. Adds a checked row named after the next child; copies its arrays. */
-int builder_add_row(struct pawl_state *s, struct state_tensor *row, size_t *ret, struct pawl_error *err);
+int state_add_row(struct pawl_state *s, struct state_tensor *row, size_t *ret, struct pawl_error *err);
 /* The checks of pawl_state_add_tensor that need only the tensor. *ret: the row, its arrays still
  * borrowed. */
-int builder_check_tensor(const struct pawl_tensor *t, struct state_tensor *ret, struct pawl_error *err);
+int state_check_tensor(const struct pawl_tensor *t, struct state_tensor *ret, struct pawl_error *err);
 
 #endif

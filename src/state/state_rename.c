@@ -187,7 +187,7 @@ append_child(struct renamer *r, struct pawl_node *parent, struct pawl_node *node
 	((struct state_child *)node)->parent = parent;
 	node->next = NULL;
 	state_append_child(parent, node);
-	builder_index_child(r->state->builder, parent);
+	state_index_child(r->state->builder, parent);
 	return 0;
 }
 

@@ -57,7 +57,7 @@ unique_name(struct pawl_state *s, const char **ret, uint64_t *ret_hash, struct p
 		               path->len, STATE_MAX_NAME_BYTES);
 	*ret = bump_strndup(&s->memory, buf_str(path), path->len);
 	*ret_hash = hash;
-	return *ret ? 0 : builder_no_memory(err);
+	return *ret ? 0 : state_no_memory(err);
 }
 
 /* Makes room for one more row and its entries, so that nothing can fail after the row is filled. */
@@ -67,12 +67,12 @@ reserve_tensor(struct pawl_state *s, struct pawl_error *err)
 	struct state_builder *b = s->builder;
 
 	if (table_reserve(&b->names, 1) < 0 || table_reserve(&b->ties, 1) < 0)
-		return builder_no_memory(err);
+		return state_no_memory(err);
 	size_t room = s->cap_tensors; /* both arrays grow alike */
 	return array_reserve(b->n_suffixes, room, s->n_tensors + 1) &&
 	                       array_reserve(s->tensors, s->cap_tensors, s->n_tensors + 1)
 	               ? 0
-	               : builder_no_memory(err);
+	               : state_no_memory(err);
 }
 
 static const uint64_t *
@@ -119,7 +119,7 @@ check_shard(const struct pawl_tensor *t, struct pawl_error *err)
 }
 
 int
-builder_check_tensor(const struct pawl_tensor *t, struct state_tensor *ret, struct pawl_error *err)
+state_check_tensor(const struct pawl_tensor *t, struct state_tensor *ret, struct pawl_error *err)
 {
 	struct state_tensor row = {.contiguous = true};
 
@@ -156,7 +156,7 @@ builder_check_tensor(const struct pawl_tensor *t, struct state_tensor *ret, stru
 		row.src.global_shape = row.src.offsets = NULL;
 	} else {
 		row.info.shape = t->global_shape;
-		if (st_nbytes(t->dtype, t->ndim, t->global_shape, &row.info.nbytes, err) < 0) {
+		if (safetensors_nbytes(t->dtype, t->ndim, t->global_shape, &row.info.nbytes, err) < 0) {
 			if (err)
 				err->code = PAWL_EUSAGE;
 			return err_prefix(err, PAWL_EUSAGE, "tensor: global shape");
@@ -170,7 +170,7 @@ builder_check_tensor(const struct pawl_tensor *t, struct state_tensor *ret, stru
 }
 
 int
-builder_add_row(struct pawl_state *s, struct state_tensor *row, size_t *ret, struct pawl_error *err)
+state_add_row(struct pawl_state *s, struct state_tensor *row, size_t *ret, struct pawl_error *err)
 {
 	struct state_builder *b = s->builder;
 	uint32_t ndim = row->info.ndim;
@@ -180,24 +180,24 @@ builder_add_row(struct pawl_state *s, struct state_tensor *row, size_t *ret, str
 	for (unsigned i = 0; i < b->depth; i++)
 		if (b->stack[i].node->type == PAWL_PER_RANK) /* only this rank has it */
 			row->src.writer = PAWL_WRITER_HERE;
-	builder_path_forth(b);
+	state_path_forth(b);
 	int rc = unique_name(s, &row->info.name, &hash, err);
-	builder_path_back(b);
+	state_path_back(b);
 	if (rc < 0)
 		return rc;
 	row->src.shape = copy_extents(s, row->src.shape, ndim);
 	if (!row->src.shape)
-		return builder_no_memory(err);
+		return state_no_memory(err);
 	if (row->src.offsets) {
 		row->src.offsets = copy_extents(s, row->src.offsets, ndim);
 		row->src.global_shape = copy_extents(s, row->src.global_shape, ndim);
 		if (!row->src.offsets || !row->src.global_shape)
-			return builder_no_memory(err);
+			return state_no_memory(err);
 	}
 	if (row->src.strides) {
 		row->src.strides = (const int64_t *)copy_extents(s, row->src.strides, ndim);
 		if (!row->src.strides)
-			return builder_no_memory(err);
+			return state_no_memory(err);
 	}
 	row->info.shape = row->src.offsets ? row->src.global_shape : row->src.shape;
 	s->tensors[s->n_tensors] = *row;
@@ -254,7 +254,7 @@ find_or_add_row(struct pawl_state *s, struct state_tensor *row, size_t *ret, str
 			return 0;
 		}
 	}
-	TRY(builder_add_row(s, row, ret, err));
+	TRY(state_add_row(s, row, ret, err));
 	if (hash)
 		table_add(&s->builder->ties, hash, *ret);
 	return 0;
@@ -277,15 +277,15 @@ add_tensor(struct pawl_state *s, const struct pawl_tensor *t, struct pawl_error 
 {
 	struct state_tensor row = {0};
 
-	TRY(builder_check_tensor(t, &row, err));
-	struct pawl_node *node = builder_new_node(s, PAWL_TENSOR);
+	TRY(state_check_tensor(t, &row, err));
+	struct pawl_node *node = state_new_node(s, PAWL_TENSOR);
 	const char *kind = copy_kind(s, t->kind);
 	if (!node || !kind)
-		return builder_no_memory(err);
+		return state_no_memory(err);
 	TRY(find_or_add_row(s, &row, &node->tensor, err));
 	s->last_tensor = node->tensor + 1;
 	node->kind = kind;
-	builder_link_node(s, node);
+	state_link_node(s, node);
 	return 0;
 }
 
@@ -294,9 +294,9 @@ pawl_state_add_tensor(struct pawl_state *s, const struct pawl_tensor *t, struct 
 {
 	if (!s || !t)
 		return err_set(err, PAWL_EUSAGE, "state: expected a state and a tensor, found NULL");
-	TRY(builder_check_place(s, PAWL_TENSOR, err));
+	TRY(state_check_place(s, PAWL_TENSOR, err));
 	int rc = add_tensor(s, t, err);
-	return rc < 0 ? builder_at_path(s, rc, err) : 0;
+	return rc < 0 ? state_at_path(s, rc, err) : 0;
 }
 
 int
@@ -306,17 +306,17 @@ state_add_named(struct pawl_state *s, int type, const char *name, const char *ki
 	size_t name_len = strlen(name);
 	bool is_blob = type != PAWL_TENSOR;
 
-	TRY(builder_check_place(s, type, err));
+	TRY(state_check_place(s, type, err));
 	if (name_len > STATE_MAX_NAME_BYTES)
 		return err_set(err, PAWL_ELIMIT, "state: tensor name of %zu bytes, at most %d are possible", name_len,
 		               STATE_MAX_NAME_BYTES);
 	if (kind && strlen(kind) > STATE_MAX_KIND_BYTES)
 		return err_set(err, PAWL_ELIMIT, "state: kind of tensor '%.200s' is longer than %d bytes", name,
 		               STATE_MAX_KIND_BYTES);
-	struct pawl_node *node = builder_new_node(s, type);
+	struct pawl_node *node = state_new_node(s, type);
 	kind = kind ? copy_kind(s, kind) : node ? node->kind : NULL;
 	if (!node || !kind)
-		return builder_no_memory(err);
+		return state_no_memory(err);
 	node->kind = kind;
 	node->scalar.type = type;
 	struct state_tensor *t = state_find_tensor(s, name);
@@ -327,12 +327,12 @@ state_add_named(struct pawl_state *s, int type, const char *name, const char *ki
 		t = &s->tensors[s->n_tensors];
 		*t = (struct state_tensor){.info.name = bump_strndup(&s->memory, name, name_len), .is_blob = is_blob};
 		if (!t->info.name)
-			return builder_no_memory(err);
+			return state_no_memory(err);
 		b->n_suffixes[s->n_tensors] = 0;
 		table_add(&b->names, table_hash((uintptr_t)s, name, name_len), s->n_tensors++);
 	}
 	node->tensor = (size_t)(t - s->tensors);
-	builder_link_node(s, node);
+	state_link_node(s, node);
 	return 0;
 }
 
@@ -345,7 +345,7 @@ state_describe_tensor(struct pawl_state *s, struct state_tensor *t, int dtype, u
 	if (ndim > PAWL_MAX_DIMS)
 		return err_set(err, PAWL_ELIMIT, "tensor '%.200s': %u dimensions, at most %d are possible", info.name,
 		               ndim, PAWL_MAX_DIMS);
-	if (st_nbytes(dtype, ndim, shape, &info.nbytes, err) < 0)
+	if (safetensors_nbytes(dtype, ndim, shape, &info.nbytes, err) < 0)
 		return err_prefix(err, PAWL_ECORRUPT, "tensor '%.200s'", info.name);
 	if (t->is_blob && (dtype != PAWL_U8 || ndim != 1))
 		return err_set(err, PAWL_ECORRUPT,
@@ -353,7 +353,7 @@ state_describe_tensor(struct pawl_state *s, struct state_tensor *t, int dtype, u
 		               info.name, pawl_dtype_name(dtype), ndim);
 	info.shape = copy_extents(s, shape, ndim);
 	if (!info.shape)
-		return builder_no_memory(err);
+		return state_no_memory(err);
 	t->info = info;
 	return 0;
 }

@@ -64,7 +64,7 @@ tensor_nbytes(const struct pawl_tensor *t, uint64_t *ret, struct pawl_error *err
 		return err_set(err, PAWL_EUSAGE, "%u dimensions, at most %d are possible", t->ndim, PAWL_MAX_DIMS);
 	if (t->ndim > 0 && !t->shape)
 		return err_set(err, PAWL_EUSAGE, "%u dimensions, but no shape", t->ndim);
-	if (st_nbytes(t->dtype, t->ndim, t->shape, &nbytes, err) < 0) {
+	if (safetensors_nbytes(t->dtype, t->ndim, t->shape, &nbytes, err) < 0) {
 		if (err)
 			err->code = PAWL_EUSAGE; /* the caller's mistake here, not a damaged file */
 		return PAWL_EUSAGE;

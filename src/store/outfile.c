@@ -26,10 +26,10 @@ struct summing {
 
 struct slab {
 	struct outfile *file;
-	char *ptr;         /* aligned */
-	uint64_t at;       /* in the file */
-	size_t nbytes;     /* number of bytes to write */
-	struct group busy; /* until they are written; afterwards the thread has set: */
+	char *ptr;              /* aligned */
+	uint64_t at;            /* in the file */
+	size_t nbytes;          /* number of bytes to write */
+	struct pool_group busy; /* until they are written; afterwards the thread has set: */
 	int rc;
 	struct pawl_error error;
 };
@@ -132,7 +132,7 @@ write_slab(void *arg)
 static int
 wait_for_slab(struct slab *slab, struct pawl_error *err)
 {
-	group_wait(&slab->busy);
+	pool_group_wait(&slab->busy);
 	if (slab->rc < 0 && err)
 		*err = slab->error;
 	return name_file(slab->file, slab->rc, err);
@@ -239,7 +239,7 @@ outfile_open(const struct outfile_opts *opts, struct outfile **ret, struct pawl_
 	if (!o)
 		return err_nomem(err, opts->key);
 	for (unsigned i = 0; i < 2; i++)
-		group_init(&o->slabs[i].busy);
+		pool_group_init(&o->slabs[i].busy);
 	TRY(open_file(o, opts, err));
 	*ret = steal(&o);
 	return 0;
@@ -321,7 +321,7 @@ outfile_abort(struct outfile *o)
 	if (o->file)
 		store_abort(o->store, o->file);
 	for (unsigned i = 0; i < 2; i++)
-		group_clear(&o->slabs[i].busy);
+		pool_group_clear(&o->slabs[i].busy);
 	buf_clear(&o->file_sums.sums);
 	buf_clear(&o->plain_sums.sums);
 	mem_free(o->memory);

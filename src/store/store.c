@@ -13,7 +13,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "base/denied.h"
+#include "base/err_path.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/text.h"
@@ -152,7 +152,7 @@ place_error(struct store *s, const char *key, bool writes, int rc, struct pawl_e
 	size_t len = strlen(key), root_len = strlen(s->root);
 	bool begins = rc < 0 && err && len > 0 && strncmp(err->message, key, len) == 0 &&
 	              (err->message[len] == ':' || err->message[len] == '/');
-	if (begins && denied_is(err->sys)) {
+	if (begins && err_is_denied(err->sys)) {
 		struct store_caps caps;
 
 		store_get_caps(s, &caps);
@@ -325,7 +325,7 @@ store_append(struct store *s, const char *key, const void *ptr, size_t len, stru
 		return 0;
 	LAYER_HAND_DOWN(s, append, put, LAYER_OTHER, "append", key, len, err,
 	                store_append(s->inner, key, ptr, len, err));
-	int rc = s->ops->append ? s->ops->append(s, key, ptr, len, err) : default_append(s, key, ptr, len, err);
+	int rc = s->ops->append ? s->ops->append(s, key, ptr, len, err) : store_default_append(s, key, ptr, len, err);
 	return write_error(s, key, rc, err);
 }
 
@@ -336,7 +336,7 @@ store_pointer(struct store *s, const char *key, const char *target, struct pawl_
 	TRY(check_key(target, err));
 	LAYER_HAND_DOWN(s, pointer, pointer, LAYER_OTHER, "point", key, 0, err,
 	                store_pointer(s->inner, key, target, err));
-	int rc = s->ops->pointer ? s->ops->pointer(s, key, target, err) : default_pointer(s, key, target, err);
+	int rc = s->ops->pointer ? s->ops->pointer(s, key, target, err) : store_default_pointer(s, key, target, err);
 	return write_error(s, key, rc, err);
 }
 
@@ -437,7 +437,7 @@ store_get(struct store *s, const char *key, size_t max, struct buf *out, struct 
 	LAYER_HAND_DOWN(s, get, read, LAYER_READ, "read", key, 0, err,
 	                count_bytes(store_get(s->inner, key, max, out, err), out, before, &layer_call_));
 	int rc = s->ops->get ? s->ops->get(s, key, max, out, err) : PAWL_EUNSUPPORTED;
-	rc = rc == PAWL_EUNSUPPORTED ? default_get(s, key, max, out, err) : rc;
+	rc = rc == PAWL_EUNSUPPORTED ? store_default_get(s, key, max, out, err) : rc;
 	return store_at_root(s, key, rc, err);
 }
 
@@ -520,7 +520,7 @@ store_move(struct store *s, const char *from, const char *to, struct pawl_error 
 {
 	TRY(check_two_keys(from, to, err));
 	LAYER_HAND_DOWN(s, move, move, LAYER_OTHER, "move", from, 0, err, store_move(s->inner, from, to, err));
-	int rc = s->ops->move ? s->ops->move(s, from, to, err) : default_move(s, from, to, err);
+	int rc = s->ops->move ? s->ops->move(s, from, to, err) : store_default_move(s, from, to, err);
 	return write_error(s, from, write_error(s, to, rc, err), err);
 }
 

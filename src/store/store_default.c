@@ -12,7 +12,7 @@
 #define PIECE_BYTES ((size_t)4 << 20) /* a multiple of every alignment */
 
 int
-default_get(struct store *s, const char *key, size_t max, struct buf *out, struct pawl_error *err)
+store_default_get(struct store *s, const char *key, size_t max, struct buf *out, struct pawl_error *err)
 {
 	PAWL_CLEAN(store_opened_close) struct store_opened opened = {.store = s};
 	const size_t before = out->len;
@@ -32,7 +32,7 @@ default_get(struct store *s, const char *key, size_t max, struct buf *out, struc
 /* Only one process at a time appends to an object (the run's lease). The lock separates its
  * threads. */
 int
-default_append(struct store *s, const char *key, const void *ptr, size_t len, struct pawl_error *err)
+store_default_append(struct store *s, const char *key, const void *ptr, size_t len, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf whole = {0};
 	pthread_mutex_lock(&s->append_lock);
@@ -50,7 +50,7 @@ default_append(struct store *s, const char *key, const void *ptr, size_t len, st
 }
 
 int
-default_pointer(struct store *s, const char *key, const char *target, struct pawl_error *err)
+store_default_pointer(struct store *s, const char *key, const char *target, struct pawl_error *err)
 {
 	const struct pawl_slice line[] = {{target, strlen(target)}, {"\n", 1}};
 	return store_put(s, key, line, 2, 0, err);
@@ -101,7 +101,7 @@ copy_object(struct store *s, const char *from, const char *to, struct pawl_error
 }
 
 int
-default_move(struct store *s, const char *from, const char *to, struct pawl_error *err)
+store_default_move(struct store *s, const char *from, const char *to, struct pawl_error *err)
 {
 	TRY(copy_object(s, from, to, err));
 	return store_remove(s, from, err);

@@ -58,7 +58,7 @@ static const struct store_ops mask_ops = {
 	.put = mask_put,
 	.write = mask_write,
 	.read = mask_read,
-	.pointer = default_pointer,
+	.pointer = store_default_pointer,
 };
 
 int

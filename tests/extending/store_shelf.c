@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/bump.h"
 #include "base/mem.h"
 #include "store/engine.h"
 

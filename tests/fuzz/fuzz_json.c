@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/bump.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "fuzz.h"

@@ -66,14 +66,14 @@ check_values(const struct args *args, int argc, char **argv)
 static void
 check_clean(struct keep *keep, const char *text)
 {
-	const char *clean = text_clean(keep, text);
+	const char *clean = term_clean(keep, text);
 
-	check(text_is_utf8(clean, strlen(clean)) && strcmp(text_clean(keep, clean), clean) == 0);
+	check(text_is_utf8(clean, strlen(clean)) && strcmp(term_clean(keep, clean), clean) == 0);
 	for (const char *c = clean; *c; c++)
 		check((unsigned char)*c >= ' ' && *c != 0x7f);
 	for (size_t width = 1; width < 40; width += 13) {
-		check(text_width(text_cut(keep, clean, width, true)) <= width);
-		check(text_width(text_cut_start(keep, clean, width, true)) <= width);
+		check(term_width(term_cut(keep, clean, width, true)) <= width);
+		check(term_width(term_cut_start(keep, clean, width, true)) <= width);
 	}
 }
 

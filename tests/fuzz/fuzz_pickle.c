@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bump.h"
 #include "base/mem.h"
 #include "format/torch/dcp.h"
 #include "format/torch/pickle.h"

@@ -146,8 +146,8 @@ made_write(struct pawl *run, const struct made_opts *o, struct bump *memory, con
 	uint64_t data_len;
 	for (size_t i = 0; i < pack->n; i++)
 		names[i] = (char *)pack->tensors[i].name;
-	made_check(st_layout(pack->tensors, pack->n, &data_len, &err), &err);
-	made_check(st_encode_header(pack->tensors, pack->n, &metadata, 1, &image, &err), &err);
+	made_check(safetensors_layout(pack->tensors, pack->n, &data_len, &err), &err);
+	made_check(safetensors_encode_header(pack->tensors, pack->n, &metadata, 1, &image, &err), &err);
 	const uint64_t data_begin = image.len;
 	char *data = buf_grow(&image, data_len);
 	for (size_t i = 0; i < pack->n; i++) {

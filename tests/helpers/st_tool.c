@@ -53,7 +53,8 @@ write_file(const char *path)
 	t[n++] = (struct st_tensor){.name = "scalar", .dtype = PAWL_F32};
 	t[n++] = (struct st_tensor){.name = "empty \xe2\x82\xac", .dtype = PAWL_F64, .ndim = 2, .shape = none};
 	t[n++] = (struct st_tensor){.name = "complex128", .dtype = PAWL_F64, .ndim = 2, .shape = pairs};
-	if (st_layout(t, n, &data_len, &err) < 0 || st_encode_header(t, n, metadata, 2, &header, &err) < 0)
+	if (safetensors_layout(t, n, &data_len, &err) < 0 ||
+	    safetensors_encode_header(t, n, metadata, 2, &header, &err) < 0)
 		return fail(&err);
 	FILE *file = fopen(path, "wb");
 	if (!file)
@@ -107,8 +108,8 @@ read_file(const char *path)
 	if (load(path, &bytes) < 0 || bytes.len < 8)
 		return 1;
 	const unsigned char *file = (const unsigned char *)bytes.ptr;
-	if (st_header_len(path, file, bytes.len, &json_len, &err) < 0 ||
-	    st_decode(path, file + 8, (size_t)json_len, bytes.len, &memory, &table, &err) < 0)
+	if (safetensors_header_len(path, file, bytes.len, &json_len, &err) < 0 ||
+	    safetensors_decode(path, file + 8, (size_t)json_len, bytes.len, &memory, &table, &err) < 0)
 		return fail(&err);
 	buf_puts(&out, "{\"metadata\":{");
 	for (size_t i = 0; i < table.n_metadata; i++) {

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/fileio.h"
+#include "base/fd.h"
 #include "base/mem.h"
 #include "store/layers/nodes/store_nodes.h"
 #include "store/store.h"

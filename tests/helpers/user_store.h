@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
-#include "base/fileio.h"
+#include "base/fd.h"
 #include "base/mem.h"
 #include "store/store.h"
 

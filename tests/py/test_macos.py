@@ -43,7 +43,7 @@ cpu_family = '{machine}'
 cpu = '{machine}'
 endian = 'little'
 """
-FILE = "src/base/fileio.c"
+FILE = "src/base/fd.c"
 LINUX_ONLY = ["fdatasync(fd)", "fallocate(fd, 0, 0, 1)", 'open(".", O_TMPFILE)', "pipe2(&fd, 0)"]
 
 

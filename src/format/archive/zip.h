@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/bump.h"
 #include "base/mem.h"
 #include "format/source.h"
 

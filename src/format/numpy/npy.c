@@ -322,7 +322,7 @@ npy_open(const struct source *source, const char *what, uint64_t begin, uint64_t
 	l->err = err;
 	TRY(read_literal(l));
 	TRY(find_dtype(l, &ret->dtype));
-	int rc = st_nbytes(ret->dtype, l->ndim, l->shape, &ret->nbytes, err);
+	int rc = safetensors_nbytes(ret->dtype, l->ndim, l->shape, &ret->nbytes, err);
 	if (rc < 0)
 		return err_prefix(err, rc, "%s", what);
 	ret->begin = begin + prefix + len;

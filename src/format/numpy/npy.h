@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "base/bump.h"
 #include "base/mem.h"
 #include "format/source.h"
 

@@ -23,7 +23,7 @@
 #define METADATA_KEY "__metadata__"
 
 int
-st_nbytes(int dtype, uint32_t ndim, const uint64_t *shape, uint64_t *ret, struct pawl_error *err)
+safetensors_nbytes(int dtype, uint32_t ndim, const uint64_t *shape, uint64_t *ret, struct pawl_error *err)
 {
 	unsigned bits = pawl_dtype_bits(dtype);
 	uint64_t count = 1, nbits;
@@ -60,7 +60,7 @@ compare_reference(const void *pa, const void *pb)
 }
 
 int
-st_layout(struct st_tensor *tensors, size_t n, uint64_t *ret_data_len, struct pawl_error *err)
+safetensors_layout(struct st_tensor *tensors, size_t n, uint64_t *ret_data_len, struct pawl_error *err)
 {
 	uint64_t at = 0;
 
@@ -71,7 +71,7 @@ st_layout(struct st_tensor *tensors, size_t n, uint64_t *ret_data_len, struct pa
 		uint64_t nbytes;
 		if (t->dtype == PAWL_C128)
 			return err_set(err, PAWL_EUSAGE, "tensor '%.200s': C128 is stored as F64", t->name);
-		if (st_nbytes(t->dtype, t->ndim, t->shape, &nbytes, err) < 0) {
+		if (safetensors_nbytes(t->dtype, t->ndim, t->shape, &nbytes, err) < 0) {
 			if (err)
 				err->code = PAWL_EUSAGE;
 			return err_prefix(err, PAWL_EUSAGE, "tensor '%.200s'", t->name);
@@ -127,7 +127,7 @@ put_tensor(struct buf *out, const struct st_tensor *t, struct pawl_error *err)
 }
 
 int
-st_encode_entries(const struct st_tensor *tensors, size_t n, struct buf *out, struct pawl_error *err)
+safetensors_encode_entries(const struct st_tensor *tensors, size_t n, struct buf *out, struct pawl_error *err)
 {
 	if (n > MAX_TENSORS)
 		return err_set(err, PAWL_ELIMIT, "safetensors header: %zu tensors, at most %u are possible", n,
@@ -141,8 +141,8 @@ st_encode_entries(const struct st_tensor *tensors, size_t n, struct buf *out, st
 }
 
 int
-st_wrap_entries(struct pawl_slice entries, const struct st_pair *metadata, size_t n_metadata, struct buf *out,
-                struct pawl_error *err)
+safetensors_wrap_entries(struct pawl_slice entries, const struct st_pair *metadata, size_t n_metadata, struct buf *out,
+                         struct pawl_error *err)
 {
 	size_t start = out->len;
 
@@ -170,20 +170,20 @@ st_wrap_entries(struct pawl_slice entries, const struct st_pair *metadata, size_
 }
 
 int
-st_encode_header(const struct st_tensor *tensors, size_t n, const struct st_pair *metadata, size_t n_metadata,
-                 struct buf *out, struct pawl_error *err)
+safetensors_encode_header(const struct st_tensor *tensors, size_t n, const struct st_pair *metadata, size_t n_metadata,
+                          struct buf *out, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf entries = {0};
 
-	TRY(st_encode_entries(tensors, n, &entries, err));
-	return st_wrap_entries((struct pawl_slice){entries.ptr, entries.len}, metadata, n_metadata, out, err);
+	TRY(safetensors_encode_entries(tensors, n, &entries, err));
+	return safetensors_wrap_entries((struct pawl_slice){entries.ptr, entries.len}, metadata, n_metadata, out, err);
 }
 
 /* --------------------------------------------------------------- decoding */
 
 int
-st_header_len(const char *what, const unsigned char first8[8], uint64_t file_nbytes, uint64_t *ret_json_len,
-              struct pawl_error *err)
+safetensors_header_len(const char *what, const unsigned char first8[8], uint64_t file_nbytes, uint64_t *ret_json_len,
+                       struct pawl_error *err)
 {
 	uint64_t json_len = 0;
 
@@ -287,7 +287,7 @@ read_range(struct reader *r, const struct json *entry, const struct json *range,
 		return err_set(r->err, PAWL_ECORRUPT, "%s: tensor '%.200s': bytes %llu to %llu of %llu", r->what,
 		               t->name, (unsigned long long)t->begin, (unsigned long long)t->end,
 		               (unsigned long long)r->table.data_len);
-	if (st_nbytes(t->dtype, t->ndim, t->shape, &nbytes, r->err) < 0)
+	if (safetensors_nbytes(t->dtype, t->ndim, t->shape, &nbytes, r->err) < 0)
 		return err_prefix(r->err, PAWL_ECORRUPT, "%s: tensor '%.200s'", r->what, t->name);
 	if (t->end - t->begin != nbytes)
 		return err_set(r->err, PAWL_ECORRUPT,
@@ -373,8 +373,8 @@ read_table(struct reader *r, const struct json *header)
 }
 
 int
-st_decode(const char *what, const void *json, size_t json_len, uint64_t file_nbytes, struct bump *memory,
-          struct st_table *ret, struct pawl_error *err)
+safetensors_decode(const char *what, const void *json, size_t json_len, uint64_t file_nbytes, struct bump *memory,
+                   struct st_table *ret, struct pawl_error *err)
 {
 	struct json_limits limits = {.max_bytes = SAFETENSORS_MAX_HEADER,
 	                             .max_depth = MAX_DEPTH,
@@ -399,7 +399,7 @@ st_decode(const char *what, const void *json, size_t json_len, uint64_t file_nby
 }
 
 const struct st_pair *
-st_metadata(const struct st_table *t, const char *key)
+safetensors_metadata(const struct st_table *t, const char *key)
 {
 	for (size_t i = 0; i < t->n_metadata; i++) {
 		if (strcmp(t->metadata[i].key, key) == 0)

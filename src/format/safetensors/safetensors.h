@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "base/bump.h"
 #include "base/mem.h"
 
 #define SAFETENSORS_DATA_ALIGN 4096
@@ -27,7 +28,7 @@ struct st_tensor {
 	uint32_t ndim;
 	const uint64_t *shape;
 	uint64_t begin, end; /* relative to the data */
-	size_t tag;          /* the caller's own; st_layout keeps it with the tensor */
+	size_t tag;          /* the caller's own; safetensors_layout keeps it with the tensor */
 };
 
 struct st_pair { /* one entry of __metadata__ */
@@ -47,25 +48,25 @@ struct st_table {
 
 /* Sorts tensors in place into the reference order and assigns begin/end. PAWL_ELIMIT on overflow,
  * PAWL_EUSAGE on a dtype/shape that does not fill bytes. */
-int st_layout(struct st_tensor *tensors, size_t n, uint64_t *ret_data_len, struct pawl_error *err);
+int safetensors_layout(struct st_tensor *tensors, size_t n, uint64_t *ret_data_len, struct pawl_error *err);
 /* Appends the 8-byte length and the padded header for tensors already laid out; out->len grows to a
  * multiple of 4,096 (when out was empty). */
-int st_encode_header(const struct st_tensor *tensors, size_t n, const struct st_pair *metadata, size_t n_metadata,
-                     struct buf *out, struct pawl_error *err);
+int safetensors_encode_header(const struct st_tensor *tensors, size_t n, const struct st_pair *metadata,
+                              size_t n_metadata, struct buf *out, struct pawl_error *err);
 /* The same in two steps, for a table of tensors that is used several times: the text of its
  * entries, and the header around it. */
-int st_encode_entries(const struct st_tensor *tensors, size_t n, struct buf *out, struct pawl_error *err);
-int st_wrap_entries(struct pawl_slice entries, const struct st_pair *metadata, size_t n_metadata, struct buf *out,
-                    struct pawl_error *err);
+int safetensors_encode_entries(const struct st_tensor *tensors, size_t n, struct buf *out, struct pawl_error *err);
+int safetensors_wrap_entries(struct pawl_slice entries, const struct st_pair *metadata, size_t n_metadata,
+                             struct buf *out, struct pawl_error *err);
 /* Length of the JSON from the first 8 bytes, checked against the limit and the file size. */
-int st_header_len(const char *what, const unsigned char first8[8], uint64_t file_nbytes, uint64_t *ret_json_len,
-                  struct pawl_error *err);
+int safetensors_header_len(const char *what, const unsigned char first8[8], uint64_t file_nbytes,
+                           uint64_t *ret_json_len, struct pawl_error *err);
 /* Decodes the JSON part (json_len bytes at json). file_nbytes: size of the complete file. */
-int st_decode(const char *what, const void *json, size_t json_len, uint64_t file_nbytes, struct bump *memory,
-              struct st_table *ret, struct pawl_error *err);
+int safetensors_decode(const char *what, const void *json, size_t json_len, uint64_t file_nbytes, struct bump *memory,
+                       struct st_table *ret, struct pawl_error *err);
 /* Value of a metadata key, or NULL. */
-const struct st_pair *st_metadata(const struct st_table *t, const char *key);
+const struct st_pair *safetensors_metadata(const struct st_table *t, const char *key);
 /* Bytes of a tensor; PAWL_ECORRUPT on overflow or when the bits do not fill bytes. */
-int st_nbytes(int dtype, uint32_t ndim, const uint64_t *shape, uint64_t *ret, struct pawl_error *err);
+int safetensors_nbytes(int dtype, uint32_t ndim, const uint64_t *shape, uint64_t *ret, struct pawl_error *err);
 
 #endif

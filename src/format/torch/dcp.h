@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/bump.h"
 #include "base/mem.h"
 #include "format/torch/pickle.h"
 

@@ -21,6 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/bump.h"
 #include "base/mem.h"
 
 #define PICKLE_MAX_BYTES ((size_t)256 << 20)

@@ -94,7 +94,7 @@ take_bytes(const struct pt *pt, struct pickle_node *node, struct pt_tensor *t, s
 	    (node->type != PICKLE_CALL || (node->global->tag != PT_ENCODE && node->global->tag != PT_NO_BYTES)))
 		return refuse_plain("an array of numpy", err);
 	TRY(pt_value(pt, node, &bytes, err));
-	TRY(st_nbytes(t->dtype, t->ndim, t->shape, &t->nbytes, err));
+	TRY(safetensors_nbytes(t->dtype, t->ndim, t->shape, &t->nbytes, err));
 	if (bytes.type != PT_BYTES || bytes.len != t->nbytes)
 		return err_set(err, PAWL_ECORRUPT, "a NumPy array: expected %llu bytes, found %zu",
 		               (unsigned long long)t->nbytes, bytes.len);

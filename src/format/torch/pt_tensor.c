@@ -242,7 +242,7 @@ place_view(const struct pt *pt, struct pt_tensor *t, uint64_t offset, uint64_t b
 		t->strides = NULL;
 	if (t->dtype == PAWL_F4)
 		TRY(split_pairs(pt, t, err));
-	return st_nbytes(t->dtype, t->ndim, t->shape, &t->nbytes, err);
+	return safetensors_nbytes(t->dtype, t->ndim, t->shape, &t->nbytes, err);
 }
 
 /* A conjugate or a negative is a flag; the bytes are the same. */

@@ -15,7 +15,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/fileio.h"
+#include "base/fd.h"
 #include "base/pool.h"
 #include "base/sum.h"
 #include "base/text.h"
@@ -297,7 +297,7 @@ wait_for(struct pawl_saver *s, const unsigned *count, int64_t timeout_ms, struct
 	int rc = 0;
 	pthread_mutex_lock(&s->lock);
 	while (*count > 0 && rc == 0)
-		rc = cond_wait_until(&s->changed, &s->lock, deadline_ms);
+		rc = pool_cond_wait_until(&s->changed, &s->lock, deadline_ms);
 	bool busy = *count > 0;
 	pthread_mutex_unlock(&s->lock);
 	return busy ? err_waited(err, "%s: saves or uploads are still running after %lld ms", s->folder,

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
-#include "base/fileio.h"
+#include "base/fd.h"
 #include "base/pool.h"
 #include "base/sum.h"
 #include "jobs/composer/composer.h"

@@ -164,7 +164,7 @@ pawl_saver_open(const struct pawl_saver_opts *opts, struct pawl_saver **ret, str
 	s->lock_fd = -1;
 	s->next_seq = 1;
 	pthread_mutex_init(&s->lock, NULL);
-	cond_init(&s->changed);
+	pool_cond_init(&s->changed);
 	int rc = keep_options(s, opts, err);
 	if (rc == 0)
 		rc = check_saver(s, opts, err);

@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/fileio.h"
+#include "base/fd.h"
 #include "base/hidden.h"
 #include "base/pool.h"
 #include "jobs/composer/composer.h"
@@ -74,7 +74,7 @@ wait_written(struct composer_job *job, struct pawl_error *err)
 static int
 rename_over(const char *from, const char *to, struct pawl_error *err)
 {
-	const int sys = file_appear(AT_FDCWD, from, AT_FDCWD, to, true);
+	const int sys = hidden_file_appear(AT_FDCWD, from, AT_FDCWD, to, true);
 
 	return sys != 0 ? err_sys(err, sys, "%s: rename", to) : fd_sync_parent(AT_FDCWD, to, err);
 }

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
-#include "base/fileio.h"
+#include "base/fd.h"
 #include "layout/cast.h"
 #include "layout/rename.h"
 #include "pawl_jobs.h"

@@ -11,6 +11,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/hidden.h"
+#include "base/bump.h"
 #include "base/mem.h"
 #include "base/table.h"
 #include "format/safetensors/safetensors.h"

@@ -10,9 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/denied.h"
+#include "base/err_path.h"
 #include "base/err.h"
-#include "base/fileio.h"
+#include "base/fd.h"
 #include "jobs/convert/convert.h"
 
 int
@@ -81,12 +81,12 @@ convert_place_create(const struct convert_job *c, const char *name, char temp[HI
 static int
 reveal_file(const struct convert_job *c, char temp[HIDDEN_NAME_BYTES], const char *name, struct pawl_error *err)
 {
-	int sys = file_appear(c->dir_fd, temp, c->dir_fd, name, c->opts.overwrite);
+	int sys = hidden_file_appear(c->dir_fd, temp, c->dir_fd, name, c->opts.overwrite);
 
 	if (sys != 0 && !c->opts.overwrite)
 		TRY(check_free(c, name, err));
 	if (sys == ENOTSUP)
-		sys = file_appear(c->dir_fd, temp, c->dir_fd, name, true);
+		sys = hidden_file_appear(c->dir_fd, temp, c->dir_fd, name, true);
 	if (sys != 0)
 		return err_sys(err, sys, "%s/%s", c->folder, name);
 	temp[0] = '\0';

@@ -47,7 +47,7 @@ make_table(const struct convert_job *c, const struct convert_file *f, struct bum
 		tensors[i].shape = shape;
 		tensors[i].ndim++;
 	}
-	TRY(st_layout(tensors, f->n, &nbytes, err));
+	TRY(safetensors_layout(tensors, f->n, &nbytes, err));
 	*ret = tensors;
 	return 0;
 }
@@ -59,7 +59,7 @@ plan_safetensors(struct convert_job *c, const struct convert_file *f, struct pie
 	struct st_tensor *tensors = NULL;
 
 	TRY(make_table(c, f, &memory, &tensors, err));
-	TRY(st_encode_header(tensors, f->n, c->notes, c->n_notes, &plan->bytes, err));
+	TRY(safetensors_encode_header(tensors, f->n, c->notes, c->n_notes, &plan->bytes, err));
 	for (size_t i = 0; i < f->n; i++)
 		TRY(piece_plan_add(plan, FILE_TENSOR, tensors[i].tag, tensors[i].end - tensors[i].begin, err));
 	return piece_plan_finish(plan, err);

@@ -15,7 +15,7 @@
 
 #include "base/crc.h"
 #include "base/err.h"
-#include "base/fileio.h"
+#include "base/fd.h"
 #include "layout/cast.h"
 #include "store/outfile.h"
 

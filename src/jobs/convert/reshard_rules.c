@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "base/finite.h"
+#include "base/bump.h"
 #include "base/mem.h"
 #include "layout/cast.h"
 #include "layout/rename.h"

@@ -73,7 +73,7 @@ open_files(const struct pawl_files_opts *given, struct pawl_files **ret, struct 
 	if (!f)
 		return err_nomem(err, "files");
 	pthread_mutex_init(&f->lock, NULL);
-	cond_init(&f->changed);
+	pool_cond_init(&f->changed);
 	f->threads = n_threads(opts.threads);
 	f->bandwidth = opts.bandwidth_bytes;
 	f->fault = opts.fault;
@@ -153,7 +153,7 @@ pawl_files_wait(struct pawl_files *f, int64_t timeout_ms, struct pawl_error *err
 	const uint64_t until = f->n_begun;
 
 	while (f->n_done < until && rc == 0)
-		rc = cond_wait_until(&f->changed, &f->lock, deadline_ms);
+		rc = pool_cond_wait_until(&f->changed, &f->lock, deadline_ms);
 	rc = f->n_done < until ? err_waited(err, "%" PRIu64 " files are still being written after %lld ms",
 	                                    until - f->n_done, (long long)timeout_ms)
 	                       : take_error(f, err);
@@ -237,7 +237,7 @@ reserve_bytes(struct pawl_files *f, struct files_job *job)
 
 	pthread_mutex_lock(&f->lock);
 	while (f->staged_bytes > most)
-		cond_wait_until(&f->changed, &f->lock, -1);
+		pool_cond_wait_until(&f->changed, &f->lock, -1);
 	f->staged_bytes += n;
 	job->reserved = n;
 	pthread_mutex_unlock(&f->lock);
@@ -286,7 +286,7 @@ make_job(struct pawl_files *f, const char *path, const struct pawl_file_opts *op
 	if (!job)
 		return err_nomem(err, "files");
 	pthread_mutex_init(&job->lock, NULL);
-	cond_init(&job->changed);
+	pool_cond_init(&job->changed);
 	job->files = f;
 	job->begin_ns = clock_mono_ns();
 	job->overwrite = opts->overwrite != 0;

@@ -121,7 +121,7 @@ files_copy_wait(struct files_job *job, uint64_t end)
 	pthread_mutex_lock(&job->lock);
 	while (end == UINT64_MAX ? !job->is_image
 	                         : job->n_copied < n_units(job) && job->n_copied * job->unit_bytes < end)
-		cond_wait_until(&job->changed, &job->lock, -1);
+		pool_cond_wait_until(&job->changed, &job->lock, -1);
 	pthread_mutex_unlock(&job->lock);
 }
 
@@ -221,20 +221,20 @@ void
 files_copy(struct files_job *job)
 {
 	struct pool *copiers = job->files->copiers;
-	struct group group;
+	struct pool_group group;
 	unsigned helpers = copiers ? pool_threads(copiers) : 0;
 	const uint64_t units = n_units(job);
 
 	if (helpers >= units)
 		helpers = units ? (unsigned)units - 1 : 0;
-	group_init(&group);
+	pool_group_init(&group);
 	for (unsigned i = 0; i < helpers; i++) {
 		if (pool_add(copiers, &group, copy_work, job, NULL) < 0)
 			break; /* fewer helpers are enough */
 	}
 	copy_work(job);
-	group_wait(&group);
-	group_clear(&group);
+	pool_group_wait(&group);
+	pool_group_clear(&group);
 	job->state = NULL;
 	arena_note_warm(job->files->arena, &job->region, (size_t)job->plan.nbytes);
 	ticket_stage(job->ticket, PAWL_STAGE_STAGED);

@@ -17,7 +17,7 @@
 #include "base/clock.h"
 #include "base/crc.h"
 #include "base/err.h"
-#include "base/fileio.h"
+#include "base/fd.h"
 #include "base/mem.h"
 #include "base/os.h"
 #include "jobs/files/files.h"
@@ -83,17 +83,17 @@ write_plain(struct files_job *job, struct pawl_error *err)
 {
 	const struct store_create create = {.nbytes = job->plan.nbytes};
 	const uint64_t units = (job->plan.nbytes + FILES_UNIT_BYTES - 1) / FILES_UNIT_BYTES;
-	struct group group;
+	struct pool_group group;
 
 	TRY(store_create(job->store, job->temp, &create, &job->file, err));
-	group_init(&group);
+	pool_group_init(&group);
 	for (unsigned i = 1; i < pool_threads(job->files->writers) && i < units; i++) {
 		if (pool_add(job->files->writers, &group, write_work, job, NULL) < 0)
 			break; /* fewer writers are enough */
 	}
 	write_work(job);
-	group_wait(&group);
-	group_clear(&group);
+	pool_group_wait(&group);
+	pool_group_clear(&group);
 	if (job->failed) {
 		store_abort(job->store, job->file);
 		if (err)

@@ -19,8 +19,9 @@
 #include <unistd.h>
 
 #include "base/err.h"
-#include "base/fileio.h"
+#include "base/fd.h"
 #include "base/hidden.h"
+#include "base/bump.h"
 #include "base/mem.h"
 #include "format/archive/tar.h"
 #include "format/codec/codec.h"
@@ -229,7 +230,7 @@ give_name(struct packing *p, bool overwrite, struct pawl_error *err)
 {
 	TRY(fd_sync(p->fd, p->what, err));
 	TRY(fd_close(&p->fd, p->what, err));
-	const int sys = file_appear(AT_FDCWD, p->hidden, AT_FDCWD, p->what, overwrite);
+	const int sys = hidden_file_appear(AT_FDCWD, p->hidden, AT_FDCWD, p->what, overwrite);
 	if (sys != 0)
 		unlink(p->hidden);
 	if (sys == EEXIST)
@@ -416,7 +417,7 @@ unpack_folder(const char *path, const char *folder, const struct pawl_tar_opts *
 	TRY(rc);
 	TRY(read_rest(&u, err));
 	TRY(fd_sync(u.folder, folder, err));
-	const int sys = folder_appear(AT_FDCWD, u.hidden, AT_FDCWD, folder, true);
+	const int sys = hidden_folder_appear(AT_FDCWD, u.hidden, AT_FDCWD, folder, true);
 	if (sys != 0)
 		return sys == EEXIST
 		               ? err_set(err, PAWL_EEXISTS, "%s already exists and is not an empty folder", folder)

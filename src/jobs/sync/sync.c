@@ -19,7 +19,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/fileio.h"
+#include "base/fd.h"
 #include "base/hide.h"
 #include "base/text.h"
 #include "pawl_jobs.h"

@@ -21,6 +21,7 @@
 #include <sys/types.h>
 
 #include "base/buf.h"
+#include "base/bump.h"
 #include "base/mem.h"
 #include "pawl.h"
 

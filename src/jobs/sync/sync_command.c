@@ -20,7 +20,7 @@
 #include "base/child.h"
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/fileio.h"
+#include "base/fd.h"
 #include "base/hide.h"
 #include "base/proc.h"
 #include "jobs/sync/sync.h"

@@ -29,7 +29,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
-#include "base/fileio.h"
+#include "base/fd.h"
 #include "base/os.h"
 #include "catalog/catalog.h"
 #include "jobs/sync/sync.h"

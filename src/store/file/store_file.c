@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
-#include "base/fileio.h"
+#include "base/fd.h"
 #include "base/hidden.h"
 #include "base/os.h"
 
@@ -163,7 +163,7 @@ static int
 temp_appear(struct temp *t, bool replace, const char *key, struct pawl_error *err)
 {
 	const struct file_place *p = t->place;
-	const int sys = file_appear(p->dir_fd, t->name, p->dir_fd, p->name, replace);
+	const int sys = hidden_file_appear(p->dir_fd, t->name, p->dir_fd, p->name, replace);
 
 	if (sys == 0) {
 		t->name[0] = '\0';
@@ -294,7 +294,7 @@ file_move(struct store *base, const char *from, const char *to, struct pawl_erro
 	PAWL_CLEAN(file_place_clear) struct file_place b = FILE_PLACE_INIT;
 	struct stat st;
 	TRY(open_pair(s, from, to, &a, &b, &st, err));
-	const int sys = file_appear(a.dir_fd, a.name, b.dir_fd, b.name, true);
+	const int sys = hidden_file_appear(a.dir_fd, a.name, b.dir_fd, b.name, true);
 	return sys == 0 ? 0 : file_error(err, sys, to, "rename");
 }
 
@@ -320,7 +320,7 @@ file_publish(struct store *base, const char *from, const char *to, struct pawl_e
 	int rc = fd_sync_dirat(a.dir_fd, a.name, err);
 	if (rc < 0)
 		return err_prefix(err, rc, "%s", from);
-	const int sys = folder_appear(a.dir_fd, a.name, b.dir_fd, b.name, false);
+	const int sys = hidden_folder_appear(a.dir_fd, a.name, b.dir_fd, b.name, false);
 	if (sys != 0)
 		return sys == EEXIST ? err_set(err, PAWL_EEXISTS, "%s: already exists", to)
 		                     : file_error(err, sys, to, "rename");
@@ -329,7 +329,8 @@ file_publish(struct store *base, const char *from, const char *to, struct pawl_e
 	if (rc == 0 && !same_folder(from, &a, to, &b))
 		rc = sync_place(&a, from, err);
 	if (rc < 0)
-		folder_appear(b.dir_fd, b.name, a.dir_fd, a.name, false); /* a failed publish shows nothing (P4) */
+		hidden_folder_appear(b.dir_fd, b.name, a.dir_fd, a.name,
+		                     false); /* a failed publish shows nothing (P4) */
 	return rc;
 }
 
@@ -346,7 +347,7 @@ file_exchange(struct store *base, const char *from, const char *to, struct pawl_
 		return err_prefix(err, rc, "%s", from);
 	struct stat st;
 	TRY(place_stat(&a, from, &st, err));
-	int sys = folder_exchange(a.dir_fd, a.name, b.dir_fd, b.name);
+	int sys = hidden_folder_exchange(a.dir_fd, a.name, b.dir_fd, b.name);
 	if (sys == ENOTSUP)
 		return err_set(err, PAWL_EUNSUPPORTED, "%s: folders cannot be exchanged here", to);
 	if (sys != 0 && !file_is_same(b.dir_fd, b.name, &st)) /* it may have worked all the same (P15) */
@@ -355,7 +356,7 @@ file_exchange(struct store *base, const char *from, const char *to, struct pawl_
 	if (rc == 0 && !same_folder(from, &a, to, &b))
 		rc = sync_place(&a, from, err);
 	if (rc < 0)
-		folder_exchange(a.dir_fd, a.name, b.dir_fd, b.name); /* a failed exchange shows nothing (P4) */
+		hidden_folder_exchange(a.dir_fd, a.name, b.dir_fd, b.name); /* a failed exchange shows nothing (P4) */
 	return rc;
 }
 

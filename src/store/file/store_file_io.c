@@ -25,7 +25,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
-#include "base/fileio.h"
+#include "base/fd.h"
 #include "base/hidden.h"
 
 /* Smaller reads are headers and manifests, which other processes read too. The cache serves them
@@ -100,7 +100,7 @@ take_over(const struct file_store *s, struct file_file *f, const char *old_key)
 		return false;
 	/* Rename first. No reader looks into the new folder, so no process can open the file after
 	 * the check. */
-	if (file_rename_new(old.dir_fd, old.name, f->place.dir_fd, f->place.name) != 0)
+	if (hidden_rename_new(old.dir_fd, old.name, f->place.dir_fd, f->place.name) != 0)
 		return false;
 	if (!is_ours_alone(fd, f->base.nbytes)) {
 		unlinkat(f->place.dir_fd, f->place.name, 0);

@@ -15,9 +15,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "base/denied.h"
+#include "base/err_path.h"
 #include "base/err.h"
-#include "base/fileio.h"
+#include "base/fd.h"
 #include "base/hidden.h"
 
 static void
@@ -40,7 +40,7 @@ try_inside(int root_fd, const char *name, struct store_caps *caps)
 	set_align(caps, caps->direct_io && file_sys_align(fd, &align) && file_sys_set_direct(fd), align);
 	caps->link = linkat(dir_fd, "file", dir_fd, "link", 0) == 0;
 	caps->symlink = symlinkat("file", dir_fd, "symlink") == 0;
-	caps->exclusive_put = file_appear(dir_fd, "file", dir_fd, "renamed", false) == 0;
+	caps->exclusive_put = hidden_file_appear(dir_fd, "file", dir_fd, "renamed", false) == 0;
 }
 
 static void

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "base/fileio.h"
+#include "base/fd.h"
 #include "base/os.h"
 
 #ifdef __linux__

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/bump.h"
 #include "base/mem.h"
 
 struct mem_store {

@@ -18,7 +18,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/fileio.h"
+#include "base/fd.h"
 #include "base/json.h"
 #include "base/os.h"
 #include "base/text.h"

@@ -22,6 +22,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/bump.h"
 #include "base/mem.h"
 #include "store/engine.h"
 #include "store/object/cred.h"

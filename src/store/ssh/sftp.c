@@ -24,7 +24,7 @@ static void
 put_u32(struct buf *b, uint32_t value)
 {
 	unsigned char bytes[4];
-	wire_set_u32(bytes, value);
+	sftp_set_u32(bytes, value);
 	buf_put(b, bytes, sizeof bytes);
 }
 
@@ -60,10 +60,10 @@ send_request(struct sftp *s, struct buf *request, struct wire *ret, struct pawl_
 		return err_nomem(err, NULL);
 	if (request->len > MAX_REQUEST_BYTES)
 		return err_set(err, PAWL_ELIMIT, "the path is too long");
-	wire_set_u32((unsigned char *)request->ptr, (uint32_t)(request->len - 4));
+	sftp_set_u32((unsigned char *)request->ptr, (uint32_t)(request->len - 4));
 	TRY(sftp_send(s, request->ptr, request->len, err));
 	TRY(sftp_receive(s, ret, err));
-	if (wire_get_u32(ret) != s->last_id)
+	if (sftp_get_u32(ret) != s->last_id)
 		return sftp_mistrust(s, "is for another request", err);
 	return 0;
 }
@@ -81,10 +81,10 @@ clean_text(const unsigned char *text, uint32_t len, char out[81])
 int
 sftp_status(struct sftp *s, struct wire *w, const char *verb, struct pawl_error *err)
 {
-	uint32_t status = wire_get_u32(w), len;
+	uint32_t status = sftp_get_u32(w), len;
 	if (w->failed)
 		return sftp_mistrust(s, "is cut off", err);
-	const unsigned char *text = wire_get_string(w, &len);
+	const unsigned char *text = sftp_get_string(w, &len);
 	char shown[81];
 	clean_text(text, len, shown);
 	switch (status) {
@@ -132,25 +132,25 @@ ask_for(struct sftp *s, struct buf *request, uint8_t type, const char *verb, str
 static void
 get_attrs(struct wire *w, struct sftp_attrs *ret)
 {
-	uint32_t flags = wire_get_u32(w), len;
+	uint32_t flags = sftp_get_u32(w), len;
 	*ret = (struct sftp_attrs){.mode = 0100644};
 	if (flags & 1)
-		ret->nbytes = wire_get_u64(w);
+		ret->nbytes = sftp_get_u64(w);
 	if (flags & 2) {
-		wire_get_u32(w); /* owner */
-		wire_get_u32(w); /* group */
+		sftp_get_u32(w); /* owner */
+		sftp_get_u32(w); /* group */
 	}
 	if (flags & 4)
-		ret->mode = wire_get_u32(w);
+		ret->mode = sftp_get_u32(w);
 	if (flags & 8) {
-		wire_get_u32(w); /* last read */
-		ret->mtime = wire_get_u32(w);
+		sftp_get_u32(w); /* last read */
+		ret->mtime = sftp_get_u32(w);
 	}
 	if (flags & UINT32_C(0x80000000)) {
-		uint32_t n = wire_get_u32(w);
+		uint32_t n = sftp_get_u32(w);
 		for (uint32_t i = 0; i < n && !w->failed; i++) {
-			wire_get_string(w, &len);
-			wire_get_string(w, &len);
+			sftp_get_string(w, &len);
+			sftp_get_string(w, &len);
 		}
 	}
 	if (ret->nbytes > INT64_MAX)
@@ -193,7 +193,7 @@ ask_handle(struct sftp *s, struct buf *request, const char *verb, struct sftp_ha
 	struct wire w;
 	uint32_t len;
 	TRY(ask_for(s, request, SSH_FXP_HANDLE, verb, &w, err));
-	const unsigned char *bytes = wire_get_string(&w, &len);
+	const unsigned char *bytes = sftp_get_string(&w, &len);
 	if (w.failed || len > sizeof ret->bytes)
 		return sftp_mistrust(s, "has an impossible handle", err);
 	ret->len = len;
@@ -308,10 +308,10 @@ sftp_free_bytes(struct sftp *s, const char *path, uint64_t *ret, struct pawl_err
 	begin_extended(s, &b, "statvfs@openssh.com");
 	put_string(&b, path, strlen(path));
 	TRY(ask_for(s, &b, SSH_FXP_EXTENDED_REPLY, "measure free space", &w, err));
-	wire_get_u64(&w); /* size of blocks */
-	uint64_t unit = wire_get_u64(&w), total = wire_get_u64(&w);
-	wire_get_u64(&w); /* free */
-	uint64_t available = wire_get_u64(&w);
+	sftp_get_u64(&w); /* size of blocks */
+	uint64_t unit = sftp_get_u64(&w), total = sftp_get_u64(&w);
+	sftp_get_u64(&w); /* free */
+	uint64_t available = sftp_get_u64(&w);
 	if (w.failed)
 		return sftp_mistrust(s, "is cut off", err);
 	if (total == 0 || !mul_ok(available, unit, ret))
@@ -331,13 +331,13 @@ struct listing {
 static int
 get_names(struct sftp *s, struct wire *w, struct listing *l, struct pawl_error *err)
 {
-	uint32_t n = wire_get_u32(w), len;
+	uint32_t n = sftp_get_u32(w), len;
 	for (uint32_t i = 0; i < n; i++) {
 		struct sftp_attrs attrs;
 		char name[256];
-		const unsigned char *bytes = wire_get_string(w, &len);
+		const unsigned char *bytes = sftp_get_string(w, &len);
 		uint32_t ignored;
-		wire_get_string(w, &ignored); /* as ls shows it */
+		sftp_get_string(w, &ignored); /* as ls shows it */
 		get_attrs(w, &attrs);
 		if (w->failed)
 			return sftp_mistrust(s, "is cut off", err);
@@ -368,7 +368,7 @@ read_names(struct sftp *s, const struct sftp_handle *h, struct listing *l, struc
 		begin_request(s, &b, SSH_FXP_READDIR);
 		put_string(&b, h->bytes, h->len);
 		TRY(send_request(s, &b, &w, err));
-		if (w.type == SSH_FXP_STATUS && w.end - w.at >= 4 && wire_u32(w.at) == SSH_FX_EOF)
+		if (w.type == SSH_FXP_STATUS && w.end - w.at >= 4 && sftp_u32(w.at) == SSH_FX_EOF)
 			return 0;
 		if (w.type == SSH_FXP_STATUS) {
 			TRY(sftp_status(s, &w, "list", err));
@@ -429,8 +429,8 @@ get_limits(struct sftp *s, struct pawl_error *err)
 	struct wire w;
 	begin_extended(s, &b, "limits@openssh.com");
 	TRY(ask_for(s, &b, SSH_FXP_EXTENDED_REPLY, "ask for its limits", &w, err));
-	wire_get_u64(&w); /* packet */
-	uint64_t read = wire_get_u64(&w), write = wire_get_u64(&w);
+	sftp_get_u64(&w); /* packet */
+	uint64_t read = sftp_get_u64(&w), write = sftp_get_u64(&w);
 	if (w.failed)
 		return sftp_mistrust(s, "is cut off", err);
 	if (read >= WIRE_CHUNK_BYTES)
@@ -445,20 +445,20 @@ greet_server(struct sftp *s, struct pawl_error *err)
 {
 	unsigned char hello[9];
 	struct wire w;
-	wire_set_u32(hello, 5);
+	sftp_set_u32(hello, 5);
 	hello[4] = SSH_FXP_INIT;
-	wire_set_u32(hello + 5, VERSION);
+	sftp_set_u32(hello + 5, VERSION);
 	TRY(sftp_send(s, hello, sizeof hello, err));
 	TRY(sftp_receive(s, &w, err));
-	uint32_t version = wire_get_u32(&w), len, ignored;
+	uint32_t version = sftp_get_u32(&w), len, ignored;
 	if (w.type != SSH_FXP_VERSION || w.failed)
 		return sftp_mistrust(s, "does not follow the protocol (does its shell print something?)", err);
 	if (version != VERSION)
 		return err_set(err, PAWL_EUNSUPPORTED, "the server speaks version %" PRIu32 " of SFTP, expected %d",
 		               version, VERSION);
 	while (w.at < w.end) {
-		const unsigned char *name = wire_get_string(&w, &len);
-		wire_get_string(&w, &ignored);
+		const unsigned char *name = sftp_get_string(&w, &len);
+		sftp_get_string(&w, &ignored);
 		if (w.failed)
 			return sftp_mistrust(s, "is cut off", err);
 		s->features |= feature_of(name, len);

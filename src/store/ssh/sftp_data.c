@@ -46,15 +46,15 @@ send_request(struct transfer *t, struct slot *slot, uint8_t type, size_t at, uin
 	bool writes = type == SSH_FXP_WRITE;
 	*slot = (struct slot){.id = ++s->last_id, .len = len, .at = at};
 	*p++ = type;
-	wire_set_u32(p, slot->id);
-	wire_set_u32(p + 4, t->handle->len);
+	sftp_set_u32(p, slot->id);
+	sftp_set_u32(p + 4, t->handle->len);
 	memcpy(p + 8, t->handle->bytes, t->handle->len);
 	p += 8 + t->handle->len;
-	wire_set_u64(p, t->offset + at);
-	wire_set_u32(p + 8, len);
+	sftp_set_u64(p, t->offset + at);
+	sftp_set_u32(p + 8, len);
 	p += 12;
 	size_t n_head = (size_t)(p - head);
-	wire_set_u32(head, (uint32_t)(n_head - 4) + (writes ? len : 0));
+	sftp_set_u32(head, (uint32_t)(n_head - 4) + (writes ? len : 0));
 	t->under_way++;
 	TRY(sftp_send(s, head, n_head, err));
 	return writes ? sftp_send(s, t->memory + at, len, err) : 0;
@@ -65,7 +65,7 @@ static int
 receive_answer(struct transfer *t, struct wire *w, struct slot **ret, struct pawl_error *err)
 {
 	TRY(sftp_receive(t->s, w, err));
-	uint32_t id = wire_get_u32(w);
+	uint32_t id = sftp_get_u32(w);
 	struct slot *slot = &t->slots[id % WINDOW];
 	if (w->failed || slot->len == 0 || slot->id != id)
 		return sftp_mistrust(t->s, "is for another request", err);
@@ -88,7 +88,7 @@ static int
 take_data(struct transfer *t, struct wire *w, struct slot *slot, struct pawl_error *err)
 {
 	uint32_t len;
-	const unsigned char *bytes = wire_get_string(w, &len);
+	const unsigned char *bytes = sftp_get_string(w, &len);
 	if (w->failed || len == 0 || len > slot->len)
 		return sftp_mistrust(t->s, "has another length than was asked for", err);
 	memcpy(t->memory + slot->at, bytes, len);

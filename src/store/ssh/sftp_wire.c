@@ -25,13 +25,13 @@
 /* ------------------------------------------------------------------- fields */
 
 uint32_t
-wire_u32(const unsigned char *p)
+sftp_u32(const unsigned char *p)
 {
 	return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
 }
 
 void
-wire_set_u32(unsigned char *p, uint32_t value)
+sftp_set_u32(unsigned char *p, uint32_t value)
 {
 	p[0] = (unsigned char)(value >> 24);
 	p[1] = (unsigned char)(value >> 16);
@@ -40,34 +40,34 @@ wire_set_u32(unsigned char *p, uint32_t value)
 }
 
 void
-wire_set_u64(unsigned char *p, uint64_t value)
+sftp_set_u64(unsigned char *p, uint64_t value)
 {
-	wire_set_u32(p, (uint32_t)(value >> 32));
-	wire_set_u32(p + 4, (uint32_t)value);
+	sftp_set_u32(p, (uint32_t)(value >> 32));
+	sftp_set_u32(p + 4, (uint32_t)value);
 }
 
 uint32_t
-wire_get_u32(struct wire *w)
+sftp_get_u32(struct wire *w)
 {
 	if (w->failed || w->end - w->at < 4) {
 		w->failed = true;
 		return 0;
 	}
 	w->at += 4;
-	return wire_u32(w->at - 4);
+	return sftp_u32(w->at - 4);
 }
 
 uint64_t
-wire_get_u64(struct wire *w)
+sftp_get_u64(struct wire *w)
 {
-	uint64_t high = wire_get_u32(w);
-	return high << 32 | wire_get_u32(w);
+	uint64_t high = sftp_get_u32(w);
+	return high << 32 | sftp_get_u32(w);
 }
 
 const unsigned char *
-wire_get_string(struct wire *w, uint32_t *ret_len)
+sftp_get_string(struct wire *w, uint32_t *ret_len)
 {
-	uint32_t len = wire_get_u32(w);
+	uint32_t len = sftp_get_u32(w);
 	*ret_len = 0;
 	if (w->failed || (size_t)(w->end - w->at) < len) {
 		w->failed = true;
@@ -180,7 +180,7 @@ sftp_receive(struct sftp *s, struct wire *ret, struct pawl_error *err)
 {
 	for (;;) {
 		size_t have = s->in_end - s->in_begin;
-		uint32_t len = have >= 4 ? wire_u32(s->in + s->in_begin) : 0;
+		uint32_t len = have >= 4 ? sftp_u32(s->in + s->in_begin) : 0;
 		if (have >= 4 && (len < 5 || len > WIRE_MAX_PACKET))
 			return sftp_mistrust(s,
 			                     s->greeted ? "has an impossible length"

@@ -69,12 +69,12 @@ struct wire {
 	bool failed;
 	const unsigned char *at, *end;
 };
-uint32_t wire_u32(const unsigned char *p);
-void wire_set_u32(unsigned char *p, uint32_t value);
-void wire_set_u64(unsigned char *p, uint64_t value);
-uint32_t wire_get_u32(struct wire *w);
-uint64_t wire_get_u64(struct wire *w);
-const unsigned char *wire_get_string(struct wire *w, uint32_t *ret_len);
+uint32_t sftp_u32(const unsigned char *p);
+void sftp_set_u32(unsigned char *p, uint32_t value);
+void sftp_set_u64(unsigned char *p, uint64_t value);
+uint32_t sftp_get_u32(struct wire *w);
+uint64_t sftp_get_u64(struct wire *w);
+const unsigned char *sftp_get_string(struct wire *w, uint32_t *ret_len);
 
 int sftp_send(struct sftp *s, const void *ptr, size_t len, struct pawl_error *err);
 int sftp_receive(struct sftp *s, struct wire *ret, struct pawl_error *err);

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "base/child.h"
+#include "base/bump.h"
 #include "base/mem.h"
 #include "store/engine.h"
 #include "store/ssh/sftp.h"

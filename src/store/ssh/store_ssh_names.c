@@ -311,7 +311,7 @@ ssh_pointer(struct store *base, const char *key, const char *target, struct pawl
 {
 	struct ssh_store *s = (struct ssh_store *)base;
 	if ((s->features & SFTP_OPENSSH) == 0)
-		return default_pointer(base, key, target, err);
+		return store_default_pointer(base, key, target, err);
 	PAWL_FREE char *path = ssh_path(s, key);
 	if (path == NULL)
 		return err_nomem(err, key);

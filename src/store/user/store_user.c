@@ -17,7 +17,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "base/fileio.h"
+#include "base/fd.h"
 #include "base/hide.h"
 #include "base/mem.h"
 #include "base/text.h"

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "base/denied.h"
+#include "base/err_path.h"
 #include "base/err.h"
 #include "base/text.h"
 

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/fileio.h"
+#include "base/fd.h"
 #include "base/hidden.h"
 #include "base/mem.h"
 
@@ -99,18 +99,18 @@ static void
 check_files(int dir_fd)
 {
 	write_name(dir_fd, ".a", "1");
-	assert_int_equal(file_appear(dir_fd, ".a", dir_fd, "a", false), 0);
+	assert_int_equal(hidden_file_appear(dir_fd, ".a", dir_fd, "a", false), 0);
 	assert_text(dir_fd, "a", "1");
 	assert_int_equal(faccessat(dir_fd, ".a", F_OK, 0), -1);
 	write_name(dir_fd, ".a", "2");
-	assert_int_equal(file_appear(dir_fd, ".a", dir_fd, "a", false), EEXIST);
+	assert_int_equal(hidden_file_appear(dir_fd, ".a", dir_fd, "a", false), EEXIST);
 	assert_text(dir_fd, "a", "1");
 	assert_text(dir_fd, ".a", "2");
-	assert_int_equal(file_appear(dir_fd, ".a", dir_fd, "a", true), 0);
+	assert_int_equal(hidden_file_appear(dir_fd, ".a", dir_fd, "a", true), 0);
 	assert_text(dir_fd, "a", "2");
-	assert_int_equal(file_appear(dir_fd, ".a", dir_fd, "a", true), ENOENT);
+	assert_int_equal(hidden_file_appear(dir_fd, ".a", dir_fd, "a", true), ENOENT);
 	assert_int_equal(linkat(dir_fd, "a", dir_fd, ".a", 0), 0); /* rename does nothing between two links */
-	assert_int_equal(file_appear(dir_fd, ".a", dir_fd, "a", true), 0);
+	assert_int_equal(hidden_file_appear(dir_fd, ".a", dir_fd, "a", true), 0);
 	assert_int_equal(faccessat(dir_fd, ".a", F_OK, 0), -1);
 }
 
@@ -134,15 +134,15 @@ check_folders(int dir_fd)
 {
 	make_full(dir_fd, ".f", "1");
 	assert_int_equal(mkdirat(dir_fd, "f", 0700), 0);
-	assert_int_equal(folder_appear(dir_fd, ".f", dir_fd, "f", false), EEXIST);
-	assert_int_equal(folder_appear(dir_fd, ".f", dir_fd, "f", true), 0); /* it was empty */
+	assert_int_equal(hidden_folder_appear(dir_fd, ".f", dir_fd, "f", false), EEXIST);
+	assert_int_equal(hidden_folder_appear(dir_fd, ".f", dir_fd, "f", true), 0); /* it was empty */
 	make_full(dir_fd, ".f", "2");
-	assert_int_equal(folder_appear(dir_fd, ".f", dir_fd, "f", false), EEXIST);
-	assert_int_equal(folder_appear(dir_fd, ".f", dir_fd, "f", true), EEXIST);
+	assert_int_equal(hidden_folder_appear(dir_fd, ".f", dir_fd, "f", false), EEXIST);
+	assert_int_equal(hidden_folder_appear(dir_fd, ".f", dir_fd, "f", true), EEXIST);
 	assert_text(dir_fd, "f/x", "1");
 	write_name(dir_fd, "file", "");
-	assert_int_equal(folder_appear(dir_fd, ".f", dir_fd, "file", true), EEXIST);
-	assert_int_equal(folder_appear(dir_fd, ".f", dir_fd, "g", false), 0);
+	assert_int_equal(hidden_folder_appear(dir_fd, ".f", dir_fd, "file", true), EEXIST);
+	assert_int_equal(hidden_folder_appear(dir_fd, ".f", dir_fd, "g", false), 0);
 	assert_text(dir_fd, "g/x", "2");
 }
 

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/bump.h"
 #include "base/mem.h"
 #include "helpers/comma_locale.h"
 

@@ -12,6 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/bump.h"
 #include "base/mem.h"
 
 static void

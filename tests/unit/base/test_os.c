@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/fileio.h"
+#include "base/fd.h"
 #include "base/os.h"
 
 static void

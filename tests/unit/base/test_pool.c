@@ -32,18 +32,18 @@ test_every_job_runs_once(void **state)
 	static atomic_int counts[JOBS];
 	for (unsigned threads = 1; threads <= 3; threads++) {
 		struct pool *pool;
-		struct group group;
+		struct pool_group group;
 		assert_int_equal(pool_new("test", threads, &pool, NULL), 0);
 		assert_int_equal(pool_threads(pool), threads);
-		group_init(&group);
+		pool_group_init(&group);
 		for (size_t i = 0; i < JOBS; i++) {
 			atomic_store(&counts[i], 0);
 			assert_int_equal(pool_add(pool, &group, count_up, &counts[i], NULL), 0);
 		}
-		group_wait(&group);
+		pool_group_wait(&group);
 		for (size_t i = 0; i < JOBS; i++)
 			assert_int_equal(atomic_load(&counts[i]), 1);
-		group_clear(&group);
+		pool_group_clear(&group);
 		pool_free(pool);
 	}
 }
@@ -116,19 +116,19 @@ test_a_group_does_not_wait_for_others(void **state)
 	struct gate gate = {0};
 	atomic_int count = 0;
 	struct pool *pool;
-	struct group mine, blocked;
+	struct pool_group mine, blocked;
 	assert_int_equal(pool_new("test", 2, &pool, NULL), 0);
-	group_init(&mine);
-	group_init(&blocked);
+	pool_group_init(&mine);
+	pool_group_init(&blocked);
 	assert_int_equal(pool_add(pool, &blocked, wait_at_gate, &gate, NULL), 0);
 	assert_int_equal(pool_add(pool, &mine, count_up, &count, NULL), 0);
-	group_wait(&mine); /* would never return if it waited for the gate */
+	pool_group_wait(&mine); /* would never return if it waited for the gate */
 	assert_int_equal(atomic_load(&count), 1);
 	atomic_store(&gate.open, 1);
-	group_wait(&blocked);
-	group_wait(&blocked);
-	group_clear(&mine);
-	group_clear(&blocked);
+	pool_group_wait(&blocked);
+	pool_group_wait(&blocked);
+	pool_group_clear(&mine);
+	pool_group_clear(&blocked);
 	pool_free(pool);
 }
 
@@ -207,16 +207,16 @@ test_P16_a_wait_ends_at_its_deadline(void **state)
 	(void)state;
 	pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	pthread_cond_t cond;
-	assert_int_equal(cond_init(&cond), 0);
+	assert_int_equal(pool_cond_init(&cond), 0);
 	pthread_mutex_lock(&lock);
 	int64_t deadline = clock_mono_ms() + 20;
 	int rc;
 	do
-		rc = cond_wait_until(&cond, &lock, deadline);
+		rc = pool_cond_wait_until(&cond, &lock, deadline);
 	while (rc == 0);
 	assert_int_equal(rc, ETIMEDOUT);
 	assert_true(clock_mono_ms() >= deadline);
-	assert_int_equal(cond_wait_until(&cond, &lock, 0), ETIMEDOUT);
+	assert_int_equal(pool_cond_wait_until(&cond, &lock, 0), ETIMEDOUT);
 	pthread_mutex_unlock(&lock);
 	pthread_cond_destroy(&cond);
 }
@@ -243,12 +243,12 @@ test_a_wait_without_deadline_is_woken(void **state)
 	(void)state;
 	struct bell bell = {.lock = PTHREAD_MUTEX_INITIALIZER};
 	struct pool *pool;
-	cond_init(&bell.cond);
+	pool_cond_init(&bell.cond);
 	assert_int_equal(pool_new("test", 1, &pool, NULL), 0);
 	pthread_mutex_lock(&bell.lock);
 	assert_int_equal(pool_add(pool, NULL, ring, &bell, NULL), 0);
 	while (!bell.rung)
-		assert_int_equal(cond_wait_until(&bell.cond, &bell.lock, -1), 0);
+		assert_int_equal(pool_cond_wait_until(&bell.cond, &bell.lock, -1), 0);
 	pthread_mutex_unlock(&bell.lock);
 	pool_free(pool);
 	pthread_cond_destroy(&bell.cond);

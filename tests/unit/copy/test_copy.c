@@ -10,7 +10,7 @@
 
 #include "helpers/make_checkpoint.h"
 #include "base/clock.h"
-#include "base/fileio.h"
+#include "base/fd.h"
 #include "catalog/catalog.h"
 #include "copy/copy.h"
 #include "ranks/abort_commit.h"

@@ -13,7 +13,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "base/fileio.h"
+#include "base/fd.h"
 #include "copy/copy_object.h"
 
 #define LARGE ((size_t)20 << 20) /* three pieces */

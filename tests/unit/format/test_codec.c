@@ -19,7 +19,7 @@
 #include "helpers/failing_malloc.h"
 #include "helpers/scratch.h"
 #include "base/buf.h"
-#include "base/fileio.h"
+#include "base/fd.h"
 #include "base/mem.h"
 #include "base/proc.h"
 #include "format/codec/codec_impl.h"

@@ -19,7 +19,7 @@ static int
 decode(const char *json, size_t json_len, uint64_t data_len, struct bump *memory, struct st_table *ret,
        struct pawl_error *err)
 {
-	return st_decode("file", json, json_len, 8 + (uint64_t)json_len + data_len, memory, ret, err);
+	return safetensors_decode("file", json, json_len, 8 + (uint64_t)json_len + data_len, memory, ret, err);
 }
 
 /* ------------------------------------------------------------ what is refused */
@@ -225,7 +225,7 @@ test_P17_header_lengths_that_lie_are_refused(void **unused)
 		struct pawl_error err = {0};
 		for (int k = 0; k < 8; k++)
 			first8[k] = (unsigned char)(cases[i].json_len >> (8 * k));
-		int rc = st_header_len("file", first8, cases[i].file_nbytes, &json_len, &err);
+		int rc = safetensors_header_len("file", first8, cases[i].file_nbytes, &json_len, &err);
 		if (rc != cases[i].rc || err.code != rc || json_len != (rc ? 77 : cases[i].json_len))
 			fail_msg("%llu in %llu: %d", (unsigned long long)cases[i].json_len,
 			         (unsigned long long)cases[i].file_nbytes, rc);
@@ -233,9 +233,9 @@ test_P17_header_lengths_that_lie_are_refused(void **unused)
 	/* and the same numbers given to the decoder itself */
 	PAWL_CLEAN(bump_clear) struct bump memory = {0};
 	struct st_table table;
-	assert_int_equal(st_decode("file", "{}", 2, 9, &memory, &table, NULL), PAWL_ECORRUPT);
-	assert_int_equal(st_decode("file", "{}", 2, 0, &memory, &table, NULL), PAWL_ECORRUPT);
-	assert_int_equal(st_decode("file", "{}", 100000001, 200000000, &memory, &table, NULL), PAWL_ELIMIT);
+	assert_int_equal(safetensors_decode("file", "{}", 2, 9, &memory, &table, NULL), PAWL_ECORRUPT);
+	assert_int_equal(safetensors_decode("file", "{}", 2, 0, &memory, &table, NULL), PAWL_ECORRUPT);
+	assert_int_equal(safetensors_decode("file", "{}", 100000001, 200000000, &memory, &table, NULL), PAWL_ELIMIT);
 }
 
 static void
@@ -339,11 +339,11 @@ test_metadata_is_found_by_key(void **unused)
 
 	assert_int_equal(decode(header, sizeof(header) - 1, 0, &memory, &table, NULL), 0);
 	assert_int_equal(table.n_metadata, 3);
-	assert_string_equal(st_metadata(&table, "format")->value, "pt");
-	assert_string_equal(st_metadata(&table, "note")->value, "a \"b\"");
-	assert_int_equal(st_metadata(&table, "note")->value_len, 5);
-	assert_string_equal(st_metadata(&table, "")->value, "");
-	assert_null(st_metadata(&table, "Format"));
+	assert_string_equal(safetensors_metadata(&table, "format")->value, "pt");
+	assert_string_equal(safetensors_metadata(&table, "note")->value, "a \"b\"");
+	assert_int_equal(safetensors_metadata(&table, "note")->value_len, 5);
+	assert_string_equal(safetensors_metadata(&table, "")->value, "");
+	assert_null(safetensors_metadata(&table, "Format"));
 }
 
 /* -------------------------------------------------------------------- writing */
@@ -366,7 +366,7 @@ test_layout_is_that_of_the_reference_writer(void **unused)
 	static const uint64_t ends[] = {32, 48, 64, 80, 84, 86, 87};
 	uint64_t data_len = 0, at = 0;
 
-	assert_int_equal(st_layout(t, 7, &data_len, NULL), 0);
+	assert_int_equal(safetensors_layout(t, 7, &data_len, NULL), 0);
 	assert_int_equal(data_len, 87);
 	for (size_t i = 0; i < 7; i++) {
 		assert_int_equal(t[i].tag, order[i]);
@@ -374,7 +374,7 @@ test_layout_is_that_of_the_reference_writer(void **unused)
 		assert_int_equal(t[i].end, ends[i]);
 		at = t[i].end;
 	}
-	assert_int_equal(st_layout(NULL, 0, &data_len, NULL), 0);
+	assert_int_equal(safetensors_layout(NULL, 0, &data_len, NULL), 0);
 	assert_int_equal(data_len, 0);
 }
 
@@ -389,28 +389,28 @@ test_what_cannot_be_written_is_refused(void **unused)
 	uint64_t data_len;
 	struct pawl_error err = {0};
 
-	assert_int_equal(st_layout(t, 1, &data_len, &err), PAWL_EUSAGE);
+	assert_int_equal(safetensors_layout(t, 1, &data_len, &err), PAWL_EUSAGE);
 	t[0].dtype = PAWL_F4;
-	assert_int_equal(st_layout(t, 1, &data_len, &err), PAWL_EUSAGE);
+	assert_int_equal(safetensors_layout(t, 1, &data_len, &err), PAWL_EUSAGE);
 	assert_int_equal(err.code, PAWL_EUSAGE);
 	assert_non_null(strstr(err.message, "'c'"));
 	t[0].dtype = 0;
-	assert_int_equal(st_layout(t, 1, &data_len, &err), PAWL_EUSAGE);
+	assert_int_equal(safetensors_layout(t, 1, &data_len, &err), PAWL_EUSAGE);
 	t[0] = (struct st_tensor){.name = "c", .dtype = PAWL_U8, .ndim = 2, .shape = overflow};
-	assert_int_equal(st_layout(t, 1, &data_len, &err), PAWL_EUSAGE);
+	assert_int_equal(safetensors_layout(t, 1, &data_len, &err), PAWL_EUSAGE);
 	for (size_t i = 0; i < 8; i++)
 		t[i] = (struct st_tensor){.name = (const char *[]){"a", "b", "c", "d", "e", "f", "g", "h"}[i],
 		                          .dtype = PAWL_U8,
 		                          .ndim = 1,
 		                          .shape = huge};
-	assert_int_equal(st_layout(t, 7, &data_len, &err), 0);
-	assert_int_equal(st_layout(t, 8, &data_len, &err), PAWL_ELIMIT); /* 2^63 bytes */
+	assert_int_equal(safetensors_layout(t, 7, &data_len, &err), 0);
+	assert_int_equal(safetensors_layout(t, 8, &data_len, &err), PAWL_ELIMIT); /* 2^63 bytes */
 	memset(name, 'n', 4097);
 	t[0] = (struct st_tensor){.name = name, .dtype = PAWL_U8};
-	assert_int_equal(st_encode_header(t, 1, NULL, 0, &out, &err), PAWL_ELIMIT);
+	assert_int_equal(safetensors_encode_header(t, 1, NULL, 0, &out, &err), PAWL_ELIMIT);
 	out = (struct buf){.ptr = out.ptr, .cap = out.cap};
 	name[4096] = '\0';
-	assert_int_equal(st_encode_header(t, 1, NULL, 0, &out, &err), 0);
+	assert_int_equal(safetensors_encode_header(t, 1, NULL, 0, &out, &err), 0);
 }
 
 static void
@@ -425,17 +425,18 @@ test_a_header_is_padded_to_4096_and_begins_with_metadata(void **unused)
 	PAWL_CLEAN(buf_clear) struct buf out = {0};
 	uint64_t data_len, json_len;
 
-	assert_int_equal(st_layout(&t, 1, &data_len, NULL), 0);
-	assert_int_equal(st_encode_header(&t, 1, metadata, 2, &out, NULL), 0);
+	assert_int_equal(safetensors_layout(&t, 1, &data_len, NULL), 0);
+	assert_int_equal(safetensors_encode_header(&t, 1, metadata, 2, &out, NULL), 0);
 	assert_int_equal(out.len, 4096);
 	assert_memory_equal(out.ptr, "\xf8\x0f\0\0\0\0\0\0", 8); /* 4088 */
 	assert_memory_equal(out.ptr + 8, expected, sizeof(expected) - 1);
 	for (size_t i = 8 + sizeof(expected) - 1; i < out.len; i++)
 		assert_int_equal(out.ptr[i], ' ');
-	assert_int_equal(st_header_len("file", (const unsigned char *)out.ptr, out.len + data_len, &json_len, NULL), 0);
+	assert_int_equal(
+		safetensors_header_len("file", (const unsigned char *)out.ptr, out.len + data_len, &json_len, NULL), 0);
 	assert_int_equal(json_len, 4088);
 	buf_clear(&out);
-	assert_int_equal(st_encode_header(NULL, 0, NULL, 0, &out, NULL), 0);
+	assert_int_equal(safetensors_encode_header(NULL, 0, NULL, 0, &out, NULL), 0);
 	assert_memory_equal(out.ptr + 8, "{}  ", 4);
 	assert_int_equal(out.len, 4096);
 }
@@ -451,7 +452,7 @@ test_a_header_that_just_fits_is_not_padded_further(void **unused)
 	for (size_t len = 4096 - around - 1; len <= 4096 - around + 1; len++) {
 		PAWL_CLEAN(buf_clear) struct buf out = {0};
 		struct st_pair pair = {"k", value, len};
-		assert_int_equal(st_encode_header(NULL, 0, &pair, 1, &out, NULL), 0);
+		assert_int_equal(safetensors_encode_header(NULL, 0, &pair, 1, &out, NULL), 0);
 		assert_int_equal(out.len, around + len <= 4096 ? 4096 : 8192);
 	}
 }
@@ -479,10 +480,11 @@ test_P1_random_tables_come_back_equal(void **unused)
 				.ndim = ndim,
 				.shape = shapes[i]};
 		}
-		assert_int_equal(st_layout(t, n, &data_len, NULL), 0);
-		assert_int_equal(st_encode_header(t, n, NULL, 0, &out, NULL), 0);
-		assert_int_equal(st_decode("file", out.ptr + 8, out.len - 8, out.len + data_len, &memory, &table, NULL),
-		                 0);
+		assert_int_equal(safetensors_layout(t, n, &data_len, NULL), 0);
+		assert_int_equal(safetensors_encode_header(t, n, NULL, 0, &out, NULL), 0);
+		assert_int_equal(
+			safetensors_decode("file", out.ptr + 8, out.len - 8, out.len + data_len, &memory, &table, NULL),
+			0);
 		assert_int_equal(table.n_tensors, n);
 		assert_int_equal(table.data_begin, out.len);
 		for (size_t i = 0; i < n; i++) { /* zero-size ones may have changed places among themselves */
@@ -512,14 +514,14 @@ test_P17_every_truncation_of_a_header_is_refused(void **unused)
 	uint64_t data_len;
 	size_t text_len;
 
-	assert_int_equal(st_layout(t, 2, &data_len, NULL), 0);
-	assert_int_equal(st_encode_header(t, 2, &pair, 1, &out, NULL), 0);
+	assert_int_equal(safetensors_layout(t, 2, &data_len, NULL), 0);
+	assert_int_equal(safetensors_encode_header(t, 2, &pair, 1, &out, NULL), 0);
 	for (text_len = out.len - 8; out.ptr[8 + text_len - 1] == ' '; text_len--)
 		;
 	for (size_t len = 0; len < text_len; len++) {
 		char *exact = malloc(len + 1); /* one byte, so that a header of 0 has an address */
 		memcpy(exact, out.ptr + 8, len);
-		if (st_decode("file", exact, len, 8 + len + data_len, &memory, &table, NULL) != PAWL_ECORRUPT)
+		if (safetensors_decode("file", exact, len, 8 + len + data_len, &memory, &table, NULL) != PAWL_ECORRUPT)
 			fail_msg("%zu bytes", len);
 		free(exact);
 	}
@@ -527,9 +529,9 @@ test_P17_every_truncation_of_a_header_is_refused(void **unused)
 	 * show */
 	for (uint64_t nbytes = 0; nbytes < out.len + data_len; nbytes++) {
 		uint64_t json_len = 0;
-		int rc = st_header_len("file", (const unsigned char *)out.ptr, nbytes, &json_len, NULL);
+		int rc = safetensors_header_len("file", (const unsigned char *)out.ptr, nbytes, &json_len, NULL);
 		if (rc == 0)
-			rc = st_decode("file", out.ptr + 8, (size_t)json_len, nbytes, &memory, &table, NULL);
+			rc = safetensors_decode("file", out.ptr + 8, (size_t)json_len, nbytes, &memory, &table, NULL);
 		assert_int_equal(rc, PAWL_ECORRUPT);
 	}
 }

@@ -9,7 +9,7 @@
 #include <dirent.h>
 
 #include "helpers/make_checkpoint.h"
-#include "base/fileio.h"
+#include "base/fd.h"
 #include "base/json.h"
 #include "pawl_jobs.h"
 
@@ -98,11 +98,13 @@ load(const struct fixture *f, const char *name, struct file *ret)
 	struct pawl_error err = {0};
 	snprintf(path, sizeof path, "%s/%s", f->out, name);
 	made_check(fd_read_file(AT_FDCWD, path, 1 << 24, &ret->bytes, &err), &err);
-	made_check(st_header_len(name, (unsigned char *)ret->bytes.ptr, ret->bytes.len, &json_len, &err), &err);
-	made_check(st_decode(name, ret->bytes.ptr + 8, json_len, ret->bytes.len, &ret->memory, &ret->table, &err),
+	made_check(safetensors_header_len(name, (unsigned char *)ret->bytes.ptr, ret->bytes.len, &json_len, &err),
 	           &err);
+	made_check(
+		safetensors_decode(name, ret->bytes.ptr + 8, json_len, ret->bytes.len, &ret->memory, &ret->table, &err),
+		&err);
 	assert_int_equal(ret->table.data_begin % 4096, 0);
-	assert_string_equal(st_metadata(&ret->table, "format")->value, "pt");
+	assert_string_equal(safetensors_metadata(&ret->table, "format")->value, "pt");
 }
 
 static void

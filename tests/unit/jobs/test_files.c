@@ -15,7 +15,7 @@
 
 #include "helpers/failing_malloc.h"
 #include "helpers/small_run.h"
-#include "base/fileio.h"
+#include "base/fd.h"
 #include "jobs/files/files.h"
 #include "pawl_jobs.h"
 

@@ -20,7 +20,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/fileio.h"
+#include "base/fd.h"
 #include "helpers/scratch.h"
 #include "jobs/sync/sync.h"
 

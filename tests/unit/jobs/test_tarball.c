@@ -19,7 +19,7 @@
 #include "helpers/codecs.h"
 #include "helpers/scratch.h"
 #include "base/buf.h"
-#include "base/fileio.h"
+#include "base/fd.h"
 #include "format/archive/tar.h"
 #include "pawl_jobs.h"
 

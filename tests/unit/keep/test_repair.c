@@ -401,8 +401,8 @@ put_rank(struct small_run *r, unsigned rank, unsigned world, const char *token, 
 		{"pawl.checkpoint", checkpoint.ptr, checkpoint.len},
 		{"pawl.state", state_text, strlen(state_text)},
 	};
-	OK(st_layout(&tensor, 1, &data_len, err));
-	OK(st_encode_header(&tensor, 1, pairs, COUNT(pairs), &image, err));
+	OK(safetensors_layout(&tensor, 1, &data_len, err));
+	OK(safetensors_encode_header(&tensor, 1, pairs, COUNT(pairs), &image, err));
 	data = buf_grow(&image, data_len);
 	memset(data, (int)rank + 1, data_len);
 	snprintf(path, sizeof(path), "checkpoints/five/rank%05u-00000.safetensors", rank);

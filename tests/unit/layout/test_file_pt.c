@@ -14,6 +14,7 @@
 
 #include "base/crc.h"
 #include "base/err.h"
+#include "base/bump.h"
 #include "base/mem.h"
 #include "layout/file_plan.h"
 #include "format/torch/pt.h"
@@ -293,10 +294,11 @@ test_R148_a_safetensors_file_carries_its_tree(void **test)
 	set_tensor(state, "weights", PAWL_F32, 3, weights);
 	pawl_state_set_int(state, "epoch", 3, &err);
 	assert_int_equal(file_plan_safetensors(state, &opts, &plan, &err), 0);
-	assert_int_equal(st_header_len("m", (const unsigned char *)plan.bytes.ptr, plan.nbytes, &json_len, &err), 0);
-	assert_int_equal(st_decode("m", plan.bytes.ptr + 8, json_len, plan.nbytes, &memory, &table, &err), 0);
+	assert_int_equal(
+		safetensors_header_len("m", (const unsigned char *)plan.bytes.ptr, plan.nbytes, &json_len, &err), 0);
+	assert_int_equal(safetensors_decode("m", plan.bytes.ptr + 8, json_len, plan.nbytes, &memory, &table, &err), 0);
 	assert_int_equal(table.n_tensors, 1);
-	assert_non_null(strstr(st_metadata(&table, "pawl.state")->value, "\"epoch\":3"));
+	assert_non_null(strstr(safetensors_metadata(&table, "pawl.state")->value, "\"epoch\":3"));
 	piece_plan_clear(&plan);
 	pawl_state_free(state);
 	bump_clear(&memory);

@@ -230,15 +230,15 @@ test_P11_ranks_that_disagree_on_the_number_of_ranks_are_told(void **state)
 
 /* A closing rank 0 gives ranks that have not joined a limited time. It gives the refused one
  * none. */
-int __real_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t deadline_ms);
-int __wrap_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t deadline_ms);
+int __real_pool_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t deadline_ms);
+int __wrap_pool_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t deadline_ms);
 
 int
-__wrap_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t deadline_ms)
+__wrap_pool_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t deadline_ms)
 {
 	if (board && deadline_ms >= 0 && gettid() == getpid())
 		atomic_fetch_add(&board->waits, 1);
-	return __real_cond_wait_until(cond, lock, deadline_ms);
+	return __real_pool_cond_wait_until(cond, lock, deadline_ms);
 }
 
 /* The others learn of it from their running save. No rank waits for the refused one at the end. */

@@ -14,7 +14,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "base/fileio.h"
+#include "base/fd.h"
 #include "base/sum.h"
 #include "read/fetch.h"
 

@@ -33,8 +33,8 @@ int __real_store_write(struct store *s, struct store_file *f, uint64_t offset, c
 int __wrap_store_write(struct store *s, struct store_file *f, uint64_t offset, const void *ptr, size_t len,
                        struct pawl_error *err);
 
-int __real_pool_add(struct pool *pool, struct group *g, pool_fn *fn, void *arg, struct pawl_error *err);
-int __wrap_pool_add(struct pool *pool, struct group *g, pool_fn *fn, void *arg, struct pawl_error *err);
+int __real_pool_add(struct pool *pool, struct pool_group *g, pool_fn *fn, void *arg, struct pawl_error *err);
+int __wrap_pool_add(struct pool *pool, struct pool_group *g, pool_fn *fn, void *arg, struct pawl_error *err);
 
 static atomic_bool blind;
 static pthread_t caller;
@@ -66,7 +66,7 @@ run_job(void *arg)
 }
 
 int
-__wrap_pool_add(struct pool *pool, struct group *g, pool_fn *fn, void *arg, struct pawl_error *err)
+__wrap_pool_add(struct pool *pool, struct pool_group *g, pool_fn *fn, void *arg, struct pawl_error *err)
 {
 	struct eager_job job = {fn, arg};
 	pthread_t thread;

@@ -227,20 +227,20 @@ test_P8_the_sweep_takes_what_nothing_speaks_of_and_nothing_else(void **state)
 
 	make_orphan(bed, RUN, TOKEN_2);
 	make_orphan(bed, "ffffffffffffffffffffffffffffffff", TOKEN_2);
-	FAILS(bed, store_nodes_sweep(bed->store, "checkpoints", spare, NULL, false, &count, &nbytes, &bed->err),
+	FAILS(bed, nodes_sweep(bed->store, "checkpoints", spare, NULL, false, &count, &nbytes, &bed->err),
 	      PAWL_ENOTFOUND, "checkpoints"); /* a run's folder that is not there, or not mounted */
 	put_text(bed, "checkpoints/x", "");
-	OK(bed, store_nodes_sweep(bed->store, "checkpoints", spare, NULL, false, &count, &nbytes, &bed->err));
+	OK(bed, nodes_sweep(bed->store, "checkpoints", spare, NULL, false, &count, &nbytes, &bed->err));
 	assert_int_equal(count, 0); /* nor one without a single checkpoint */
 	write_bytes(bed, FOLDER "/" NAME, &b, 65536, NULL);
 	OK(bed, store_publish(bed->store, FOLDER, FINAL, &bed->err));
-	OK(bed, store_nodes_sweep(bed->store, "checkpoints", spare, token, false, &count, &nbytes, &bed->err));
+	OK(bed, nodes_sweep(bed->store, "checkpoints", spare, token, false, &count, &nbytes, &bed->err));
 	assert_int_equal(count, 0); /* a running save's */
-	OK(bed, store_nodes_sweep(bed->store, "checkpoints", spare, NULL, true, &count, &nbytes, &bed->err));
+	OK(bed, nodes_sweep(bed->store, "checkpoints", spare, NULL, true, &count, &nbytes, &bed->err));
 	assert_int_equal(count, 2);
 	assert_int_equal(nbytes, 10);
 	assert_true(is_on(bed, 0, TOKEN_2));
-	OK(bed, store_nodes_sweep(bed->store, "checkpoints", spare, NULL, false, &count, &nbytes, &bed->err));
+	OK(bed, nodes_sweep(bed->store, "checkpoints", spare, NULL, false, &count, &nbytes, &bed->err));
 	assert_int_equal(count, 2);
 	assert_false(is_on(bed, 0, TOKEN_2) || is_on(bed, 1, TOKEN_2));
 	assert_bytes(bed, FINAL "/" NAME, &b);
@@ -263,7 +263,7 @@ test_R159_packs_of_every_codec_go_to_nodes(void **state)
 		snprintf(pack, sizeof pack, NAME ".%s", name);
 		snprintf(mark, sizeof mark, ".at=" TOKEN "=5=0=%s", pack);
 		assert_non_null(pack_codec(pack));
-		if (!mark_parse(mark, &m))
+		if (!nodes_mark_parse(mark, &m))
 			fail_msg("%s was not taken for a mark", mark);
 		assert_string_equal(m.pack, pack);
 	}
@@ -296,13 +296,13 @@ test_P17_names_that_are_no_marks_are_files(void **state)
 	PAWL_CLEAN(buf_clear) struct buf again = {0};
 
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
-		if (mark_parse(bad[i], &m))
+		if (nodes_mark_parse(bad[i], &m))
 			fail_msg("%s was taken for a mark", bad[i]);
-	assert_true(mark_parse(".at=" TOKEN "=268439552=3.65535=" NAME, &m));
+	assert_true(nodes_mark_parse(".at=" TOKEN "=268439552=3.65535=" NAME, &m));
 	assert_int_equal(m.nbytes, 268439552);
 	assert_int_equal(m.n_nodes, 2);
 	assert_int_equal(m.nodes[1], 65535);
-	mark_format(&m, &again);
+	nodes_mark_format(&m, &again);
 	assert_string_equal(buf_str(&again), ".at=" TOKEN "=268439552=3.65535=" NAME);
 }
 

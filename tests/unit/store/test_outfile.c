@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "base/fileio.h"
+#include "base/fd.h"
 #include "store/outfile.h"
 
 #define BLOCK 4096u

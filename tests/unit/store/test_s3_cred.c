@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/fileio.h"
+#include "base/fd.h"
 #include "store/object/http/http.h"
 #include "store/object/s3/s3_cred.h"
 

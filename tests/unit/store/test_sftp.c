@@ -46,7 +46,7 @@ static void
 put_u32(struct buf *b, uint32_t value)
 {
 	unsigned char bytes[4];
-	wire_set_u32(bytes, value);
+	sftp_set_u32(bytes, value);
 	buf_put(b, bytes, 4);
 }
 
@@ -102,9 +102,9 @@ static void
 answer_read(struct server *s, struct wire *w, uint32_t id, struct buf *b)
 {
 	uint32_t len;
-	wire_get_string(w, &len);
-	uint64_t offset = wire_get_u64(w);
-	uint32_t n = wire_get_u32(w);
+	sftp_get_string(w, &len);
+	uint64_t offset = sftp_get_u64(w);
+	uint32_t n = sftp_get_u32(w);
 	if (offset >= FILE_BYTES) {
 		put_status(b, id, SSH_FX_EOF);
 		return;
@@ -122,7 +122,7 @@ static void
 answer_extended(struct wire *w, uint32_t id, struct buf *b)
 {
 	uint32_t len;
-	const unsigned char *name = wire_get_string(w, &len);
+	const unsigned char *name = sftp_get_string(w, &len);
 	if (len < 6 || (memcmp(name, "limits", 6) != 0 && memcmp(name, "statvf", 6) != 0)) {
 		put_status(b, id, SSH_FX_OK);
 		return;
@@ -136,7 +136,7 @@ answer_extended(struct wire *w, uint32_t id, struct buf *b)
 static void
 answer(struct server *s, struct wire *w, bool *listed, struct buf *b)
 {
-	uint32_t id = wire_get_u32(w);
+	uint32_t id = sftp_get_u32(w);
 	switch (w->type) {
 	case SSH_FXP_INIT:
 		begin(b, SSH_FXP_VERSION, 3);
@@ -184,7 +184,7 @@ send_answer(struct server *s, struct buf *b)
 {
 	size_t n = b->len;
 	unsigned nth = s->answers++;
-	wire_set_u32((unsigned char *)b->ptr, (uint32_t)(n - 4));
+	sftp_set_u32((unsigned char *)b->ptr, (uint32_t)(n - 4));
 	if (nth < MAX_ANSWERS)
 		s->lengths[nth] = n;
 	bool harm = s->harm != NO_HARM && nth == s->nth;
@@ -195,7 +195,7 @@ send_answer(struct server *s, struct buf *b)
 	if (harm && s->harm == WRONG_ID && n >= 9)
 		b->ptr[8] = (char)(b->ptr[8] + 17);
 	if (harm && (s->harm == HUGE_LENGTH || s->harm == TINY_LENGTH))
-		wire_set_u32((unsigned char *)b->ptr, s->harm == HUGE_LENGTH ? 0x7fffffff : 2);
+		sftp_set_u32((unsigned char *)b->ptr, s->harm == HUGE_LENGTH ? 0x7fffffff : 2);
 	if (harm && s->harm == OTHER_KIND)
 		b->ptr[4] = 99;
 	for (int times = harm && s->harm == TWICE ? 2 : harm && s->harm == SILENCE ? 0 : 1; times > 0; times--)
@@ -225,7 +225,7 @@ serve(void *arg)
 	unsigned char head[4];
 	bool listed = false;
 	while (receive(s->fd, head, 4)) {
-		uint32_t len = wire_u32(head);
+		uint32_t len = sftp_u32(head);
 		if (len < 5 || len > WIRE_MAX_PACKET || !receive(s->fd, packet, len))
 			break;
 		struct wire w = {.type = packet[0], .at = packet + 1, .end = packet + len};

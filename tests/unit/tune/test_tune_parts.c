@@ -96,10 +96,10 @@ test_an_environment_is_changed(void **state)
 
 	(void)state;
 	assert_int_equal(setenv("PAWL_TEST_A", "before", 1), 0);
-	assert_int_equal(environment_make(changes, &env, NULL), 0);
-	assert_true(environment_set(&env, "PAWL_TEST_B", "y=z"));
-	assert_true(environment_set(&env, "PAWL_TEST_B", "y"));
-	environment_unset(&env, "PAWL_TEST_N");
+	assert_int_equal(command_environment(changes, &env, NULL), 0);
+	assert_true(command_set_variable(&env, "PAWL_TEST_B", "y=z"));
+	assert_true(command_set_variable(&env, "PAWL_TEST_B", "y"));
+	command_unset_variable(&env, "PAWL_TEST_N");
 	for (size_t i = 0; i < env.n; i++) {
 		if (strncmp(env.items[i], "PAWL_TEST_", 10) != 0)
 			continue;

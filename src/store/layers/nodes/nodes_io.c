@@ -46,7 +46,7 @@ abort_copies(struct nodes_store *s, struct nodes_file *f)
 	PAWL_CLEAN(buf_clear) struct buf key = {0};
 
 	if (f->mark.n_nodes)
-		mark_node_key(s->run_id, f->mark.token, f->mark.pack, &key);
+		nodes_mark_node_key(s->run_id, f->mark.token, f->mark.pack, &key);
 	for (uint32_t i = 0; i < f->n; i++) {
 		if (f->copies[i])
 			store_abort(f->at[i], steal(&f->copies[i]));
@@ -79,7 +79,7 @@ create_copies(struct nodes_store *s, struct nodes_file *f, const struct store_cr
 	struct store_create own = {.nbytes = opts->nbytes, .buffered = opts->buffered};
 	PAWL_CLEAN(buf_clear) struct buf key = {0};
 
-	mark_node_key(s->run_id, f->mark.token, f->mark.pack, &key);
+	nodes_mark_node_key(s->run_id, f->mark.token, f->mark.pack, &key);
 	TRY(buf_check(&key, f->base.key, err));
 	for (; f->n < f->mark.n_nodes; f->n++) {
 		uint32_t node = f->mark.nodes[f->n];
@@ -98,7 +98,7 @@ start_file(struct nodes_store *s, struct nodes_file *f, const struct store_creat
 {
 	size_t folder_len;
 
-	if (!mark_pack_key(f->base.key, &folder_len, f->mark.token, &f->mark.pack)) {
+	if (!nodes_mark_pack_key(f->base.key, &folder_len, f->mark.token, &f->mark.pack)) {
 		f->at[0] = s->base.inner;
 		TRY(store_create(s->base.inner, f->base.key, opts, &f->copies[0], err));
 		f->n = 1;
@@ -199,7 +199,7 @@ open_copy(struct nodes_store *s, struct nodes_reader *r, uint32_t i, struct pawl
 
 	if (r->copies[i])
 		return 0;
-	mark_node_key(s->run_id, r->mark.token, r->mark.pack, &key);
+	nodes_mark_node_key(s->run_id, r->mark.token, r->mark.pack, &key);
 	TRY(buf_check(&key, r->base.key, err));
 	TRY(nodes_at(s, r->mark.nodes[i], false, &r->at[i], err));
 	int rc = store_open_reader(r->at[i], buf_str(&key), &r->copies[i], &nbytes, err);

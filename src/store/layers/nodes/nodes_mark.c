@@ -60,7 +60,7 @@ is_pack(const char *name)
 }
 
 bool
-mark_parse(const char *name, struct mark *ret)
+nodes_mark_parse(const char *name, struct mark *ret)
 {
 	struct mark m = {.n_nodes = 0};
 	const char *p = name + strlen(MARK_DONE);
@@ -80,7 +80,7 @@ mark_parse(const char *name, struct mark *ret)
 }
 
 void
-mark_format(const struct mark *m, struct buf *out)
+nodes_mark_format(const struct mark *m, struct buf *out)
 {
 	buf_printf(out, "%s%s=%" PRIu64 "=", m->is_done ? MARK_DONE : MARK_BEGUN, m->token, m->nbytes);
 	for (uint32_t i = 0; i < m->n_nodes; i++)
@@ -89,7 +89,7 @@ mark_format(const struct mark *m, struct buf *out)
 }
 
 bool
-mark_folder_token(const char *name, size_t len, char token[MARK_TOKEN_LEN + 1])
+nodes_mark_folder_token(const char *name, size_t len, char token[MARK_TOKEN_LEN + 1])
 {
 	const size_t tail = strlen(HIDDEN_PARTIAL), all = 1 + MARK_TOKEN_LEN + tail;
 
@@ -102,11 +102,11 @@ mark_folder_token(const char *name, size_t len, char token[MARK_TOKEN_LEN + 1])
 }
 
 bool
-mark_pack_key(const char *key, size_t *ret_folder_len, char token[MARK_TOKEN_LEN + 1], const char **ret_pack)
+nodes_mark_pack_key(const char *key, size_t *ret_folder_len, char token[MARK_TOKEN_LEN + 1], const char **ret_pack)
 {
 	const char *slash = strrchr(key, '/');
 
-	if (!slash || !is_pack(slash + 1) || !mark_folder_token(key, (size_t)(slash - key), token))
+	if (!slash || !is_pack(slash + 1) || !nodes_mark_folder_token(key, (size_t)(slash - key), token))
 		return false;
 	*ret_folder_len = (size_t)(slash - key);
 	*ret_pack = slash + 1;
@@ -114,7 +114,7 @@ mark_pack_key(const char *key, size_t *ret_folder_len, char token[MARK_TOKEN_LEN
 }
 
 void
-mark_node_key(const char *run_id, const char *token, const char *pack, struct buf *out)
+nodes_mark_node_key(const char *run_id, const char *token, const char *pack, struct buf *out)
 {
 	buf_printf(out, "packs/%s/%s%s%s", run_id, token, pack ? "/" : "", pack ? pack : "");
 }

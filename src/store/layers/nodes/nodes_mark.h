@@ -21,15 +21,16 @@ struct mark {
 };
 
 /* Returns false for a name that is not a valid mark. */
-bool mark_parse(const char *name, struct mark *ret);
-void mark_format(const struct mark *m, struct buf *out);
+bool nodes_mark_parse(const char *name, struct mark *ret);
+void nodes_mark_format(const struct mark *m, struct buf *out);
 /* True if this is the key of a pack that is being written. Then returns the length of its folder,
  * its token and its name. */
-bool mark_pack_key(const char *key, size_t *ret_folder_len, char token[MARK_TOKEN_LEN + 1], const char **ret_pack);
+bool nodes_mark_pack_key(const char *key, size_t *ret_folder_len, char token[MARK_TOKEN_LEN + 1],
+                         const char **ret_pack);
 /* Finds the token in the name of a hidden folder, ".<..>.<token>.partial"; false if there is
  * none. */
-bool mark_folder_token(const char *name, size_t len, char token[MARK_TOKEN_LEN + 1]);
+bool nodes_mark_folder_token(const char *name, size_t len, char token[MARK_TOKEN_LEN + 1]);
 /* Appends "packs/<run>/<token>[/<pack>]". */
-void mark_node_key(const char *run_id, const char *token, const char *pack, struct buf *out);
+void nodes_mark_node_key(const char *run_id, const char *token, const char *pack, struct buf *out);
 
 #endif

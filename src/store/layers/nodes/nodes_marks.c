@@ -36,7 +36,7 @@ add_mark(void *arg, const struct store_entry *entry)
 	struct nodes_store *s = arg;
 	struct mark m;
 
-	if (entry->is_folder || entry->is_link || !mark_parse(entry->name, &m))
+	if (entry->is_folder || entry->is_link || !nodes_mark_parse(entry->name, &m))
 		return 0;
 	if (s->names.n == MAX_NAMES)
 		return PAWL_ELIMIT;
@@ -73,12 +73,12 @@ look_up(const struct nodes_store *s, const char *pack, char **ret_name, struct m
 	for (size_t i = 0; i < s->names.n; i++) {
 		struct mark m;
 
-		if (!mark_parse(s->names.items[i], &m) || !m.is_done || strcmp(m.pack, pack) != 0)
+		if (!nodes_mark_parse(s->names.items[i], &m) || !m.is_done || strcmp(m.pack, pack) != 0)
 			continue;
 		*ret_name = mem_strdup(s->names.items[i]);
 		if (!*ret_name)
 			return PAWL_ENOMEM;
-		mark_parse(*ret_name, ret);
+		nodes_mark_parse(*ret_name, ret);
 		return 1;
 	}
 	return 0;
@@ -129,7 +129,7 @@ both_keys(const char *key, const struct mark *m, struct buf *begun, struct buf *
 		struct mark as = *m;
 
 		as.is_done = i == 1;
-		mark_format(&as, &name);
+		nodes_mark_format(&as, &name);
 		nodes_mark_key(key, buf_str(&name), as.is_done ? done : begun);
 		TRY(buf_check(&name, key, err));
 		TRY(buf_check(as.is_done ? done : begun, key, err));

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/bump.h"
 #include "base/mem.h"
 #include "store/layers/nodes/nodes.h"
 
@@ -109,7 +110,7 @@ add_named(void *arg, const struct store_entry *entry)
 	struct sweep *w = arg;
 	struct mark m;
 
-	return mark_parse(entry->name, &m) ? add_token(&w->named, m.token, 0) : 0;
+	return nodes_mark_parse(entry->name, &m) ? add_token(&w->named, m.token, 0) : 0;
 }
 
 static int
@@ -120,7 +121,7 @@ collect_named(struct sweep *w, const char *folder, struct pawl_error *err)
 		PAWL_CLEAN(buf_clear) struct buf key = {0};
 		char token[MARK_TOKEN_LEN + 1];
 
-		if (mark_folder_token(w->folders.items[i], strlen(w->folders.items[i]), token) &&
+		if (nodes_mark_folder_token(w->folders.items[i], strlen(w->folders.items[i]), token) &&
 		    add_token(&w->named, token, 0) < 0)
 			return err_nomem(err, "gc");
 		buf_printf(&key, "%s/%s", folder, w->folders.items[i]);
@@ -160,7 +161,7 @@ remove_packs(struct sweep *w, const struct token_row *row, bool dry_run, struct 
 	PAWL_CLEAN(buf_clear) struct buf key = {0};
 	struct store *node;
 
-	mark_node_key(w->s->run_id, row->token, NULL, &key);
+	nodes_mark_node_key(w->s->run_id, row->token, NULL, &key);
 	TRY(buf_check(&key, "gc", err));
 	TRY(nodes_at(w->s, row->node, false, &node, err));
 	w->bytes = 0;
@@ -173,8 +174,8 @@ remove_packs(struct sweep *w, const struct token_row *row, bool dry_run, struct 
 }
 
 int
-store_nodes_sweep(struct store *layer, const char *folder, store_nodes_spare_fn *spare, void *arg, bool dry_run,
-                  uint64_t *ret_count, uint64_t *ret_bytes, struct pawl_error *err)
+nodes_sweep(struct store *layer, const char *folder, store_nodes_spare_fn *spare, void *arg, bool dry_run,
+            uint64_t *ret_count, uint64_t *ret_bytes, struct pawl_error *err)
 {
 	PAWL_CLEAN(sweep_clear) struct sweep w = {.s = (struct nodes_store *)layer};
 

@@ -73,7 +73,7 @@ nodes_sync(struct nodes_store *s, struct store *node, const char *token, struct 
 {
 	PAWL_CLEAN(buf_clear) struct buf key = {0};
 
-	mark_node_key(s->run_id, token, NULL, &key);
+	nodes_mark_node_key(s->run_id, token, NULL, &key);
 	TRY(buf_check(&key, "packs", err));
 	return store_sync(node, buf_str(&key), err);
 }
@@ -114,7 +114,7 @@ show_entry(void *arg, const struct store_entry *entry)
 	struct store_entry shown = *entry;
 	struct mark m;
 
-	if (!entry->is_folder && !entry->is_link && mark_parse(entry->name, &m)) {
+	if (!entry->is_folder && !entry->is_link && nodes_mark_parse(entry->name, &m)) {
 		if (!m.is_done)
 			return 0;
 		shown.name = m.pack;
@@ -138,7 +138,7 @@ remove_copies(struct nodes_store *s, const struct mark *m)
 		PAWL_CLEAN(buf_clear) struct buf key = {0};
 		struct store *node;
 
-		mark_node_key(s->run_id, m->token, m->pack, &key);
+		nodes_mark_node_key(s->run_id, m->token, m->pack, &key);
 		if (!key.failed && nodes_at(s, m->nodes[i], false, &node, NULL) == 0)
 			store_remove(node, buf_str(&key), NULL);
 	}
@@ -168,7 +168,7 @@ remove_token(struct nodes_store *s, uint32_t node, const char *token)
 	PAWL_CLEAN(buf_clear) struct buf key = {0};
 	struct store *at;
 
-	mark_node_key(s->run_id, token, NULL, &key);
+	nodes_mark_node_key(s->run_id, token, NULL, &key);
 	if (!key.failed && nodes_at(s, node, false, &at, NULL) == 0)
 		store_remove_folder(at, buf_str(&key), NULL);
 }
@@ -181,7 +181,7 @@ remove_own(struct nodes_store *s, const char *folder)
 	char token[MARK_TOKEN_LEN + 1];
 	struct mark targets;
 
-	if (!mark_folder_token(folder, strlen(folder), token))
+	if (!nodes_mark_folder_token(folder, strlen(folder), token))
 		return;
 	nodes_targets(s, &targets);
 	for (uint32_t i = 0; i < targets.n_nodes; i++)
@@ -200,7 +200,8 @@ nodes_remove_folder(struct store *base, const char *folder, struct pawl_error *e
 
 	remove_own(s, folder);
 	for (size_t i = 0; i < n; i++) {
-		bool same = mark_parse(names[i], &m) && m.n_nodes == done.n_nodes && strcmp(m.token, done.token) == 0 &&
+		bool same = nodes_mark_parse(names[i], &m) && m.n_nodes == done.n_nodes &&
+		            strcmp(m.token, done.token) == 0 &&
 		            memcmp(m.nodes, done.nodes, m.n_nodes * sizeof(m.nodes[0])) == 0;
 
 		for (uint32_t k = 0; k < m.n_nodes && !same; k++) /* the token is of this save only */
@@ -227,13 +228,13 @@ nodes_link(struct store *base, const char *from, const char *to, struct pawl_err
 	if (nodes_find(s, from, &name, &old, NULL) < 0)
 		return store_link(s->base.inner, from, to, err);
 	nodes_targets(s, &new);
-	if (!mark_pack_key(to, &folder_len, token, &new.pack) || new.n_nodes != old.n_nodes ||
+	if (!nodes_mark_pack_key(to, &folder_len, token, &new.pack) || new.n_nodes != old.n_nodes ||
 	    memcmp(new.nodes, old.nodes, new.n_nodes * sizeof(new.nodes[0])) != 0)
 		return err_set(err, PAWL_EUNSUPPORTED, "%s: its packs are on other nodes", from);
 	new.nbytes = old.nbytes;
 	memcpy(new.token, token, sizeof(new.token));
-	mark_node_key(s->run_id, old.token, old.pack, &old_key);
-	mark_node_key(s->run_id, new.token, new.pack, &new_key);
+	nodes_mark_node_key(s->run_id, old.token, old.pack, &old_key);
+	nodes_mark_node_key(s->run_id, new.token, new.pack, &new_key);
 	TRY(buf_check(&old_key, from, err));
 	TRY(buf_check(&new_key, to, err));
 	TRY(nodes_mark_begun(s, to, &new, err));

@@ -28,7 +28,7 @@ has_bytes(struct store *base, struct store_reader *r, uint64_t offset, const cha
 }
 
 bool
-look_holds(struct store *base, const char *key, const struct pawl_slice *parts, size_t n_parts)
+retry_look_holds(struct store *base, const char *key, const struct pawl_slice *parts, size_t n_parts)
 {
 	struct store_reader *r;
 	uint64_t nbytes, total = 0, at = 0;
@@ -45,7 +45,7 @@ look_holds(struct store *base, const char *key, const struct pawl_slice *parts, 
 }
 
 bool
-look_is_same(struct store *base, const char *one, const char *other)
+retry_look_is_same(struct store *base, const char *one, const char *other)
 {
 	struct store_reader *a, *b;
 	uint64_t a_bytes, b_bytes;
@@ -67,7 +67,7 @@ look_is_same(struct store *base, const char *one, const char *other)
 }
 
 bool
-look_was_appended(struct store *base, const char *key, uint64_t offset, const void *ptr, size_t len)
+retry_look_was_appended(struct store *base, const char *key, uint64_t offset, const void *ptr, size_t len)
 {
 	struct store_reader *r;
 	uint64_t nbytes;

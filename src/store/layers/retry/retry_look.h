@@ -7,11 +7,11 @@
 #include "store/store.h"
 
 /* True if the object holds exactly these bytes. */
-bool look_holds(struct store *base, const char *key, const struct pawl_slice *parts, size_t n_parts);
+bool retry_look_holds(struct store *base, const char *key, const struct pawl_slice *parts, size_t n_parts);
 /* True if both objects hold the same bytes. */
-bool look_is_same(struct store *base, const char *one, const char *other);
+bool retry_look_is_same(struct store *base, const char *one, const char *other);
 /* True if the object holds the bytes anywhere from offset on. Other writers may have appended,
  * too. */
-bool look_was_appended(struct store *base, const char *key, uint64_t offset, const void *ptr, size_t len);
+bool retry_look_was_appended(struct store *base, const char *key, uint64_t offset, const void *ptr, size_t len);
 
 #endif

@@ -24,6 +24,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/bump.h"
 #include "base/mem.h"
 #include "store/layers/layer.h"
 #include "store/layers/retry/retry_look.h"
@@ -178,7 +179,7 @@ retry_put(struct store *base, const char *key, const struct pawl_slice *parts, s
           struct pawl_error *err)
 {
 	REPEAT(base, call, rc, err, store_put(base->inner, key, parts, n_parts, flags, err));
-	return rc == PAWL_EEXISTS && is_unknown(&call) && look_holds(base, key, parts, n_parts) ? 0 : rc;
+	return rc == PAWL_EEXISTS && is_unknown(&call) && retry_look_holds(base, key, parts, n_parts) ? 0 : rc;
 }
 
 static int
@@ -186,7 +187,7 @@ retry_put_if(struct store *base, const char *key, const char *tag, const struct 
              struct pawl_error *err)
 {
 	REPEAT(base, call, rc, err, store_put_if(base->inner, key, tag, text->ptr, text->len, err));
-	return rc == PAWL_ECONFLICT && is_unknown(&call) && look_holds(base, key, text, 1) ? 0 : rc;
+	return rc == PAWL_ECONFLICT && is_unknown(&call) && retry_look_holds(base, key, text, 1) ? 0 : rc;
 }
 
 static int
@@ -204,7 +205,7 @@ static int
 append_once(struct store *base, const char *key, uint64_t old_end, const void *ptr, size_t len,
             const struct layer_call *call, struct pawl_error *err)
 {
-	if (call->n_tries > 0 && look_was_appended(base, key, old_end, ptr, len))
+	if (call->n_tries > 0 && retry_look_was_appended(base, key, old_end, ptr, len))
 		return 0;
 	return store_append(base->inner, key, ptr, len, err);
 }
@@ -227,7 +228,7 @@ static int
 retry_link(struct store *base, const char *from, const char *to, struct pawl_error *err)
 {
 	REPEAT(base, call, rc, err, store_link(base->inner, from, to, err));
-	return rc == PAWL_EEXISTS && is_unknown(&call) && look_is_same(base, from, to) ? 0 : rc;
+	return rc == PAWL_EEXISTS && is_unknown(&call) && retry_look_is_same(base, from, to) ? 0 : rc;
 }
 
 static int

@@ -10,6 +10,7 @@
 #ifndef PAWL_STORE_STORE_TIERS_H
 #define PAWL_STORE_STORE_TIERS_H
 
+#include "base/bump.h"
 #include "base/mem.h"
 #include "store/store.h"
 

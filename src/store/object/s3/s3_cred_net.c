@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "base/fileio.h"
+#include "base/fd.h"
 #include "base/text.h"
 #include "store/object/http/http.h"
 #include "store/object/s3/sigv4.h"

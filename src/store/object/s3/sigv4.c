@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "base/err.h"
+#include "base/bump.h"
 #include "base/mem.h"
 #include "base/os.h"
 #include "base/text.h"

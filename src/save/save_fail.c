@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* failure: the first error of a save. Later units of a failed save are skipped. */
+/* save_fail: the first error of a save. Later units of a failed save are skipped. */
 #include "save/save.h"
 
 int

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* far: see far.h. Listing the mirrors, and manifests from the run's own store or from a mirror.
- * Promises P2, P6, P14. */
-#include "catalog/far.h"
+/* mirrors: see mirrors.h. Lists the mirrors; reads a manifest from the run's own store or from a
+ * mirror. Promises P2, P6, P14. */
+#include "catalog/mirrors.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,6 +10,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/json.h"
+#include "base/bump.h"
 #include "base/mem.h"
 
 #define RUN_FILE_MAX 65536u
@@ -57,7 +58,7 @@ check_denied(struct mirror *m, struct catalog *there, struct pawl_error *err)
 }
 
 int
-far_prefix(const char *place, int rc, struct pawl_error *err)
+mirrors_prefix(const char *place, int rc, struct pawl_error *err)
 {
 	const size_t len = strlen(place);
 
@@ -86,7 +87,7 @@ list_once(struct mirror *m, struct pawl_error *err)
 		rc = catalog_load(&there, store, NULL, run->opts.name_template, err);
 	if (rc < 0) {
 		catalog_clear(&there);
-		return far_prefix(m->url, rc, err);
+		return mirrors_prefix(m->url, rc, err);
 	}
 	run_edit(run);
 	run_lock(run);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* denied: see denied.h. */
-#include "base/denied.h"
+/* err_path: see err_path.h. */
+#include "base/err_path.h"
 
 #include <errno.h>
 #include <pwd.h>
@@ -12,7 +12,7 @@
 #define USER_BYTES 4096u /* of an entry of the user database */
 
 bool
-denied_is(int sys)
+err_is_denied(int sys)
 {
 	return sys == EACCES || sys == EPERM || sys == EROFS;
 }
@@ -49,5 +49,5 @@ err_denied(struct pawl_error *err, int sys, const char *path, bool writes)
 int
 err_path(struct pawl_error *err, int sys, const char *path, bool writes, const char *what)
 {
-	return denied_is(sys) ? err_denied(err, sys, path, writes) : err_sys(err, sys, "%s: %s", path, what);
+	return err_is_denied(sys) ? err_denied(err, sys, path, writes) : err_sys(err, sys, "%s: %s", path, what);
 }

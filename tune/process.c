@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * runner_trial: one trial as a process: its messages and its end; see runner_inner.h.
+ * process: one trial as a process: its messages and its end; see runner_inner.h.
  * docs/reference/tune.md describes the messages.
  */
 #include <errno.h>

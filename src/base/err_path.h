@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* denied: the one wording of errors about missing permission for files and folders. */
-#ifndef PAWL_BASE_DENIED_H
-#define PAWL_BASE_DENIED_H
+/* err_path: the one wording of errors about missing permission for files and folders. */
+#ifndef PAWL_BASE_ERR_PATH_H
+#define PAWL_BASE_ERR_PATH_H
 
 #include <stdbool.h>
 
 #include "pawl.h"
 
 /* Does the errno value mean that this user may not do it, or no user on this mount? */
-bool denied_is(int sys);
+bool err_is_denied(int sys);
 /* "<path>: user <name> may not read this; .." or, if it was to be written, "may not write here".
  * path: what a user thinks of, never a file that only the program knows. PAWL_EAUTH, or
  * PAWL_EREADONLY for a file system that is mounted so. */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * manifest_members: the members of a manifest's objects, in their order. Each must have the
+ * members: the members of a manifest's objects, in their order. Each must have the
  * expected key and type. Errors name the key and the value found.
  */
-#ifndef PAWL_MANIFEST_MEMBERS_H
-#define PAWL_MANIFEST_MEMBERS_H
+#ifndef PAWL_MEMBERS_H
+#define PAWL_MEMBERS_H
 
 #include "base/json.h"
 #include "state/manifest.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fileio: complete reads and writes, folders made and removed, links not followed. Needs a writable
+/* fd: complete reads and writes, folders made and removed, links not followed. Needs a writable
  * /tmp. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/fileio.h"
+#include "base/fd.h"
 #include "base/mem.h"
 
 struct bed {
@@ -28,7 +28,7 @@ static int
 setup(void **state)
 {
 	struct bed *bed = mem_zalloc(1, sizeof(*bed));
-	snprintf(bed->path, sizeof(bed->path), "/tmp/pawl-fileio-XXXXXX");
+	snprintf(bed->path, sizeof(bed->path), "/tmp/pawl-fd-XXXXXX");
 	if (!bed || !mkdtemp(bed->path))
 		return -1;
 	bed->dir = open(bed->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

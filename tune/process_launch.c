@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * runner_start: starts the process of a trial: its environment, its files, then its own program or
- * a fork of the forker; see runner_inner.h. docs/reference/tune.md describes what a trial finds.
+ * process_launch: starts the process of a trial: its environment, its files, then its own program
+ * or a fork of the forker; see runner_inner.h. docs/reference/tune.md describes what a trial finds.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
-#include "base/fileio.h"
+#include "base/fd.h"
 #include "base/mem.h"
 #include "base/spawn.h"
 #include "base/value.h"
@@ -34,7 +34,7 @@ set_path(struct strings *env, const char *variable, const char *folder, const ch
 {
 	PAWL_FREE char *path = path_of(folder, name);
 
-	return path != NULL && environment_set(env, variable, path);
+	return path != NULL && command_set_variable(env, variable, path);
 }
 
 static int
@@ -48,20 +48,20 @@ make_environment(struct tune_runner *r, const struct tune_start *start, const st
 	for (size_t i = 0; ok && i < r->env.n; i++)
 		ok = strings_add(ret, r->env.items[i]);
 	(void)snprintf(number, sizeof(number), "%d", TRIAL_FD);
-	ok = ok && environment_set(ret, "PAWL_TUNE_FD", number);
-	ok = ok && environment_set(ret, "PAWL_TUNE_TRIAL", start->name);
+	ok = ok && command_set_variable(ret, "PAWL_TUNE_FD", number);
+	ok = ok && command_set_variable(ret, "PAWL_TUNE_TRIAL", start->name);
 	ok = ok && tune_trial_info(r->e, start->trial, &info, NULL) == 0 &&
-	     environment_set(ret, "PAWL_TUNE_ID", info.id);
+	     command_set_variable(ret, "PAWL_TUNE_ID", info.id);
 	ok = ok && set_path(ret, "PAWL_TUNE_FOLDER", start->folder, "");
 	ok = ok && set_path(ret, "PAWL_TUNE_CONFIG", start->folder, "params.json");
 	if (start->checkpoint != NULL)
 		ok = ok && set_path(ret, "PAWL_TUNE_CHECKPOINT", start->folder, start->checkpoint);
 	(void)snprintf(number, sizeof(number), "%llu", (unsigned long long)start->iteration);
-	ok = ok && environment_set(ret, "PAWL_TUNE_ITERATION", number);
+	ok = ok && command_set_variable(ret, "PAWL_TUNE_ITERATION", number);
 	if (share->gpus != 0) {
 		slots_visible(&r->slots, share, devices, sizeof(devices));
-		ok = ok && environment_set(ret, "CUDA_VISIBLE_DEVICES", devices);
-		ok = ok && environment_set(ret, "HIP_VISIBLE_DEVICES", devices);
+		ok = ok && command_set_variable(ret, "CUDA_VISIBLE_DEVICES", devices);
+		ok = ok && command_set_variable(ret, "HIP_VISIBLE_DEVICES", devices);
 	}
 	return ok ? 0 : err_nomem(err, NULL);
 }

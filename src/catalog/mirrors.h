@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * far: the known contents of a run's mirrors, the other stores to which its checkpoints are copied.
+ * mirrors: the known contents of a run's mirrors, the other stores that get copies of its
+ * checkpoints.
  *
  * A mirror is a run of its own. Only its manifests decide what it holds (P2). The journal in the
  * run's folder,
@@ -16,8 +17,8 @@
  *
  * The run's lock guards the fields marked so; waits use the condition `changed` with it.
  */
-#ifndef PAWL_FAR_H
-#define PAWL_FAR_H
+#ifndef PAWL_MIRRORS_H
+#define PAWL_MIRRORS_H
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -88,7 +89,7 @@ struct mirrors {
 	struct mirror list[];
 };
 
-/* ---- all mirrors together, far.c; the run's lock is not held */
+/* ---- all mirrors together, mirrors.c; the run's lock is not held */
 
 /* Lists the mirrors, and adds checkpoints that only they have to the catalog. */
 int mirrors_list(struct pawl *run, struct pawl_error *err);
@@ -164,7 +165,7 @@ size_t mirror_choose(const struct mirror_candidate *items, size_t n, int64_t now
 int64_t mirror_pause_ms(unsigned n);
 
 /* Puts "mirror PLACE: " before an error, which names the place only once. Returns rc. */
-int far_prefix(const char *place, int rc, struct pawl_error *err);
+int mirrors_prefix(const char *place, int rc, struct pawl_error *err);
 
 /* The i-th mirror's store if it has the checkpoint and can be read, else NULL. */
 struct store *mirrors_store(const struct mirrors *ms, size_t i, const struct catalog_entry *e);

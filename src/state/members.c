@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* manifest_members: see manifest_members.h. Promise P17. */
-#include "state/manifest_members.h"
+/* members: see members.h. Promise P17. */
+#include "state/members.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fileio: complete system calls: loops over short counts and EINTR, errors named. Leaf module. */
-#ifndef PAWL_BASE_FILEIO_H
-#define PAWL_BASE_FILEIO_H
+/* fd: complete system calls: loops over short counts and EINTR, errors named. Leaf module. */
+#ifndef PAWL_BASE_FD_H
+#define PAWL_BASE_FD_H
 
 #include <dirent.h>
 #include <signal.h>

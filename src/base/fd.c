@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fileio: complete system calls. Loops over short counts and EINTR, never retries a failed fsync or
+ * fd: complete system calls. Loops over short counts and EINTR, never retries a failed fsync or
  * close (P5), never follows a symbolic link in the last component (P17).
  */
-#include "base/fileio.h"
+#include "base/fd.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/denied.h"
+#include "base/err_path.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/os.h"
