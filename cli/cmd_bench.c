@@ -121,7 +121,6 @@ make_state(struct bench *b, struct pawl_error *err)
 {
 	uint64_t words, seed = 0x9e3779b97f4a7c15u, shape[1];
 	void *memory;
-	int rc;
 
 	b->n_tensors = b->args->tensors > 0 ? b->args->tensors : BENCH_TENSORS;
 	b->nbytes = b->args->size > 0 ? b->args->size : BENCH_SIZE;
@@ -139,27 +138,26 @@ make_state(struct bench *b, struct pawl_error *err)
 	b->memory = memory;
 	words = b->nbytes / 8;
 	for (uint64_t i = 0; i < words; i++) {
-		if (i % (1u << 20) == 0) {
+		if (i % (1u << 20) == 0)
 			TRY(step_done(b, 0, err));
-		}
 		seed ^= seed << 13;
 		seed ^= seed >> 7;
 		seed ^= seed << 17;
 		((uint64_t *)memory)[i] = seed & 0xbfffffffbfffffffu; /* neither NaN nor Inf */
 	}
-	rc = pawl_state_new(&b->state, err);
+	TRY(pawl_state_new(&b->state, err));
 	shape[0] = b->tensor_bytes / 4;
-	for (uint64_t i = 0; i < b->n_tensors && rc == 0; i++) {
+	for (uint64_t i = 0; i < b->n_tensors; i++) {
 		struct pawl_tensor tensor = PAWL_TENSOR_INIT;
 
 		tensor.dtype = PAWL_F32;
 		tensor.ndim = 1;
 		tensor.shape = shape;
 		tensor.data = b->memory + i * b->tensor_bytes;
-		rc = pawl_state_set_tensor(b->state, keep_printf(&b->cli->keep, "model/tensor%04" PRIu64, i), &tensor,
-		                           err);
+		TRY(pawl_state_set_tensor(b->state, keep_printf(&b->cli->keep, "model/tensor%04" PRIu64, i), &tensor,
+		                          err));
 	}
-	return rc == 0 ? pawl_state_set_str(b->state, "about", "made by pawl bench", err) : rc;
+	return pawl_state_set_str(b->state, "about", "made by pawl bench", err);
 }
 
 static int
@@ -259,18 +257,12 @@ static int
 measure_limits(struct bench *b, struct pawl_error *err)
 {
 	double seconds;
-	int rc;
 
 	record_seconds(b, COPY, limits_copy(&b->limits));
-	rc = limits_write(&b->limits, &seconds, err);
-	if (rc == 0) {
-		record_seconds(b, WRITE, seconds);
-		rc = step_done(b, b->limits.nbytes, err);
-	}
-	if (rc == 0)
-		rc = limits_read(&b->limits, &seconds, err);
-	if (rc < 0)
-		return rc;
+	TRY(limits_write(&b->limits, &seconds, err));
+	record_seconds(b, WRITE, seconds);
+	TRY(step_done(b, b->limits.nbytes, err));
+	TRY(limits_read(&b->limits, &seconds, err));
 	record_seconds(b, READ, seconds);
 	return step_done(b, b->limits.nbytes, err);
 }
@@ -278,21 +270,16 @@ measure_limits(struct bench *b, struct pawl_error *err)
 static int
 run_rounds(struct bench *b, uint64_t rounds, struct pawl_error *err)
 {
-	int rc;
-
 	for (size_t f = 0; f < N_FIGURES; f++)
 		b->seconds[f] = keep_alloc(&b->cli->keep, rounds + 1, sizeof(double));
-	rc = step_done(b, 0, err);
-	if (rc == 0)
-		rc = save_once(b, true, err);
-	for (uint64_t i = 0; i < rounds && rc == 0; i++) {
-		rc = save_once(b, false, err);
-		if (rc == 0)
-			rc = restore_once(b, err);
-		if (rc == 0)
-			rc = measure_limits(b, err);
+	TRY(step_done(b, 0, err));
+	TRY(save_once(b, true, err));
+	for (uint64_t i = 0; i < rounds; i++) {
+		TRY(save_once(b, false, err));
+		TRY(restore_once(b, err));
+		TRY(measure_limits(b, err));
 	}
-	return rc;
+	return 0;
 }
 
 static int
@@ -396,7 +383,6 @@ prepare_state(struct bench *b, const char *folder, struct pawl_error *err)
 {
 	char *path = keep_printf(&b->cli->keep, "%s/pawl-bench-XXXXXX", folder);
 	uint64_t limit;
-	int rc;
 
 	if (mkdtemp(path) == NULL)
 		return err_path(err, errno, folder, true, "cannot make a folder");
@@ -404,8 +390,8 @@ prepare_state(struct bench *b, const char *folder, struct pawl_error *err)
 	b->root = keep_printf(&b->cli->keep, "%s/run", path);
 	TRY(make_state(b, err));
 	limit = b->nbytes < BENCH_LIMIT_BYTES ? b->nbytes : BENCH_LIMIT_BYTES;
-	rc = limits_open(&b->limits, keep_printf(&b->cli->keep, "%s/limit", path), limit, err);
-	return rc == 0 ? open_run(b, err) : rc;
+	TRY(limits_open(&b->limits, keep_printf(&b->cli->keep, "%s/limit", path), limit, err));
+	return open_run(b, err);
 }
 
 static int

@@ -143,13 +143,11 @@ restore_selected(struct cli *cli, struct pawl *run, const struct target *target,
 	for (;;) {
 		PAWL_CLEAN(target_close_hold) struct pawl_hold *hold = NULL;
 		const struct pawl_info *info;
-		int rc = target_hold(cli, run, target, &info, &hold, err);
 
-		if (rc == 0 && !target_is_url(dest))
-			rc = fd_mkdirs(AT_FDCWD, copy_parent(&cli->keep, dest), err);
-		if (rc < 0)
-			return rc;
-		rc = restore_newest(cli, run, info->id, fallback, dest, ret, err);
+		TRY(target_hold(cli, run, target, &info, &hold, err));
+		if (!target_is_url(dest))
+			TRY(fd_mkdirs(AT_FDCWD, copy_parent(&cli->keep, dest), err));
+		const int rc = restore_newest(cli, run, info->id, fallback, dest, ret, err);
 		if (rc != PAWL_ENOTFOUND || info->id == before)
 			return rc;
 		before = info->id;

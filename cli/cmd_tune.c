@@ -135,39 +135,67 @@ read_document(struct cli *cli, const char *path, const char **ret, struct pawl_e
 
 /* ---- dry runs ---- */
 
+/* What a dry run shows. */
+struct dry {
+	char *spec, *configs[TUNE_SHOWN];
+	uint64_t n; /* of all trials */
+	size_t shown;
+};
+
 static void
-dry_json(struct cli *cli, const char *spec, uint64_t n, char **configs, size_t n_configs)
+clear_dry(struct dry *d)
+{
+	for (size_t i = 0; i < d->shown; i++)
+		free(d->configs[i]);
+	free(d->spec);
+}
+
+static void
+dry_json(const struct dry *d)
 {
 	struct jsonout j;
 
-	(void)cli;
 	jsonout_init(&j, stdout);
 	jsonout_begin_object(&j, NULL);
 	jsonout_text(&j, "command", "tune");
 	jsonout_bool(&j, "dry_run", true);
-	jsonout_literal(&j, "document", spec);
-	jsonout_uint(&j, "trials", n);
+	jsonout_literal(&j, "document", d->spec);
+	jsonout_uint(&j, "trials", d->n);
 	jsonout_begin_array(&j, "configs");
-	for (size_t i = 0; i < n_configs; i++)
-		jsonout_literal(&j, NULL, configs[i]);
+	for (size_t i = 0; i < d->shown; i++)
+		jsonout_literal(&j, NULL, d->configs[i]);
 	jsonout_end(&j);
 	jsonout_end(&j);
 }
 
 /* A command as a person would type it, without quotes. */
-static const char *
-command_line(struct cli *cli, const char *spec, const char *config, int *rc, struct pawl_error *err)
+static int
+command_line(struct cli *cli, const char *spec, const char *config, const char **ret, struct pawl_error *err)
 {
-	char *text = NULL, *kept;
+	char *text = NULL;
 
-	*rc = tune_command_text(spec, config, &text, err);
-	if (*rc < 0)
-		return "";
+	TRY(tune_command_text(spec, config, &text, err));
 	for (char *at = text; *at != '\0'; at++)
 		*at = *at == '\n' ? ' ' : *at;
-	kept = keep_printf(&cli->keep, "%s", text);
+	*ret = keep_printf(&cli->keep, "%s", text);
 	free(text);
-	return kept;
+	return 0;
+}
+
+static int
+list_configs(struct cli *cli, const char *document, struct dry *d, struct grid *grid, struct pawl_error *err)
+{
+	TRY(tune_spec_check(document, &d->spec, &d->n, err));
+	while (d->shown < d->n && d->shown < TUNE_SHOWN) {
+		struct cell *cells = grid_row(grid);
+		const char *line = "";
+
+		cells[0].text = keep_printf(&cli->keep, "%zu", d->shown);
+		TRY(tune_spec_config(document, d->shown, &d->configs[d->shown], err));
+		TRY(command_line(cli, document, d->configs[d->shown++], &line, err));
+		cells[1].text = term_clean(&cli->keep, line);
+	}
+	return 0;
 }
 
 static int
@@ -175,32 +203,18 @@ dry_run(struct cli *cli, const char *document)
 {
 	static const struct column columns[] = {{"trial", true, RIGID, 0}, {"command", false, RUN_OVER, 0}};
 	struct grid *grid = grid_new(&cli->keep, columns, 2);
+	PAWL_CLEAN(clear_dry) struct dry dry = {0};
 	struct pawl_error err = {0};
-	char *spec = NULL, *configs[TUNE_SHOWN] = {0};
-	uint64_t n = 0;
-	size_t shown = 0;
-	int rc = tune_spec_check(document, &spec, &n, &err);
 
-	for (uint64_t i = 0; rc == 0 && i < n && i < TUNE_SHOWN; i++) {
-		struct cell *cells = grid_row(grid);
-
-		rc = tune_spec_config(document, i, &configs[i], &err);
-		if (rc < 0)
-			break;
-		shown++;
-		cells[0].text = keep_printf(&cli->keep, "%" PRIu64, i);
-		cells[1].text = term_clean(&cli->keep, command_line(cli, document, configs[i], &rc, &err));
-	}
-	if (rc == 0 && cli->common.json)
-		dry_json(cli, spec, n, configs, shown);
-	else if (rc == 0)
+	if (list_configs(cli, document, &dry, grid, &err) < 0)
+		return cli_fail(cli, &err);
+	if (cli->common.json)
+		dry_json(&dry);
+	else
 		grid_print(grid, &cli->out);
-	if (rc == 0 && n > shown)
-		cli_note(cli, "and %" PRIu64 " more", n - shown);
-	for (size_t i = 0; i < shown; i++)
-		free(configs[i]);
-	free(spec);
-	return rc < 0 ? cli_fail(cli, &err) : 0;
+	if (dry.n > dry.shown)
+		cli_note(cli, "and %" PRIu64 " more", dry.n - dry.shown);
+	return 0;
 }
 
 /* ---- the search ---- */

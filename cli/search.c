@@ -44,7 +44,7 @@ static const char *
 fetch_search(struct cli *cli, const char *url)
 {
 	static const char *const names[] = {SEARCH_FILE, "journal"};
-	char *folder = keep_printf(&cli->keep, "%s/pawl-search-XXXXXX", fd_spool_folder());
+	char *folder = keep_printf(&cli->keep, "%s/pawl-search-XXXXXX", fd_temp_folder());
 	int rc = mkdtemp(folder) != NULL ? 0 : -1;
 
 	for (size_t i = 0; i < 2 && rc == 0; i++)
@@ -502,6 +502,22 @@ patience_of(const struct tune_experiment *e)
 	return 2 * grace + 30;
 }
 
+/* Sends the runner of a search the signal that it has asked for. */
+static int
+ask_to_stop(const char *folder, struct tune_experiment **ret, long *ret_pid, struct pawl_error *err)
+{
+	int number;
+
+	TRY(open_folder(folder, ret, err));
+	if (!is_running(folder))
+		return err_set(err, PAWL_ENOTFOUND, "%s: no process runs this search", folder);
+	TRY(read_note(folder, ret_pid, &number, err));
+	if (kill((pid_t)*ret_pid, number) != 0)
+		return err_set(err, errno == EPERM ? PAWL_EAUTH : PAWL_ENOTFOUND, "%s: process %ld: %s", folder,
+		               *ret_pid, strerror(errno));
+	return 0;
+}
+
 int
 search_stop(struct cli *cli, const struct tune_args *args)
 {
@@ -512,17 +528,9 @@ search_stop(struct cli *cli, const struct tune_args *args)
 	struct jsonout j;
 	double until;
 	long pid = 0;
-	int number = 0, rc = open_folder(cli->operands[1], &e, &err);
 
 	(void)args;
-	if (rc == 0 && !is_running(folder))
-		rc = err_set(&err, PAWL_ENOTFOUND, "%s: no process runs this search", folder);
-	if (rc == 0)
-		rc = read_note(folder, &pid, &number, &err);
-	if (rc == 0 && kill((pid_t)pid, number) != 0)
-		rc = err_set(&err, errno == EPERM ? PAWL_EAUTH : PAWL_ENOTFOUND, "%s: process %ld: %s", folder, pid,
-		             strerror(errno));
-	if (rc < 0)
+	if (ask_to_stop(folder, &e, &pid, &err) < 0)
 		return cli_fail(cli, &err);
 	for (until = info_now() + patience_of(e); is_running(folder);) {
 		if (info_now() >= until) {

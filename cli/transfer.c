@@ -78,20 +78,18 @@ look_at_place(struct cli *cli, struct transfer *t, bool *ret_there, struct pawl_
 	PAWL_CLEAN(cli_close) struct pawl *there = NULL;
 	const struct pawl_info *info = NULL;
 	uint64_t id;
-	int kind = pawl_kind_of(t->to, err), rc;
+	int kind = pawl_kind_of(t->to, err);
 
 	*ret_there = false;
 	if (kind < 0 || kind == PAWL_KIND_NOTHING)
 		return kind;
 	if (kind == PAWL_KIND_OTHER && target_is_url(t->to))
 		return 0; /* perhaps the rest of an earlier copy */
-	rc = kind == PAWL_KIND_CHECKPOINT ? target_open(cli, &target, false, NULL, &there, err) : 0;
-	if (rc == 0 && there != NULL)
-		rc = target_find(cli, there, &target, &id, err);
-	if (rc == 0 && there != NULL)
-		rc = target_info(cli, there, id, &info, err);
-	if (rc < 0)
-		return rc;
+	if (kind == PAWL_KIND_CHECKPOINT) {
+		TRY(target_open(cli, &target, false, NULL, &there, err));
+		TRY(target_find(cli, there, &target, &id, err));
+		TRY(target_info(cli, there, id, &info, err));
+	}
 	*ret_there = info != NULL && info->id == t->info->id && info->bytes == t->info->bytes &&
 	             info->unix_seconds == t->info->unix_seconds && strcmp(info->run_id, t->info->run_id) == 0;
 	return *ret_there ? 0 : err_set(err, PAWL_EEXISTS, "%s already exists and is a different one", t->to);
@@ -104,9 +102,9 @@ copy_one(struct cli *cli, struct pawl *from, const struct pawl_copy_opts *opts, 
 	struct pawl_meter meter = {0};
 	int rc;
 
-	rc = look_at_place(cli, t, &t->was_there, err);
-	if (rc < 0 || t->was_there || t->dry_run)
-		return rc;
+	TRY(look_at_place(cli, t, &t->was_there, err));
+	if (t->was_there || t->dry_run)
+		return 0;
 	work_begin(cli->work, "copying", &meter, t->info->bytes);
 	rc = pawl_copy(from, t->info->id, t->to, opts, &meter, NULL, err);
 	work_end(cli->work);

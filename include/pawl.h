@@ -123,6 +123,11 @@ PAWL_API int pawl_code_exit_status(int code);
 /* 1 if a repeated call may succeed although nothing was changed, else 0. */
 PAWL_API int pawl_code_is_transient(int code);
 
+/* Hides secrets in a text, in place, with stars: values of environment variables named KEY, SECRET,
+ * TOKEN and the like, passwords in URLs, what follows "password:" or "token=". Any thread, while
+ * the environment does not change. */
+PAWL_API void pawl_hide_secrets(char *text);
+
 /* --------------------------------------------------------------- 2. tensors */
 
 /* The dtypes of safetensors 0.8, and complex128. The numbers never change. */
@@ -567,6 +572,10 @@ PAWL_API uint32_t pawl_world_size(const struct pawl *run); /* 1 when alone */
 /* Reads what other processes have committed or deleted since. */
 PAWL_API int pawl_reload(struct pawl *run, struct pawl_error *err);
 
+/* 1 while a process has the run open for writing and is not known to be dead. Only for display:
+ * one look cannot prove more about a process on another host. */
+PAWL_API int pawl_is_open(struct pawl *run);
+
 /* Takes the oldest event of this handle that was not taken yet: a line of events.jsonl, as JSON
  * ("save", "save failed", "remove", "upload", "upload failed", ...). The last 1,000 are kept.
  * Returns 1 and the text, for pawl_event_free, or 0 if there is none. */
@@ -601,6 +610,14 @@ PAWL_API int pawl_places_open(const char *root, int recursive, struct pawl_place
 PAWL_API size_t pawl_places_count(const struct pawl_places *places);
 PAWL_API const struct pawl_place *pawl_places_get(const struct pawl_places *places, size_t i);
 PAWL_API void pawl_places_free(struct pawl_places *places);
+
+/* The schemes of URLs that pawl opens itself, by number: "file", "s3", "gs", "az", "ssh", "mem";
+ * NULL after the last. A build may lack the engine of one; opening such a URL then says why. */
+PAWL_API const char *pawl_url_scheme(size_t i);
+
+/* The names by which checkpoints of other programs are known, by number: suffixes of files
+ * (".pt"), and files that mark a folder (".metadata"; *ret_is_mark = 1); NULL after the last. */
+PAWL_API const char *pawl_foreign_name(size_t i, int *ret_is_mark);
 
 /* Staging memory that several runs of a process share. limit_bytes 0 = no limit. Thread-safe. A run
  * without one makes its own. The arena must outlive the runs that use it. */
@@ -747,10 +764,6 @@ struct pawl_saving {
 #define PAWL_SAVING_INIT {.size = sizeof(struct pawl_saving)}
 /* The writer reports once a second, in the events of the run. PAWL_ENOTFOUND: no save runs. */
 PAWL_API int pawl_saving(struct pawl *run, struct pawl_saving *ret, struct pawl_error *err);
-
-/* 1 while a process has the run open for writing and is not known to be dead. Only for display:
- * one look cannot prove more about a process on another host. */
-PAWL_API int pawl_is_open(struct pawl *run);
 
 /* -------------------------------------------------- 7. finding checkpoints */
 
@@ -1020,11 +1033,6 @@ PAWL_API const char *pawl_rows_key(const struct pawl_rows *rows, size_t i);
 PAWL_API const char *pawl_rows_value(const struct pawl_rows *rows, size_t i);
 PAWL_API void pawl_rows_free(struct pawl_rows *rows);
 
-/* Hides secrets in a text, in place, with stars: values of environment variables named KEY, SECRET,
- * TOKEN and the like, passwords in URLs, what follows "password:" or "token=". Any thread, while
- * the environment does not change. */
-PAWL_API void pawl_hide_secrets(char *text);
-
 /* ------------------------------------------------- 11. mirrors and copies */
 
 /* Waits as pawl_wait does, up to an enum pawl_level. REMOTE: until every mirror has every
@@ -1138,14 +1146,6 @@ struct pawl_stores {
 	int (*copy)(void *store, const char *from, const char *to, struct pawl_error *err);
 };
 #define PAWL_STORES_INIT {.size = sizeof(struct pawl_stores)}
-
-/* The schemes of URLs that pawl opens itself, by number: "file", "s3", "gs", "az", "ssh", "mem";
- * NULL after the last. A build may lack the engine of one; opening such a URL then says why. */
-PAWL_API const char *pawl_url_scheme(size_t i);
-
-/* The names by which checkpoints of other programs are known, by number: suffixes of files
- * (".pt"), and files that mark a folder (".metadata"; *ret_is_mark = 1); NULL after the last. */
-PAWL_API const char *pawl_foreign_name(size_t i, int *ret_is_mark);
 
 /* --------------------------------------- 13. testing programs that use pawl */
 

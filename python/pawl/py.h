@@ -522,7 +522,7 @@ PyObject *py_run_unpin(struct py_run *self, PyObject *args);
 PyObject *py_run_remove(struct py_run *self, PyObject *args);
 PyObject *py_run_score(struct py_run *self, PyObject *args);
 PyObject *py_run_prune(struct py_run *self, PyObject *args);
-PyObject *py_run_verify(struct py_run *self, PyObject *args); /* py_upkeep.c, as the next ones */
+PyObject *py_run_verify(struct py_run *self, PyObject *args); /* py_maintenance.c, as the next ones */
 PyObject *py_run_diff(struct py_run *self, PyObject *args);
 PyObject *py_run_copy(struct py_run *self, PyObject *args);
 PyObject *py_run_gc(struct py_run *self, PyObject *args);

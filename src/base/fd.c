@@ -410,7 +410,7 @@ fd_remove_tree(int dirfd, const char *path, struct pawl_error *err)
 /* ------------------------------------------------------------ files without names */
 
 const char *
-fd_spool_folder(void)
+fd_temp_folder(void)
 {
 	const char *folder = getenv("TMPDIR");
 	return folder && *folder ? folder : "/var/tmp";
@@ -433,9 +433,9 @@ open_named(const char *folder)
 }
 
 int
-fd_spool(int *ret, const char *what, struct pawl_error *err)
+fd_temp_file(int *ret, const char *what, struct pawl_error *err)
 {
-	const char *folder = fd_spool_folder();
+	const char *folder = fd_temp_folder();
 	int fd = -1;
 
 #ifdef O_TMPFILE

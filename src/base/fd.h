@@ -53,8 +53,8 @@ int fd_mkdirs(int dirfd, const char *path, struct pawl_error *err);
 int fd_read_file(int dirfd, const char *path, size_t max, struct buf *out, struct pawl_error *err);
 /* A new file without a name in $TMPDIR, else /var/tmp; it is deleted when the descriptor is
  * closed. */
-int fd_spool(int *ret, const char *what, struct pawl_error *err);
-const char *fd_spool_folder(void);
+int fd_temp_file(int *ret, const char *what, struct pawl_error *err);
+const char *fd_temp_folder(void);
 /* Removes a folder and all in it, not following symlinks; missing is success. */
 int fd_remove_tree(int dirfd, const char *path, struct pawl_error *err);
 

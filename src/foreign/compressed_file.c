@@ -18,7 +18,7 @@
 /* ---- the file as it is stored ---- */
 
 static int
-read_packed(void *arg, uint64_t offset, void *dst, size_t n, struct pawl_error *err)
+read_compressed(void *arg, uint64_t offset, void *dst, size_t n, struct pawl_error *err)
 {
 	struct compressed_file *f = arg;
 
@@ -28,14 +28,14 @@ read_packed(void *arg, uint64_t offset, void *dst, size_t n, struct pawl_error *
 int
 compressed_file_open(struct store *store, const char *key, struct compressed_file *f, struct pawl_error *err)
 {
-	temp_file_init(&f->spool, NULL);
+	temp_file_init(&f->temp, NULL);
 	f->store = store;
 	f->name = mem_strdup(key);
 	if (!f->name)
 		return err_nomem(err, key);
-	f->spool.what = f->name;
-	f->packed = (struct source){.what = f->name, .read = read_packed, .arg = f};
-	return store_open_reader(store, key, &f->reader, &f->packed.nbytes, err);
+	f->temp.what = f->name;
+	f->compressed = (struct source){.what = f->name, .read = read_compressed, .arg = f};
+	return store_open_reader(store, key, &f->reader, &f->compressed.nbytes, err);
 }
 
 void
@@ -43,7 +43,7 @@ compressed_file_close(struct compressed_file *f)
 {
 	if (f->reader)
 		store_close_reader(f->store, f->reader);
-	temp_file_clear(&f->spool);
+	temp_file_clear(&f->temp);
 	mem_free(f->name);
 }
 
@@ -52,7 +52,7 @@ compressed_file_close(struct compressed_file *f)
 struct opened {
 	struct compressed_file file;
 	struct codec_source *source; /* NULL = not compressed */
-	struct codec_spool put;      /* the file's spool, as the codecs know it */
+	struct codec_temp put;       /* the temporary file, as the codecs see it */
 	const struct source *plain;
 	uint64_t begin, nbytes; /* the visible part of plain */
 };
@@ -76,12 +76,12 @@ open_source(struct opened *o, const struct codec *codec, struct pawl_error *err)
 {
 	struct codec_limits limits = {0};
 
-	o->plain = &o->file.packed;
+	o->plain = &o->file.compressed;
 	if (codec) {
-		o->put = (struct codec_spool){.put = temp_file_put, .read = temp_file_read, .arg = &o->file.spool};
-		limits.spool = &o->put;
-		limits.max_spooled_bytes = temp_file_room(&o->file.spool);
-		TRY(codec_source_open(codec, &o->file.packed, &limits, &o->source, err));
+		o->put = (struct codec_temp){.put = temp_file_put, .read = temp_file_read, .arg = &o->file.temp};
+		limits.temp = &o->put;
+		limits.max_temp_bytes = temp_file_room(&o->file.temp);
+		TRY(codec_source_open(codec, &o->file.compressed, &limits, &o->source, err));
 		o->plain = codec_source_plain(o->source);
 	}
 	o->nbytes = o->plain->nbytes;

@@ -29,8 +29,8 @@ struct compressed_file {
 	struct store *store;
 	struct store_reader *reader;
 	char *name;
-	struct source packed;
-	struct temp_file spool;
+	struct source compressed;
+	struct temp_file temp;
 };
 /* Call close on failure, too. */
 int compressed_file_open(struct store *store, const char *key, struct compressed_file *ret, struct pawl_error *err);

@@ -47,7 +47,7 @@ close_opened(void *ptr)
 PAWL_DEFINE_CLEAN(struct compressed_file, close_opened);
 
 static int
-open_packed(struct store *inner, const char *key, struct compressed_file **ret, struct pawl_error *err)
+open_compressed(struct store *inner, const char *key, struct compressed_file **ret, struct pawl_error *err)
 {
 	PAWL_CLEAN(close_opened_clean) struct compressed_file *o = mem_zalloc(1, sizeof(*o));
 
@@ -63,22 +63,22 @@ open_packed(struct store *inner, const char *key, struct compressed_file **ret, 
 static int
 check_sizes(const struct compressed_file *o, const struct zip *zip, struct pawl_error *err)
 {
-	const uint64_t room = temp_file_room(&o->spool);
+	const uint64_t room = temp_file_room(&o->temp);
 	uint64_t total = 0, most;
 
 	for (size_t i = 0; i < zip->n; i++)
 		if (!add_ok(total, zip->members[i].plain_nbytes, &total))
 			return err_set(err, PAWL_ECORRUPT,
 			               "%s: its members say that they unpack to more than 2^64 bytes", o->name);
-	if (total > FREE_BYTES && mul_ok(o->packed.nbytes, MAX_RATIO, &most) && total > most)
+	if (total > FREE_BYTES && mul_ok(o->compressed.nbytes, MAX_RATIO, &most) && total > most)
 		return err_set(err, PAWL_ELIMIT,
 		               "%s: unpacks to %" PRIu64 " bytes, more than %u times its %" PRIu64
 		               ", like a decompression bomb; if it is not one, save it with numpy.savez",
-		               o->name, total, MAX_RATIO, o->packed.nbytes);
+		               o->name, total, MAX_RATIO, o->compressed.nbytes);
 	if (room > 0 && total > room)
 		return err_set(err, PAWL_ENOSPACE,
 		               "%s: unpacks to %" PRIu64 " bytes, but %s (set by TMPDIR) has room for %" PRIu64,
-		               o->name, total, o->spool.folder, room);
+		               o->name, total, o->temp.folder, room);
 	return 0;
 }
 
@@ -100,7 +100,7 @@ read_member(void *arg, uint64_t offset, void *dst, size_t n, struct pawl_error *
 {
 	const struct member_source *m = arg;
 
-	return source_read(&m->o->packed, m->begin + offset, dst, n, err);
+	return source_read(&m->o->compressed, m->begin + offset, dst, n, err);
 }
 
 static int
@@ -122,7 +122,7 @@ copy_compressed(struct compressed_file *o, const struct zip_member *m, char *ste
 			return wrong_member(o, m, "unpacks to more than the directory says", err);
 		left -= n;
 		*ret_parts ^= crc32_part(step, n, left);
-		TRY(temp_file_put(&o->spool, step, n, err));
+		TRY(temp_file_put(&o->temp, step, n, err));
 	} while (n == STEP_BYTES);
 	return left == 0 ? 0 : wrong_member(o, m, "unpacks to less than the directory says", err);
 }
@@ -134,10 +134,10 @@ copy_stored(struct compressed_file *o, const struct zip_member *m, char *step, u
 	for (uint64_t at = 0; at < m->nbytes;) {
 		const size_t n = m->nbytes - at < STEP_BYTES ? (size_t)(m->nbytes - at) : STEP_BYTES;
 
-		TRY(source_read(&o->packed, m->begin + at, step, n, err));
+		TRY(source_read(&o->compressed, m->begin + at, step, n, err));
 		at += n;
 		*ret_parts ^= crc32_part(step, n, m->nbytes - at);
-		TRY(temp_file_put(&o->spool, step, n, err));
+		TRY(temp_file_put(&o->temp, step, n, err));
 	}
 	return 0;
 }
@@ -146,7 +146,7 @@ static int
 put_bytes(struct compressed_file *o, struct buf *bytes, struct pawl_error *err)
 {
 	TRY(buf_check(bytes, o->name, err));
-	TRY(temp_file_put(&o->spool, bytes->ptr, bytes->len, err));
+	TRY(temp_file_put(&o->temp, bytes->ptr, bytes->len, err));
 	bytes->len = 0;
 	return 0;
 }
@@ -159,7 +159,7 @@ copy_member(struct compressed_file *o, const struct zip_member *m, char *step, s
 	uint32_t parts = 0;
 
 	*entry = (struct zip_entry){.name = m->name, .nbytes = m->plain_nbytes, .crc = m->plain_crc};
-	zip_begin_member(entry, o->spool.nbytes, &bytes);
+	zip_begin_member(entry, o->temp.nbytes, &bytes);
 	TRY(put_bytes(o, &bytes, err));
 	TRY(m->compressed ? copy_compressed(o, m, step, &parts, err) : copy_stored(o, m, step, &parts, err));
 	if (m->plain_nbytes > 0 && crc32_whole(parts, m->plain_nbytes) != m->plain_crc)
@@ -182,7 +182,7 @@ copy_archive(struct compressed_file *o, const struct zip *zip, struct bump *memo
 		return err_nomem(err, o->name);
 	for (size_t i = 0; i < zip->n; i++)
 		TRY(copy_member(o, &zip->members[i], step, &entries[i], err));
-	zip_put_directory(entries, zip->n, o->spool.nbytes, &bytes, sums);
+	zip_put_directory(entries, zip->n, o->temp.nbytes, &bytes, sums);
 	return put_bytes(o, &bytes, err);
 }
 
@@ -195,11 +195,11 @@ open_decompressed(struct store *inner, const char *key, void **ret, uint64_t *re
 	PAWL_CLEAN(close_opened_clean) struct compressed_file *o = NULL;
 	struct zip zip;
 
-	TRY(open_packed(inner, key, &o, err));
-	TRY(zip_open_flat(&o->packed, &memory, &zip, err));
+	TRY(open_compressed(inner, key, &o, err));
+	TRY(zip_open_flat(&o->compressed, &memory, &zip, err));
 	TRY(check_sizes(o, &zip, err));
 	TRY(copy_archive(o, &zip, &memory, err));
-	*ret_nbytes = o->spool.nbytes;
+	*ret_nbytes = o->temp.nbytes;
 	*ret = steal(&o);
 	return 0;
 }
@@ -209,7 +209,7 @@ read_decompressed(void *ptr, uint64_t offset, void *dst, size_t n, struct pawl_e
 {
 	struct compressed_file *o = ptr;
 
-	return temp_file_read(&o->spool, offset, dst, n, err);
+	return temp_file_read(&o->temp, offset, dst, n, err);
 }
 
 /* Leaves an archive that cannot be read alone; its reader reports why. */
@@ -221,11 +221,11 @@ has_compressed(struct store *store, const char *key)
 	unsigned char first[SNIFF_BYTES];
 	struct zip zip;
 
-	if (open_packed(store, key, &o, NULL) < 0)
+	if (open_compressed(store, key, &o, NULL) < 0)
 		return false;
-	const size_t n = o->packed.nbytes < SNIFF_BYTES ? (size_t)o->packed.nbytes : SNIFF_BYTES;
-	if (source_read(&o->packed, 0, first, n, NULL) < 0 || !foreign_npz.looks(first, n, o->packed.nbytes) ||
-	    zip_open_flat(&o->packed, &memory, &zip, NULL) < 0)
+	const size_t n = o->compressed.nbytes < SNIFF_BYTES ? (size_t)o->compressed.nbytes : SNIFF_BYTES;
+	if (source_read(&o->compressed, 0, first, n, NULL) < 0 || !foreign_npz.looks(first, n, o->compressed.nbytes) ||
+	    zip_open_flat(&o->compressed, &memory, &zip, NULL) < 0)
 		return false;
 	for (size_t i = 0; i < zip.n; i++)
 		if (zip.members[i].compressed)

@@ -358,13 +358,13 @@ add_pieces(struct repair *r, size_t part, struct pawl_error *err)
 struct open_pack {
 	struct store *store;
 	struct store_reader *reader;
-	struct compressed_pack *packed;
+	struct compressed_pack *compressed;
 };
 
 static void
 close_pack(struct open_pack *p)
 {
-	compressed_pack_close(p->packed);
+	compressed_pack_close(p->compressed);
 	store_close_reader(p->store, p->reader);
 }
 
@@ -417,10 +417,10 @@ sum_blocks(struct repair *r, const struct part *p, const struct open_pack *open,
 		const uint64_t offset = i * block_bytes;
 		const size_t len = (size_t)(nbytes - offset < block_bytes ? nbytes - offset : block_bytes);
 
-		TRY(plain ? compressed_pack_read(open->packed, offset, block, len, err)
+		TRY(plain ? compressed_pack_read(open->compressed, offset, block, len, err)
 		          : store_read(open->store, open->reader, offset, block, len, err));
 		sums[i] = sum_bytes(block, len);
-		if (!plain && open->packed)
+		if (!plain && open->compressed)
 			continue;
 		r->m->nonfinite = r->m->nonfinite || !is_finite(p, offset, block, len);
 		TRY(count_block(r, len, err));
@@ -443,8 +443,9 @@ describe_file(struct repair *r, const struct part *p, struct manifest_file *f, s
 	TRY(store_open_reader(open.store, buf_str(&key), &open.reader, &nbytes, err));
 	plain = nbytes;
 	if (codec) {
-		TRY(compressed_pack_open(open.store, open.reader, p->name, nbytes, UINT64_MAX, 0, &open.packed, err));
-		TRY(compressed_pack_size(open.packed, &plain, err));
+		TRY(compressed_pack_open(open.store, open.reader, p->name, nbytes, UINT64_MAX, 0, &open.compressed,
+		                         err));
+		TRY(compressed_pack_size(open.compressed, &plain, err));
 		f->codec = codec_name(codec);
 		TRY(sum_blocks(r, p, &open, true, plain, f, err));
 	}
@@ -458,7 +459,7 @@ describe_files(struct repair *r, struct pawl_error *err)
 {
 	uint64_t block_bytes = r->run->opts.packs.block_bytes ? r->run->opts.packs.block_bytes : DEFAULT_BLOCK_BYTES;
 	struct manifest *m = r->m;
-	bool is_packed = false;
+	bool is_compressed = false;
 
 	m->bytes = m->plain_bytes = 0;
 	m->n_files = r->parts.n;
@@ -474,9 +475,9 @@ describe_files(struct repair *r, struct pawl_error *err)
 		TRY(describe_file(r, &r->parts.items[i], f, err));
 		m->bytes += f->nbytes;
 		m->plain_bytes += manifest_plain_bytes(f);
-		is_packed = is_packed || f->codec;
+		is_compressed = is_compressed || f->codec;
 	}
-	m->plain_bytes = is_packed ? m->plain_bytes : 0;
+	m->plain_bytes = is_compressed ? m->plain_bytes : 0;
 	m->new_bytes = m->bytes;
 	return 0;
 }

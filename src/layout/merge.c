@@ -388,7 +388,7 @@ merge_finish(struct merge *g, struct buf *out, struct pawl_error *err)
 	struct manifest m = *g->model;
 	PAWL_CLEAN(pawl_state_free_clean) struct pawl_state *tree = NULL;
 	size_t before = out->len;
-	bool is_packed = false;
+	bool is_compressed = false;
 
 	m.part = false;
 	m.blocked_seconds = g->blocked_seconds;
@@ -400,9 +400,9 @@ merge_finish(struct merge *g, struct buf *out, struct pawl_error *err)
 		m.bytes += g->files[i].nbytes;
 		m.new_bytes += g->files[i].reused ? 0 : g->files[i].nbytes;
 		m.plain_bytes += manifest_plain_bytes(&g->files[i]);
-		is_packed = is_packed || g->files[i].codec;
+		is_compressed = is_compressed || g->files[i].codec;
 	}
-	m.plain_bytes = is_packed ? m.plain_bytes : 0;
+	m.plain_bytes = is_compressed ? m.plain_bytes : 0;
 	m.tensors = bump_array(&g->memory, (uint64_t)g->n_rows + 1, sizeof(*m.tensors));
 	m.n_tensors = g->n_rows;
 	if (!m.tensors)

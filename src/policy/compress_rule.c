@@ -21,9 +21,10 @@ compress_rate(const struct compress_rate *r)
 }
 
 void
-compress_saw(struct compress_rule *r, uint64_t plain_bytes, uint64_t packed_bytes)
+compress_saw(struct compress_rule *r, uint64_t plain_bytes, uint64_t compressed_bytes)
 {
-	if (plain_bytes >= COMPRESS_MIN_BYTES && (double)packed_bytes > COMPRESS_USELESS_RATIO * (double)plain_bytes)
+	if (plain_bytes >= COMPRESS_MIN_BYTES &&
+	    (double)compressed_bytes > COMPRESS_USELESS_RATIO * (double)plain_bytes)
 		r->rest = COMPRESS_REST_SAVES;
 }
 

@@ -13,7 +13,7 @@
 #define COMPRESS_CODEC "planes"                /* the codec of "auto" */
 #define COMPRESS_MIN_BYTES ((uint64_t)1 << 20) /* less measures latency, not a rate */
 #define COMPRESS_CODER_BYTES_PER_SECOND 1e9    /* of one thread, until it has been measured */
-#define COMPRESS_USELESS_RATIO 0.95            /* packed : plain; above it compression gains nothing */
+#define COMPRESS_USELESS_RATIO 0.95            /* compressed : plain; above it compression gains nothing */
 #define COMPRESS_REST_SAVES 32u                /* so many saves without compression before it is tried again */
 
 /* Bytes and the seconds they took. Each new measurement halves the weight of earlier ones. */
@@ -32,7 +32,7 @@ struct compress_rule {
 	unsigned rest;                      /* saves left without compression */
 };
 /* Reports the result of a compressed save. */
-void compress_saw(struct compress_rule *r, uint64_t plain_bytes, uint64_t packed_bytes);
+void compress_saw(struct compress_rule *r, uint64_t plain_bytes, uint64_t compressed_bytes);
 /* Decides for one save; call it once. On where the slower link is below 0.8 of the coder's rate. It
  * stays on until the link is above 1.25 of that rate. */
 bool compress_decide(struct compress_rule *r);

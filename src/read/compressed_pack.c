@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * compressed_pack: see compressed_pack.h. The first read reads the table of frames, or unpacks the
+ * compressed_pack: see compressed_pack.h. The first read reads the table of frames, or decompresses the
  * complete file if it has none. Promises P1, P17: the output has exactly the length in the
  * manifest, and one byte more is an error.
  */
@@ -21,9 +21,9 @@ struct view {
 	struct store *store;
 	struct store_reader *reader;
 	unsigned copy; /* NO_COPY = any */
-	struct source packed;
-	struct temp_file spool;
-	struct codec_spool put; /* the same, in the form the codecs take */
+	struct source compressed;
+	struct temp_file temp;
+	struct codec_temp put; /* the same, in the form the codecs take */
 	struct codec_source *source;
 };
 
@@ -51,15 +51,15 @@ clear_view(struct view *v)
 {
 	codec_source_close(v->source);
 	v->source = NULL;
-	temp_file_clear(&v->spool);
+	temp_file_clear(&v->temp);
 }
 
 /* Our own files fit every limit. One that exceeds a limit is damaged, unless the space for
- * unpacking ran out. */
+ * decompression ran out. */
 static int
 damage_of(const struct compressed_pack *p, const struct view *v, int code, struct pawl_error *err)
 {
-	const uint64_t room = temp_file_room(&v->spool);
+	const uint64_t room = temp_file_room(&v->temp);
 
 	if (code == PAWL_ELIMIT && room && room <= p->plain_bytes)
 		code = PAWL_ENOSPACE;
@@ -78,12 +78,12 @@ open_view(const struct compressed_pack *p, struct view *v, struct pawl_error *er
 	struct codec_limits limits = {.max_bytes = is_known ? p->plain_bytes + 1 : 0,
 	                              .max_ratio = is_known ? UINT32_MAX : 0};
 
-	v->packed = (struct source){.what = p->name, .nbytes = p->nbytes, .read = read_view, .arg = v};
-	temp_file_init(&v->spool, p->name);
-	v->put = (struct codec_spool){.put = temp_file_put, .read = temp_file_read, .arg = &v->spool};
-	limits.spool = &v->put;
-	limits.max_spooled_bytes = temp_file_room(&v->spool);
-	const int rc = codec_source_open(pack_codec(p->name), &v->packed, &limits, &v->source, err);
+	v->compressed = (struct source){.what = p->name, .nbytes = p->nbytes, .read = read_view, .arg = v};
+	temp_file_init(&v->temp, p->name);
+	v->put = (struct codec_temp){.put = temp_file_put, .read = temp_file_read, .arg = &v->temp};
+	limits.temp = &v->put;
+	limits.max_temp_bytes = temp_file_room(&v->temp);
+	const int rc = codec_source_open(pack_codec(p->name), &v->compressed, &limits, &v->source, err);
 	if (rc < 0)
 		return is_known ? damage_of(p, v, rc, err) : rc;
 	const uint64_t found = codec_source_plain(v->source)->nbytes;
@@ -210,7 +210,7 @@ compressed_pack_open(struct store *store, struct store_reader *reader, const cha
 	p->nbytes = nbytes;
 	p->plain_bytes = plain_bytes;
 	p->name = name;
-	temp_file_init(&p->view.spool, name);
+	temp_file_init(&p->view.temp, name);
 	p->view.store = store;
 	p->view.reader = reader;
 	p->view.copy = only_copy ? only_copy - 1 : NO_COPY;
@@ -224,27 +224,27 @@ compressed_pack_open(struct store *store, struct store_reader *reader, const cha
 struct open_pack {
 	struct store *store;
 	struct store_reader *reader;
-	struct compressed_pack *packed; /* NULL = not compressed */
+	struct compressed_pack *compressed; /* NULL = not compressed */
 };
 
 static void
 close_pack(struct open_pack *p)
 {
-	compressed_pack_close(p->packed);
+	compressed_pack_close(p->compressed);
 	store_close_reader(p->store, p->reader);
 }
 
 static int
 read_pack(const struct open_pack *p, uint64_t offset, void *dst, size_t n, struct pawl_error *err)
 {
-	return p->packed ? compressed_pack_read(p->packed, offset, dst, n, err)
-	                 : store_read(p->store, p->reader, offset, dst, n, err);
+	return p->compressed ? compressed_pack_read(p->compressed, offset, dst, n, err)
+	                     : store_read(p->store, p->reader, offset, dst, n, err);
 }
 
 /* A store may give the plain bytes of a compressed pack. The upper half of a header's length is
  * always 0. */
 static bool
-is_packed(const char *key, const unsigned char first8[8])
+is_compressed(const char *key, const unsigned char first8[8])
 {
 	uint32_t upper;
 
@@ -265,9 +265,9 @@ compressed_pack_read_header(struct store *store, const char *key, struct bump *m
 		return err_set(err, PAWL_ECORRUPT, "%s: expected a header, found %llu bytes", key,
 		               (unsigned long long)nbytes);
 	TRY(store_read(store, p.reader, 0, first8, sizeof(first8), err));
-	if (is_packed(key, first8)) {
-		TRY(compressed_pack_open(store, p.reader, key, nbytes, UINT64_MAX, 0, &p.packed, err));
-		TRY(compressed_pack_size(p.packed, &nbytes, err));
+	if (is_compressed(key, first8)) {
+		TRY(compressed_pack_open(store, p.reader, key, nbytes, UINT64_MAX, 0, &p.compressed, err));
+		TRY(compressed_pack_size(p.compressed, &nbytes, err));
 		TRY(read_pack(&p, 0, first8, sizeof(first8), err));
 	}
 	TRY(safetensors_header_len(key, first8, nbytes, &json_len, err));

@@ -63,7 +63,7 @@ struct worker {
 	const struct reshard_unit *unit;
 	const struct manifest_file *file;
 	struct store_reader *reader;
-	struct compressed_pack *packed;
+	struct compressed_pack *compressed;
 	size_t unit_index;
 	size_t first_part;          /* first part that may overlap the current block */
 	struct to_device_load load; /* from the buffer */
@@ -294,8 +294,8 @@ heal_block(struct worker *w, uint64_t begin, uint64_t end, const char *bytes, st
 	char *again = in_buffer ? w->buffer + (bytes - w->buffer) : w->buffer;
 	for (unsigned copy = 0; !job->only_copy; copy++) {
 		const size_t n = (size_t)(end - begin);
-		int rc = w->packed ? compressed_pack_read_copy(w->packed, copy, begin, again, n, NULL)
-		                   : store_read_copy(w->f->store, w->reader, copy, begin, again, n, NULL);
+		int rc = w->compressed ? compressed_pack_read_copy(w->compressed, copy, begin, again, n, NULL)
+		                       : store_read_copy(w->f->store, w->reader, copy, begin, again, n, NULL);
 		if (rc == PAWL_ENOTFOUND)
 			break;
 		if (rc < 0 || !sum_equal(expected_sum(w, begin), sum_bytes(again, (size_t)(end - begin))))
@@ -363,8 +363,8 @@ read_range(struct worker *w, uint64_t begin, uint64_t end, struct pawl_error *er
 {
 	const unsigned only = w->f->job->only_copy;
 	const size_t n = (size_t)(end - begin);
-	if (w->packed)
-		return compressed_pack_read(w->packed, begin, w->buffer, n, err);
+	if (w->compressed)
+		return compressed_pack_read(w->compressed, begin, w->buffer, n, err);
 	return only ? store_read_copy(w->f->store, w->reader, only - 1, begin, w->buffer, n, err)
 	            : store_read(w->f->store, w->reader, begin, w->buffer, n, err);
 }
@@ -405,7 +405,7 @@ static bool
 is_unit_cached(const struct worker *w)
 {
 	const struct reshard_unit *unit = w->unit;
-	return !w->packed && !w->f->job->only_copy && !to_device_has_unit(w->f->to_device, w->f->job->plan, unit) &&
+	return !w->compressed && !w->f->job->only_copy && !to_device_has_unit(w->f->to_device, w->f->job->plan, unit) &&
 	       store_is_cached(w->f->store, w->reader, unit->begin, (size_t)(unit->end - unit->begin));
 }
 
@@ -426,7 +426,7 @@ enter_file(struct worker *w)
 {
 	struct pawl_error err = {0};
 	uint64_t end = 0, size = w->file->nbytes;
-	int rc = fetch_files_enter(w->f->files, w->unit->file, &w->reader, &w->packed, &end, &err);
+	int rc = fetch_files_enter(w->f->files, w->unit->file, &w->reader, &w->compressed, &end, &err);
 	return rc < 0 ? report_damage(w, end < size ? end : size, end > size ? end : size, &err) : 0;
 }
 

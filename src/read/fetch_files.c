@@ -12,7 +12,7 @@
 
 struct open_file {
 	struct store_reader *reader;
-	struct compressed_pack *packed; /* NULL = not compressed */
+	struct compressed_pack *compressed; /* NULL = not compressed */
 	size_t units_left;
 	bool bad; /* cannot be opened, and was reported */
 };
@@ -46,7 +46,7 @@ fetch_files_new(struct store *store, const struct fetch_job *job, struct fetch_f
 static void
 close_file(struct fetch_files *f, struct open_file *file)
 {
-	compressed_pack_close(file->packed);
+	compressed_pack_close(file->compressed);
 	if (file->reader)
 		store_close_reader(f->store, file->reader);
 }
@@ -105,13 +105,13 @@ open_file(struct fetch_files *f, const struct manifest_file *info, struct open_f
 		               info->nbytes, *ret_end);
 	if (rc == 0 && info->codec)
 		rc = compressed_pack_open(f->store, file->reader, info->name, info->nbytes, info->plain_bytes,
-		                          f->job->only_copy, &file->packed, err);
+		                          f->job->only_copy, &file->compressed, err);
 	return rc;
 }
 
 int
-fetch_files_enter(struct fetch_files *f, uint32_t index, struct store_reader **ret, struct compressed_pack **ret_packed,
-                  uint64_t *ret_end, struct pawl_error *err)
+fetch_files_enter(struct fetch_files *f, uint32_t index, struct store_reader **ret,
+                  struct compressed_pack **ret_compressed, uint64_t *ret_end, struct pawl_error *err)
 {
 	const struct manifest_file *info = &f->job->manifest->files[index];
 	struct open_file *file = &f->file[index];
@@ -122,7 +122,7 @@ fetch_files_enter(struct fetch_files *f, uint32_t index, struct store_reader **r
 		file->bad = rc < 0;
 	}
 	*ret = file->bad ? NULL : file->reader;
-	*ret_packed = file->packed;
+	*ret_compressed = file->compressed;
 	pthread_mutex_unlock(&f->lock);
 	return rc;
 }
@@ -134,7 +134,7 @@ fetch_files_leave(struct fetch_files *f, uint32_t index)
 	pthread_mutex_lock(&f->lock);
 	if (--f->file[index].units_left == 0) {
 		done.reader = steal(&f->file[index].reader);
-		done.packed = steal(&f->file[index].packed);
+		done.compressed = steal(&f->file[index].compressed);
 	}
 	pthread_mutex_unlock(&f->lock);
 	close_file(f, &done);

@@ -10,7 +10,7 @@
 void
 temp_file_init(struct temp_file *s, const char *what)
 {
-	*s = (struct temp_file){.what = what, .folder = fd_spool_folder(), .fd = -1};
+	*s = (struct temp_file){.what = what, .folder = fd_temp_folder(), .fd = -1};
 }
 
 uint64_t
@@ -27,7 +27,7 @@ temp_file_put(void *arg, const void *ptr, size_t nbytes, struct pawl_error *err)
 	struct temp_file *s = arg;
 
 	if (s->fd < 0)
-		TRY(fd_spool(&s->fd, s->what, err));
+		TRY(fd_temp_file(&s->fd, s->what, err));
 	const int rc = fd_pwrite_all(s->fd, ptr, nbytes, s->nbytes, s->folder, err);
 	if (rc < 0)
 		return err_prefix(err, rc, "%s: unpacking", s->what);

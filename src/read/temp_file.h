@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* temp_file: a file without a name in $TMPDIR (default /var/tmp). It holds data that must be
- * unpacked before it can be read at any offset. */
+ * decompressed before it can be read at any offset. */
 #ifndef PAWL_TEMP_FILE_H
 #define PAWL_TEMP_FILE_H
 
@@ -10,7 +10,7 @@
 #include "pawl.h"
 
 struct temp_file {
-	const char *what; /* what is unpacked, for errors; borrowed */
+	const char *what; /* what is decompressed, for errors; borrowed */
 	const char *folder;
 	int fd; /* -1 = not needed so far */
 	uint64_t nbytes;

@@ -77,7 +77,7 @@ check_ranks(const struct pawl *run, struct pawl_error *err)
 	if (o->single)
 		what = "single: a single checkpoint is written by one process";
 	else if (o->maintenance)
-		what = "upkeep: a run is looked after by one process";
+		what = "maintenance: a run is maintained by one process";
 	else if (run->settings.retention.num_to_keep == PAWL_KEEP_MEMORY)
 		what = "num_to_keep: ranks cannot meet in memory";
 	else if (o->on_busy != PAWL_BUSY_WAIT)

@@ -25,7 +25,7 @@ check_remote(const struct pawl *run, struct pawl_error *err)
 	if (!run->mirrors->pool)
 		return err_set(
 			err, PAWL_EUSAGE,
-			"wait: this handle does not upload; the training does, or pawl_sync of an upkeep handle");
+			"wait: this handle does not upload; the training does, or pawl_sync of a handle opened with maintenance");
 	return 0;
 }
 

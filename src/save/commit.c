@@ -53,11 +53,11 @@ commit_describe_file(const struct save_pack *p, struct manifest_file *f)
 	f->plain_bytes = f->nbytes;
 	f->n_plain_blocks = f->n_blocks;
 	f->plain_sums = f->sums;
-	f->nbytes = p->linked ? p->before->packed_bytes : compress_bytes(p->compress);
+	f->nbytes = p->linked ? p->before->compressed_bytes : compress_bytes(p->compress);
 	f->sums = compress_sums(p->compress, &f->n_blocks);
 	if (p->linked) {
-		f->sums = p->before->packed_sums;
-		f->n_blocks = p->before->n_packed_blocks;
+		f->sums = p->before->compressed_sums;
+		f->n_blocks = p->before->n_compressed_blocks;
 	}
 }
 

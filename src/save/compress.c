@@ -141,7 +141,7 @@ append_unit(struct compress *p, struct slot *slot, struct pawl_error *err)
 	int rc = codec_frames_note(p->frames, &slot->piece, err);
 
 	if (rc == 0)
-		rc = append_bytes(p, slot->piece.packed.ptr, slot->piece.packed.len, err);
+		rc = append_bytes(p, slot->piece.compressed.ptr, slot->piece.compressed.len, err);
 	codec_piece_clear(&slot->piece);
 	return rc < 0 ? err_prefix(err, rc, "%s", p->pack->name) : 0;
 }

@@ -48,11 +48,11 @@ reuse_add(struct reuse *r, size_t i, const struct manifest_file *f)
 	                          .sums = copy_sums(&r->memory, manifest_plain_sums(f), n)};
 
 	if (f->codec) {
-		pack.packed_bytes = f->nbytes;
-		pack.n_packed_blocks = f->n_blocks;
-		pack.packed_sums = copy_sums(&r->memory, f->sums, f->n_blocks);
+		pack.compressed_bytes = f->nbytes;
+		pack.n_compressed_blocks = f->n_blocks;
+		pack.compressed_sums = copy_sums(&r->memory, f->sums, f->n_blocks);
 	}
-	if (!pack.name || !pack.sums || (f->codec && !pack.packed_sums))
+	if (!pack.name || !pack.sums || (f->codec && !pack.compressed_sums))
 		return PAWL_ENOMEM;
 	r->packs[i] = pack;
 	return 0;

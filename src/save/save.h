@@ -57,9 +57,9 @@ struct reuse_pack {
 	size_t n_slots;
 	const struct tensor_ends *ends; /* of each slot; NULL = not known */
 	/* of the compressed file; all fields above describe its plain bytes */
-	uint64_t packed_bytes;
-	size_t n_packed_blocks;
-	const struct sum128 *packed_sums; /* NULL = not compressed */
+	uint64_t compressed_bytes;
+	size_t n_compressed_blocks;
+	const struct sum128 *compressed_sums; /* NULL = not compressed */
 };
 struct reuse {
 	struct bump memory;

@@ -212,7 +212,7 @@ find_before(const struct reuse *reuse, const struct plan *plan, const struct pla
 					: pack_same_place(before->name, pack->name);
 
 		if (before->nbytes == pack->nbytes && is_same &&
-		    (before->packed_sums ? pack_codec(before->name) : NULL) == codec)
+		    (before->compressed_sums ? pack_codec(before->name) : NULL) == codec)
 			return before;
 	}
 	return NULL;

@@ -218,7 +218,8 @@ link_job(void *arg)
 		p->linked = true;
 		for (size_t i = 0; p->bytes && !p->before->ends && i < p->n_parked; i++)
 			learn_unit(p->parked[i]);
-		atomic_fetch_add(&m->progress->reused_bytes, p->compress ? p->before->packed_bytes : p->plan->nbytes);
+		atomic_fetch_add(&m->progress->reused_bytes,
+		                 p->compress ? p->before->compressed_bytes : p->plan->nbytes);
 		return;
 	}
 	p->linked = false;

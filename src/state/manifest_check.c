@@ -169,7 +169,7 @@ static int
 check_files(const struct manifest *m, struct pawl_error *err)
 {
 	uint64_t bytes = 0, new_bytes = 0, plain_bytes = 0;
-	bool fits = true, is_packed = false;
+	bool fits = true, is_compressed = false;
 
 	for (size_t i = 0; i < m->n_files; i++) {
 		const struct manifest_file *f = &m->files[i];
@@ -177,14 +177,14 @@ check_files(const struct manifest *m, struct pawl_error *err)
 		fits = fits && add_ok(bytes, f->nbytes, &bytes);
 		if (!f->reused)
 			fits = fits && add_ok(new_bytes, f->nbytes, &new_bytes);
-		is_packed = is_packed || f->codec;
+		is_compressed = is_compressed || f->codec;
 		fits = fits && add_ok(plain_bytes, manifest_plain_bytes(f), &plain_bytes);
 	}
 	if (!fits || bytes != m->bytes || new_bytes != m->new_bytes)
 		return err_set(err, PAWL_ECORRUPT, "bytes %llu and new_bytes %llu, but the files make %llu and %llu",
 		               (unsigned long long)m->bytes, (unsigned long long)m->new_bytes,
 		               (unsigned long long)bytes, (unsigned long long)new_bytes);
-	if (m->plain_bytes != (is_packed ? plain_bytes : 0))
+	if (m->plain_bytes != (is_compressed ? plain_bytes : 0))
 		return err_set(err, PAWL_ECORRUPT, "plain_bytes %llu, but the files make %llu",
 		               (unsigned long long)m->plain_bytes, (unsigned long long)plain_bytes);
 	return check_file_names(m, err);

@@ -46,7 +46,7 @@ struct entry {
 	const char *full; /* the name with its folder */
 	size_t full_len;
 	uint32_t crc;
-	uint64_t unpacked; /* size */
+	uint64_t plain_nbytes; /* size */
 	uint16_t flags, method;
 };
 
@@ -276,7 +276,7 @@ read_central(struct reader *r, const unsigned char *p, size_t left, struct entry
 	e->method = get_u16(p + 10);
 	e->crc = get_u32(p + 16);
 	e->member.nbytes = get_u32(p + 20);
-	e->unpacked = get_u32(p + 24);
+	e->plain_nbytes = get_u32(p + 24);
 	e->header = get_u32(p + 42);
 	const unsigned known = e->method == DEFLATED ? KNOWN_FLAGS | DEFLATE_FLAGS : KNOWN_FLAGS;
 	if (get_u16(p + 34) != 0 || (e->flags & ~known) != 0 || (e->method != STORED && e->method != DEFLATED))
@@ -284,13 +284,13 @@ read_central(struct reader *r, const unsigned char *p, size_t left, struct entry
 		               "%s: member '%.200s' is encrypted, or something else that pawl does not read",
 		               r->source->what, e->full);
 	if (!find_zip64(p + CENTRAL_BYTES + n_name, n_extra, &zip64, &n_zip64) ||
-	    !widen_number(&e->unpacked, &zip64, &n_zip64) || !widen_number(&e->member.nbytes, &zip64, &n_zip64) ||
+	    !widen_number(&e->plain_nbytes, &zip64, &n_zip64) || !widen_number(&e->member.nbytes, &zip64, &n_zip64) ||
 	    !widen_number(&e->header, &zip64, &n_zip64) || n_zip64 != 0 ||
-	    (e->method == STORED && e->unpacked != e->member.nbytes))
+	    (e->method == STORED && e->plain_nbytes != e->member.nbytes))
 		return wrong_member(r, e, "its sizes in the directory are damaged");
 	e->member.compressed = e->method != STORED;
 	e->member.crc = e->method == STORED ? e->crc : 0;
-	e->member.plain_nbytes = e->unpacked;
+	e->member.plain_nbytes = e->plain_nbytes;
 	e->member.plain_crc = e->crc;
 	*ret_len = CENTRAL_BYTES + n_name + n_extra + n_comment;
 	return 0;
@@ -340,7 +340,8 @@ check_local_extra(struct reader *r, const struct entry *e, uint64_t at, size_t n
 	}
 	if (!find_zip64(extra, n, &zip64, &n_zip64))
 		return wrong_member(r, e, "the extra fields of its header are damaged");
-	if (has_64_sizes && (n_zip64 < 16 || get_u64(zip64) != e->unpacked || get_u64(zip64 + 8) != e->member.nbytes))
+	if (has_64_sizes &&
+	    (n_zip64 < 16 || get_u64(zip64) != e->plain_nbytes || get_u64(zip64 + 8) != e->member.nbytes))
 		return wrong_member(r, e, "its header and the directory do not agree");
 	return 0;
 }
@@ -358,7 +359,7 @@ read_local(struct reader *r, struct entry *e)
 	if (get_u32(p) != LOCAL_MAGIC || get_u16(p + 6) != e->flags || get_u16(p + 8) != e->method ||
 	    n_name != e->full_len || !sizes_agree(get_u32(p + 14), e->crc, later) ||
 	    (!is_64 && (!sizes_agree(get_u32(p + 18), e->member.nbytes, later) ||
-	                !sizes_agree(get_u32(p + 22), e->unpacked, later))))
+	                !sizes_agree(get_u32(p + 22), e->plain_nbytes, later))))
 		return wrong_member(r, e, "its header and the directory do not agree");
 	e->member.begin = e->header + LOCAL_BYTES + n_name + n_extra;
 	TRY(read_window(r, e->header + LOCAL_BYTES, n_name, &p));
@@ -383,12 +384,12 @@ read_descriptor(struct reader *r, const struct entry *e, uint64_t *ret_end)
 	TRY(read_window(r, end, 16, &p));
 	if (get_u32(p) != DESCRIPTOR_MAGIC || get_u32(p + 4) != e->crc)
 		return wrong_member(r, e, "what follows it does not agree with the directory");
-	if (get_u32(p + 8) == e->member.nbytes && get_u32(p + 12) == e->unpacked) {
+	if (get_u32(p + 8) == e->member.nbytes && get_u32(p + 12) == e->plain_nbytes) {
 		*ret_end = end + 16;
 		return 0;
 	}
 	TRY(read_window(r, end, 24, &p));
-	if (get_u64(p + 8) != e->member.nbytes || get_u64(p + 16) != e->unpacked)
+	if (get_u64(p + 8) != e->member.nbytes || get_u64(p + 16) != e->plain_nbytes)
 		return wrong_member(r, e, "what follows it does not agree with the directory");
 	*ret_end = end + 24;
 	return 0;

@@ -59,13 +59,13 @@ codec_check_level(const struct codec *codec, int level, struct pawl_error *err)
 }
 
 int
-codec_really(const struct codec **codec, const struct source *packed, struct pawl_error *err)
+codec_really(const struct codec **codec, const struct source *compressed, struct pawl_error *err)
 {
 	unsigned char first[sizeof(codec_xz.magic)];
 
-	if (*codec != &codec_lzma || packed->nbytes < codec_xz.n_magic)
+	if (*codec != &codec_lzma || compressed->nbytes < codec_xz.n_magic)
 		return 0;
-	TRY(source_read(packed, 0, first, codec_xz.n_magic, err));
+	TRY(source_read(compressed, 0, first, codec_xz.n_magic, err));
 	if (memcmp(first, codec_xz.magic, codec_xz.n_magic) == 0)
 		*codec = &codec_xz;
 	return 0;

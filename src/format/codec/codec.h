@@ -8,11 +8,11 @@
  *           xz blocks), compressed by several threads -> sink, in order. lzma and lzo have no
  *           frames, so one thread does everything.
  *   frames: the same, with the caller's own threads and memory.
- *   reader: packed source -> plain bytes, forwards.
- *   source: packed source -> plain bytes at any offset. If the file records where its frames are,
+ *   reader: compressed source -> plain bytes, forwards.
+ *   source: compressed source -> plain bytes at any offset. If the file records where its frames are,
  *           only the requested frames are decompressed. These files do: all that the writer wrote
  *           except bz2, lzma and lzo; xz of several blocks; zstd with a table of frames. Any other
- *           file is decompressed once into a spool or, without one, again and again.
+ *           file is decompressed once into a temporary file or, without one, again for each read.
  *
  * Memory: a writer has 2 * (threads + 2) frames and what the coder needs, a reader one window, a
  * source CODEC_CACHE_FRAMES frames. docs/how-to/compression.md explains how frames are found.
@@ -54,7 +54,7 @@ int codec_writer_new(const struct codec *codec, int level, unsigned threads, cod
                      struct codec_writer **ret, struct pawl_error *err);
 /* Copies the bytes; waits while all frames are in use. After a failure call only free. */
 int codec_writer_put(struct codec_writer *w, const void *ptr, size_t nbytes, struct pawl_error *err);
-/* Sends the rest and the end to the sink. Both may be NULL: the plain bytes taken, the packed bytes
+/* Sends the rest and the end to the sink. Both may be NULL: the plain bytes taken, the compressed bytes
  * given. */
 int codec_writer_finish(struct codec_writer *w, uint64_t *ret_in, uint64_t *ret_out, struct pawl_error *err);
 void codec_writer_free(struct codec_writer *w); /* NULL is fine; without finish the output is not a valid file */
@@ -63,7 +63,7 @@ void codec_writer_free(struct codec_writer *w); /* NULL is fine; without finish 
  * and memory of its own. */
 struct codec_frames;
 struct codec_piece {
-	struct buf packed;
+	struct buf compressed;
 	void *frames; /* the codec's own */
 	size_t n_frames;
 };
@@ -84,7 +84,7 @@ void codec_frames_free(struct codec_frames *f); /* NULL is fine */
 
 /* Holds the plain bytes of a file that can be decompressed only from start to end, to be read at
  * any offset. put appends; several threads call read. */
-struct codec_spool {
+struct codec_temp {
 	int (*put)(void *arg, const void *ptr, size_t nbytes, struct pawl_error *err);
 	int (*read)(void *arg, uint64_t offset, void *dst, size_t n, struct pawl_error *err);
 	void *arg;
@@ -93,14 +93,14 @@ struct codec_spool {
 /* Zero = the default. NULL stands for all defaults. */
 struct codec_limits {
 	uint64_t max_bytes; /* plain; 1 TiB */
-	uint32_t max_ratio; /* plain : packed after the first 64 MiB, of files without a table of frames; 200 */
-	const struct codec_spool *spool; /* for source */
-	uint64_t max_spooled_bytes;      /* bytes that may be put there; no other limit */
+	uint32_t max_ratio; /* plain : compressed after the first 64 MiB, of files without a table of frames; 200 */
+	const struct codec_temp *temp; /* for source */
+	uint64_t max_temp_bytes;       /* bytes that may be put there; no other limit */
 };
 
 struct codec_reader;
-/* packed must stay. One thread at a time. */
-int codec_reader_new(const struct codec *codec, const struct source *packed, const struct codec_limits *limits,
+/* compressed must stay. One thread at a time. */
+int codec_reader_new(const struct codec *codec, const struct source *compressed, const struct codec_limits *limits,
                      struct codec_reader **ret, struct pawl_error *err);
 /* Gets the next plain bytes, at most n. *ret_n is less than n only at the end, where everything has
  * been checked. */
@@ -110,9 +110,9 @@ PAWL_DEFINE_CLEAN(struct codec_reader, codec_reader_free);
 
 #define CODEC_CACHE_FRAMES 8u
 struct codec_source;
-/* packed must stay. If several threads use the source, they also read packed at once. A file
+/* compressed must stay. If several threads use the source, they also read compressed at once. A file
  * without a table of frames is decompressed here, once. */
-int codec_source_open(const struct codec *codec, const struct source *packed, const struct codec_limits *limits,
+int codec_source_open(const struct codec *codec, const struct source *compressed, const struct codec_limits *limits,
                       struct codec_source **ret, struct pawl_error *err);
 /* The plain bytes; any threads. */
 const struct source *codec_source_plain(const struct codec_source *s);

@@ -66,7 +66,7 @@ bz2_encode(void *encoder, const void *ptr, size_t n, bool last, struct buf *out,
 		return PAWL_EIO;
 	}
 	out->len -= left;
-	frame->packed = bound - left;
+	frame->compressed = bound - left;
 	return 0;
 }
 

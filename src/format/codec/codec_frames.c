@@ -84,7 +84,7 @@ codec_frames_encode(struct codec_frames *f, const void *ptr, size_t n, bool last
 	piece->frames = frames;
 	for (size_t i = 0, at = 0; i < n_frames; i++, at += step, piece->n_frames++)
 		TRY(encode_frame(f, (const char *)ptr + at, n - at < step ? n - at : step, last && i + 1 == n_frames,
-		                 &piece->packed, &frames[piece->n_frames], err));
+		                 &piece->compressed, &frames[piece->n_frames], err));
 	return 0;
 }
 
@@ -119,7 +119,7 @@ codec_frames_tail(struct codec_frames *f, struct buf *out, struct pawl_error *er
 void
 codec_piece_clear(struct codec_piece *piece)
 {
-	buf_clear(&piece->packed);
+	buf_clear(&piece->compressed);
 	mem_free(piece->frames);
 	*piece = (struct codec_piece){0};
 }

@@ -90,9 +90,9 @@ gz_encode(void *encoder, const void *ptr, size_t n, bool last, struct buf *out, 
 		*why = "zlib did not finish a member";
 		return PAWL_EIO;
 	}
-	frame->packed = HEADER_BYTES + (bound - z->avail_out) + TRAILER_BYTES;
+	frame->compressed = HEADER_BYTES + (bound - z->avail_out) + TRAILER_BYTES;
 	memcpy(p, header, HEADER_BYTES);
-	codec_put_u32(p + 16, (uint32_t)frame->packed);
+	codec_put_u32(p + 16, (uint32_t)frame->compressed);
 	codec_put_u32(p + 20, (uint32_t)n);
 	codec_put_u32(z->next_out, (uint32_t)crc32(0, ptr, (uInt)n));
 	codec_put_u32(z->next_out + 4, (uint32_t)n);
@@ -165,20 +165,20 @@ gz_decode(void *decoder, struct codec_step *s, const char **why)
 
 /* From header to header. */
 static int
-gz_table(const struct source *packed, struct codec_table *ret, struct pawl_error *err)
+gz_table(const struct source *compressed, struct codec_table *ret, struct pawl_error *err)
 {
 	unsigned char h[HEADER_BYTES];
 
-	for (uint64_t at = 0; at < packed->nbytes;) {
-		if (packed->nbytes - at < HEADER_BYTES + TRAILER_BYTES)
+	for (uint64_t at = 0; at < compressed->nbytes;) {
+		if (compressed->nbytes - at < HEADER_BYTES + TRAILER_BYTES)
 			return 0;
-		TRY(source_read(packed, at, h, HEADER_BYTES, err));
-		const struct codec_frame frame = {.packed = codec_u32(h + 16), .plain = codec_u32(h + 20)};
+		TRY(source_read(compressed, at, h, HEADER_BYTES, err));
+		const struct codec_frame frame = {.compressed = codec_u32(h + 16), .plain = codec_u32(h + 20)};
 		if (memcmp(h, header, 4) != 0 || memcmp(h + 10, header + 10, 6) != 0 ||
-		    frame.packed > packed->nbytes - at || frame.packed < HEADER_BYTES + TRAILER_BYTES)
+		    frame.compressed > compressed->nbytes - at || frame.compressed < HEADER_BYTES + TRAILER_BYTES)
 			return 0;
 		TRY(codec_table_add(ret, &frame, err));
-		at += frame.packed;
+		at += frame.compressed;
 	}
 	return ret->n > 0;
 }

@@ -10,14 +10,14 @@
 #include "base/mem.h"
 #include "format/codec/codec.h"
 
-#define CODEC_MAX_FRAME ((uint64_t)64 << 20)   /* plain or packed; larger ones are read as a stream */
+#define CODEC_MAX_FRAME ((uint64_t)64 << 20)   /* plain or compressed; larger ones are read as a stream */
 #define CODEC_MAX_FRAMES ((uint64_t)16 << 20)  /* of one file */
 #define CODEC_MAX_MEMORY ((uint64_t)256 << 20) /* of one decoder of xz and lzma */
 
 /* A frame, and a note for the file's table. */
 struct codec_frame {
-	uint64_t packed, plain; /* bytes */
-	uint64_t note;          /* the coder's own: xz: bytes without padding */
+	uint64_t compressed, plain; /* bytes */
+	uint64_t note;              /* the coder's own: xz: bytes without padding */
 };
 
 /* The frames of a file, one after the other from `begin` on. */
@@ -70,7 +70,7 @@ struct codec {
 	void (*decoder_free)(void *decoder);
 	/* 1 = the file records where its frames are, and they cover all of it; 0 = it does not, or
 	 * not consistently. */
-	int (*table)(const struct source *packed, struct codec_table *ret, struct pawl_error *err);
+	int (*table)(const struct source *compressed, struct codec_table *ret, struct pawl_error *err);
 	/* One complete frame of the table; NULL = decode does it. */
 	int (*decode_frame)(const struct codec_table *t, const unsigned char *in, size_t n_in, unsigned char *out,
 	                    size_t n_out, const char **why);
@@ -81,7 +81,7 @@ extern const struct codec codec_bz2, codec_gz, codec_lz4, codec_lzma, codec_lzo,
 
 /* The table at the end of files of zstd, lz4 and planes: a frame that decoders skip. */
 int codec_seek_tail(const struct codec_table *t, struct buf *out, const char **why);
-int codec_seek_table(const struct source *packed, struct codec_table *ret, struct pawl_error *err);
+int codec_seek_table(const struct source *compressed, struct codec_table *ret, struct pawl_error *err);
 #define CODEC_SKIPPABLE 0x184d2a50u /* and the fifteen that follow */
 
 static inline uint32_t
@@ -112,6 +112,6 @@ codec_zalloc(size_t nbytes, void **ret, const char **why)
 }
 
 /* Sets the row of the actual format: files named .lzma may hold xz. */
-int codec_really(const struct codec **codec, const struct source *packed, struct pawl_error *err);
+int codec_really(const struct codec **codec, const struct source *compressed, struct pawl_error *err);
 
 #endif

@@ -40,11 +40,11 @@ lz4_encode(void *encoder, const void *ptr, size_t n, bool last, struct buf *out,
 	*why = "out of memory";
 	if (!p)
 		return PAWL_ENOMEM;
-	const size_t packed = LZ4F_compressFrame(p, bound, ptr, n, &how);
-	if (LZ4F_isError(packed)) /* it has room and valid options, so only memory can be missing */
+	const size_t compressed = LZ4F_compressFrame(p, bound, ptr, n, &how);
+	if (LZ4F_isError(compressed)) /* it has room and valid options, so only memory can be missing */
 		return PAWL_ENOMEM;
-	out->len -= bound - packed;
-	frame->packed = packed;
+	out->len -= bound - compressed;
+	frame->compressed = compressed;
 	return 0;
 }
 

@@ -144,7 +144,7 @@ lzo_encode(void *encoder, const void *ptr, size_t n, bool last, struct buf *out,
 		rc = exchange_bytes(encoder, &s, why);
 		out->len -= s.n_out;
 	}
-	frame->packed = out->len;
+	frame->compressed = out->len;
 	if (rc == CODEC_END && !last)
 		return explain_failure("lzop has ended too early", why);
 	return rc == PAWL_ECORRUPT ? PAWL_EIO : rc < 0 ? rc : 0;

@@ -58,7 +58,7 @@ frame_room(size_t n)
 /* The checksum of the bytes after the head. Some bits of a zstd frame do not affect what it decodes
  * to; this finds damage there, too. */
 static uint32_t
-packed_sum(const unsigned char *frame, size_t n)
+compressed_sum(const unsigned char *frame, size_t n)
 {
 	return (uint32_t)sum_bytes(frame + HEAD_BYTES, n - HEAD_BYTES).lo;
 }
@@ -77,13 +77,13 @@ encode_planes(void *encoder, const void *ptr, size_t n, bool last, struct buf *o
 	to += HEAD_BYTES;
 	for (size_t at = 0; at < n; at += SEGMENT_BYTES)
 		to = planes_encode(encoder, src + at, n - at < SEGMENT_BYTES ? n - at : SEGMENT_BYTES, to);
-	frame->packed = (uint64_t)(to - begin);
+	frame->compressed = (uint64_t)(to - begin);
 	codec_put_u32(begin, MAGIC);
-	codec_put_u32(begin + 4, (uint32_t)frame->packed);
+	codec_put_u32(begin + 4, (uint32_t)frame->compressed);
 	codec_put_u32(begin + 8, (uint32_t)n);
-	codec_put_u32(begin + 12, packed_sum(begin, (size_t)frame->packed));
+	codec_put_u32(begin + 12, compressed_sum(begin, (size_t)frame->compressed));
 	memcpy(begin + 16, &sum, sizeof(sum));
-	out->len -= frame_room(n) - (size_t)frame->packed;
+	out->len -= frame_room(n) - (size_t)frame->compressed;
 	return 0;
 }
 
@@ -91,24 +91,24 @@ encode_planes(void *encoder, const void *ptr, size_t n, bool last, struct buf *o
 
 /* The sizes in the head of a frame. On false, *why is set. */
 static bool
-read_head(const unsigned char head[HEAD_BYTES], size_t *ret_packed, size_t *ret_plain, const char **why)
+read_head(const unsigned char head[HEAD_BYTES], size_t *ret_compressed, size_t *ret_plain, const char **why)
 {
-	*ret_packed = codec_u32(head + 4);
+	*ret_compressed = codec_u32(head + 4);
 	*ret_plain = codec_u32(head + 8);
 	*why = "a planes frame has an impossible size";
-	return codec_u32(head) == MAGIC && *ret_plain <= FRAME_BYTES && *ret_packed >= HEAD_BYTES &&
-	       *ret_packed <= frame_room(FRAME_BYTES);
+	return codec_u32(head) == MAGIC && *ret_plain <= FRAME_BYTES && *ret_compressed >= HEAD_BYTES &&
+	       *ret_compressed <= frame_room(FRAME_BYTES);
 }
 
 static bool
-unpack_planes(struct planes_decoder *d, const unsigned char *in, size_t n_in, unsigned char *out, size_t n_out,
-              const char **why)
+decompress_planes(struct planes_decoder *d, const unsigned char *in, size_t n_in, unsigned char *out, size_t n_out,
+                  const char **why)
 {
 	struct planes_input rest = {.ptr = in + HEAD_BYTES, .n = n_in - HEAD_BYTES};
 	struct sum128 expected;
 
 	*why = "the compressed bytes of a frame have another checksum";
-	if (codec_u32(in + 12) != packed_sum(in, n_in))
+	if (codec_u32(in + 12) != compressed_sum(in, n_in))
 		return false;
 	for (size_t at = 0; at < n_out; at += SEGMENT_BYTES)
 		if (!planes_decode(d, &rest, out + at, n_out - at < SEGMENT_BYTES ? n_out - at : SEGMENT_BYTES, why))
@@ -125,31 +125,31 @@ static int
 decode_frame(const struct codec_table *t, const unsigned char *in, size_t n_in, unsigned char *out, size_t n_out,
              const char **why)
 {
-	size_t packed, plain;
+	size_t compressed, plain;
 
 	(void)t;
 	*why = "a frame differs in size from the table of frames";
 	if (n_in < HEAD_BYTES)
 		return PAWL_ECORRUPT;
-	if (!read_head(in, &packed, &plain, why))
+	if (!read_head(in, &compressed, &plain, why))
 		return PAWL_ECORRUPT;
 	*why = "a frame differs in size from the table of frames";
-	if (packed != n_in || plain != n_out)
+	if (compressed != n_in || plain != n_out)
 		return PAWL_ECORRUPT;
 	PAWL_CLEAN(planes_decoder_free_clean) struct planes_decoder *d = planes_decoder_new();
 	if (!d)
 		return no_memory(why);
-	return unpack_planes(d, in, n_in, out, n_out, why) ? CODEC_END : PAWL_ECORRUPT;
+	return decompress_planes(d, in, n_in, out, n_out, why) ? CODEC_END : PAWL_ECORRUPT;
 }
 
 /* Decodes a stream frame by frame: a frame is collected, decompressed and then delivered. */
 struct decoder {
 	struct planes_decoder *planes;
 	unsigned char head[HEAD_BYTES];
-	unsigned char *packed, *plain;
-	size_t n, n_packed;    /* bytes collected or skipped, of how many */
-	size_t given, n_plain; /* bytes delivered, of how many */
-	bool is_known, is_skipped, is_unpacked;
+	unsigned char *compressed, *plain;
+	size_t n, n_compressed; /* bytes collected or skipped, of how many */
+	size_t given, n_plain;  /* bytes delivered, of how many */
+	bool is_known, is_skipped, is_decompressed;
 };
 
 static int
@@ -174,7 +174,7 @@ decoder_free(void *decoder)
 	struct decoder *d = decoder;
 
 	planes_decoder_free(d->planes);
-	mem_free(d->packed);
+	mem_free(d->compressed);
 	mem_free(d->plain);
 	mem_free(d);
 }
@@ -198,18 +198,18 @@ collect_frame(struct decoder *d, struct codec_step *s, unsigned char *to, size_t
 static int
 begin_frame(struct decoder *d, const char **why)
 {
-	size_t packed, plain;
+	size_t compressed, plain;
 
-	if (!read_head(d->head, &packed, &plain, why))
+	if (!read_head(d->head, &compressed, &plain, why))
 		return PAWL_ECORRUPT;
-	if (!d->packed)
-		d->packed = mem_alloc(frame_room(FRAME_BYTES));
+	if (!d->compressed)
+		d->compressed = mem_alloc(frame_room(FRAME_BYTES));
 	if (!d->plain)
 		d->plain = mem_alloc(FRAME_BYTES);
-	if (!d->packed || !d->plain)
+	if (!d->compressed || !d->plain)
 		return no_memory(why);
-	memcpy(d->packed, d->head, HEAD_BYTES);
-	d->n_packed = packed;
+	memcpy(d->compressed, d->head, HEAD_BYTES);
+	d->n_compressed = compressed;
 	d->n_plain = plain;
 	d->is_known = true;
 	return 0;
@@ -218,7 +218,7 @@ begin_frame(struct decoder *d, const char **why)
 static int
 end_frame(struct decoder *d)
 {
-	d->is_known = d->is_skipped = d->is_unpacked = false;
+	d->is_known = d->is_skipped = d->is_decompressed = false;
 	d->n = d->given = 0;
 	return CODEC_END;
 }
@@ -233,7 +233,7 @@ read_frame_head(struct decoder *d, struct codec_step *s, const char **why)
 		return begin_frame(d, why);
 	if ((codec_u32(d->head) & ~0xfu) != CODEC_SKIPPABLE)
 		return CODEC_GO;
-	d->n_packed = SKIP_HEAD_BYTES + (size_t)codec_u32(d->head + 4);
+	d->n_compressed = SKIP_HEAD_BYTES + (size_t)codec_u32(d->head + 4);
 	d->is_known = d->is_skipped = true;
 	return CODEC_GO;
 }
@@ -251,13 +251,14 @@ decode_planes(void *decoder, struct codec_step *s, const char **why)
 	}
 	if (!d->is_known)
 		return CODEC_GO;
-	if (!d->is_unpacked && !collect_frame(d, s, d->is_skipped ? NULL : d->packed, d->n_packed))
+	if (!d->is_decompressed && !collect_frame(d, s, d->is_skipped ? NULL : d->compressed, d->n_compressed))
 		return CODEC_GO;
 	if (d->is_skipped)
 		return end_frame(d);
-	if (!d->is_unpacked && !unpack_planes(d->planes, d->packed, d->n_packed, d->plain, d->n_plain, why))
+	if (!d->is_decompressed &&
+	    !decompress_planes(d->planes, d->compressed, d->n_compressed, d->plain, d->n_plain, why))
 		return PAWL_ECORRUPT;
-	d->is_unpacked = true;
+	d->is_decompressed = true;
 	const size_t left = d->n_plain - d->given, now = left < s->n_out ? left : s->n_out;
 	if (now > 0)
 		memcpy(s->out, d->plain + d->given, now);

@@ -21,11 +21,11 @@
 
 struct codec_reader {
 	const struct codec *codec;
-	const struct source *packed;
+	const struct source *compressed;
 	void *decoder;
 	uint64_t max_bytes, max_ratio;
 	uint64_t given; /* plain bytes so far */
-	uint64_t read;  /* of packed, including the window */
+	uint64_t read;  /* of compressed, including the window */
 	size_t at, n;   /* in the window */
 	bool in_frame, any, ended;
 	unsigned char window[WINDOW_BYTES];
@@ -34,22 +34,22 @@ struct codec_reader {
 static int
 refuse_file(const struct codec_reader *r, int code, const char *why, struct pawl_error *err)
 {
-	return err_set(err, code, "%s: at byte %" PRIu64 " of %" PRIu64 ": %s", r->packed->what,
-	               r->read - (r->n - r->at), r->packed->nbytes, why);
+	return err_set(err, code, "%s: at byte %" PRIu64 " of %" PRIu64 ": %s", r->compressed->what,
+	               r->read - (r->n - r->at), r->compressed->nbytes, why);
 }
 
 static int
 refuse_unit(const struct codec_reader *r, const char *before, const char *after, struct pawl_error *err)
 {
-	return err_set(err, PAWL_ECORRUPT, "%s: at byte %" PRIu64 " of %" PRIu64 ": %s%s%s", r->packed->what,
-	               r->read - (r->n - r->at), r->packed->nbytes, before, r->codec->unit, after);
+	return err_set(err, PAWL_ECORRUPT, "%s: at byte %" PRIu64 " of %" PRIu64 ": %s%s%s", r->compressed->what,
+	               r->read - (r->n - r->at), r->compressed->nbytes, before, r->codec->unit, after);
 }
 
 /* At least `want` bytes in the window, or all that are left. */
 static int
 fill_window(struct codec_reader *r, size_t want, struct pawl_error *err)
 {
-	const uint64_t left = r->packed->nbytes - r->read;
+	const uint64_t left = r->compressed->nbytes - r->read;
 
 	if (r->n - r->at >= want || left == 0)
 		return 0;
@@ -57,7 +57,7 @@ fill_window(struct codec_reader *r, size_t want, struct pawl_error *err)
 	r->n -= r->at;
 	r->at = 0;
 	const size_t room = WINDOW_BYTES - r->n, n = left < room ? (size_t)left : room;
-	TRY(source_read(r->packed, r->read, r->window + r->n, n, err));
+	TRY(source_read(r->compressed, r->read, r->window + r->n, n, err));
 	r->read += n;
 	r->n += n;
 	return 0;
@@ -70,7 +70,7 @@ skip_zeros(struct codec_reader *r, struct pawl_error *err)
 		TRY(fill_window(r, 1, err));
 		while (r->at < r->n && r->window[r->at] == 0)
 			r->at++;
-		if (r->at < r->n || r->read == r->packed->nbytes)
+		if (r->at < r->n || r->read == r->compressed->nbytes)
 			return 0;
 	}
 }
@@ -116,13 +116,13 @@ check_size(const struct codec_reader *r, struct pawl_error *err)
 
 	if (r->given > r->max_bytes)
 		return err_set(err, PAWL_ELIMIT, "%s: unpacks to more than the %" PRIu64 " bytes that are allowed",
-		               r->packed->what, r->max_bytes);
-	if (r->given <= FREE_BYTES || !mul_ok(r->packed->nbytes, r->max_ratio, &most) || r->given <= most)
+		               r->compressed->what, r->max_bytes);
+	if (r->given <= FREE_BYTES || !mul_ok(r->compressed->nbytes, r->max_ratio, &most) || r->given <= most)
 		return 0;
 	return err_set(err, PAWL_ELIMIT,
 	               "%s: unpacks to more than %" PRIu64 " times its %" PRIu64 " bytes, like a decompression bomb; "
 	               "if it is not one, unpack it first",
-	               r->packed->what, r->max_ratio, r->packed->nbytes);
+	               r->compressed->what, r->max_ratio, r->compressed->nbytes);
 }
 
 /* One call of the decoder. */
@@ -136,7 +136,7 @@ step_decoder(struct codec_reader *r, unsigned char **dst, size_t *n, struct pawl
 	                       .n_in = r->n - r->at,
 	                       .out = *dst,
 	                       .n_out = *n,
-	                       .last = r->read == r->packed->nbytes};
+	                       .last = r->read == r->compressed->nbytes};
 	const size_t n_in = s.n_in;
 	const int rc = r->codec->decode(r->decoder, &s, &why);
 	r->at += n_in - s.n_in;
@@ -180,17 +180,17 @@ codec_reader_free(struct codec_reader *r)
 }
 
 int
-codec_reader_new(const struct codec *codec, const struct source *packed, const struct codec_limits *limits,
+codec_reader_new(const struct codec *codec, const struct source *compressed, const struct codec_limits *limits,
                  struct codec_reader **ret, struct pawl_error *err)
 {
 	PAWL_CLEAN(codec_reader_free_clean) struct codec_reader *r = mem_zalloc(1, sizeof(*r));
 	const char *why = "";
 
 	if (!r)
-		return err_nomem(err, packed->what);
-	TRY(codec_really(&codec, packed, err));
+		return err_nomem(err, compressed->what);
+	TRY(codec_really(&codec, compressed, err));
 	r->codec = codec;
-	r->packed = packed;
+	r->compressed = compressed;
 	r->max_bytes = limits && limits->max_bytes ? limits->max_bytes : DEFAULT_MAX_BYTES;
 	r->max_ratio = limits && limits->max_ratio ? limits->max_ratio : DEFAULT_MAX_RATIO;
 	const int rc = codec->decoder_new(&r->decoder, &why);

@@ -4,7 +4,7 @@
  * is that of zstd's seekable format. lz4 and planes use it too, since their skippable frames are
  * the same.
  *
- *   0x184d2a5e, u32 bytes that follow, for each frame u32 packed and u32 plain bytes,
+ *   0x184d2a5e, u32 bytes that follow, for each frame u32 compressed and u32 plain bytes,
  *   u32 frames, 0, 0x8f92eab1
  *
  * A table is used only if its frames cover the file exactly.
@@ -35,7 +35,7 @@ codec_seek_tail(const struct codec_table *t, struct buf *out, const char **why)
 	codec_put_u32(p + 4, (uint32_t)nbytes);
 	p += HEAD;
 	for (size_t i = 0; i < t->n; i++, p += 8) {
-		codec_put_u32(p, (uint32_t)t->frames[i].packed);
+		codec_put_u32(p, (uint32_t)t->frames[i].compressed);
 		codec_put_u32(p + 4, (uint32_t)t->frames[i].plain);
 	}
 	codec_put_u32(p, (uint32_t)t->n);
@@ -45,7 +45,7 @@ codec_seek_tail(const struct codec_table *t, struct buf *out, const char **why)
 }
 
 static int
-read_entries(const struct source *packed, uint64_t at, uint64_t n, unsigned size, struct codec_table *t,
+read_entries(const struct source *compressed, uint64_t at, uint64_t n, unsigned size, struct codec_table *t,
              uint64_t *ret_sum, struct pawl_error *err)
 {
 	unsigned char piece[PIECE];
@@ -54,11 +54,11 @@ read_entries(const struct source *packed, uint64_t at, uint64_t n, unsigned size
 	*ret_sum = 0;
 	for (uint64_t i = 0; i < n; i += fit) {
 		const size_t now = (size_t)(n - i < fit ? n - i : fit);
-		TRY(source_read(packed, at + i * size, piece, now * size, err));
+		TRY(source_read(compressed, at + i * size, piece, now * size, err));
 		for (size_t k = 0; k < now; k++) {
-			const struct codec_frame frame = {.packed = codec_u32(piece + k * size),
+			const struct codec_frame frame = {.compressed = codec_u32(piece + k * size),
 			                                  .plain = codec_u32(piece + k * size + 4)};
-			*ret_sum += frame.packed;
+			*ret_sum += frame.compressed;
 			TRY(codec_table_add(t, &frame, err));
 		}
 	}
@@ -66,22 +66,23 @@ read_entries(const struct source *packed, uint64_t at, uint64_t n, unsigned size
 }
 
 int
-codec_seek_table(const struct source *packed, struct codec_table *ret, struct pawl_error *err)
+codec_seek_table(const struct source *compressed, struct codec_table *ret, struct pawl_error *err)
 {
 	unsigned char foot[FOOT], head[HEAD];
 	uint64_t sum;
 
-	if (packed->nbytes < HEAD + FOOT)
+	if (compressed->nbytes < HEAD + FOOT)
 		return 0;
-	TRY(source_read(packed, packed->nbytes - FOOT, foot, FOOT, err));
+	TRY(source_read(compressed, compressed->nbytes - FOOT, foot, FOOT, err));
 	const uint64_t n = codec_u32(foot);
 	const unsigned size = foot[4] & HAS_SUMS ? 12 : 8;
 	const uint64_t all = HEAD + n * size + FOOT;
-	if (codec_u32(foot + 5) != FOOT_MAGIC || (foot[4] & RESERVED) || n > CODEC_MAX_FRAMES || all > packed->nbytes)
+	if (codec_u32(foot + 5) != FOOT_MAGIC || (foot[4] & RESERVED) || n > CODEC_MAX_FRAMES ||
+	    all > compressed->nbytes)
 		return 0;
-	TRY(source_read(packed, packed->nbytes - all, head, HEAD, err));
+	TRY(source_read(compressed, compressed->nbytes - all, head, HEAD, err));
 	if (codec_u32(head) != HEAD_MAGIC || codec_u32(head + 4) != all - HEAD)
 		return 0;
-	TRY(read_entries(packed, packed->nbytes - all + HEAD, n, size, ret, &sum, err));
-	return sum == packed->nbytes - all;
+	TRY(read_entries(compressed, compressed->nbytes - all + HEAD, n, size, ret, &sum, err));
+	return sum == compressed->nbytes - all;
 }

@@ -6,7 +6,7 @@
  * thread. A frame that is wanted completely is decompressed straight into the destination. It must
  * give exactly the bytes that the table records, from exactly its own.
  *
- * Without a table, the file is decompressed once, at opening, into the spool. Without a spool it is
+ * Without a table, the file is decompressed once, at opening, into a temporary file. Without one it is
  * decompressed from the start again for every read that is before the last one.
  *
  * Promises P1, P16, P17.
@@ -34,17 +34,17 @@ struct cached {
 
 struct codec_source {
 	const struct codec *codec;
-	const struct source *packed;
+	const struct source *compressed;
 	struct codec_limits limits;
 	struct source plain;
 	/* with frames */
 	struct codec_table table;
-	uint64_t *plain_at, *packed_at; /* of each frame; n + 1 */
+	uint64_t *plain_at, *compressed_at; /* of each frame; n + 1 */
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	uint64_t tick;
 	struct cached cache[CODEC_CACHE_FRAMES];
-	/* without frames and spool; guarded by lock */
+	/* without frames and temporary file; guarded by lock */
 	struct codec_reader *reader;
 	uint64_t reader_at;
 };
@@ -78,20 +78,20 @@ codec_frame_decode(const struct codec *codec, const struct codec_table *t, const
 
 /* Decompresses a frame to dst, which has room for it. */
 static int
-unpack_frame(const struct codec_source *s, size_t frame, unsigned char *dst, struct pawl_error *err)
+decompress_frame(const struct codec_source *s, size_t frame, unsigned char *dst, struct pawl_error *err)
 {
 	const struct codec_frame *f = &s->table.frames[frame];
-	PAWL_FREE unsigned char *in = mem_alloc((size_t)f->packed);
+	PAWL_FREE unsigned char *in = mem_alloc((size_t)f->compressed);
 	const char *why = "";
 
 	if (!in)
-		return err_nomem(err, s->packed->what);
-	TRY(source_read(s->packed, s->packed_at[frame], in, (size_t)f->packed, err));
-	const int rc = codec_frame_decode(s->codec, &s->table, in, (size_t)f->packed, dst, (size_t)f->plain, &why);
+		return err_nomem(err, s->compressed->what);
+	TRY(source_read(s->compressed, s->compressed_at[frame], in, (size_t)f->compressed, err));
+	const int rc = codec_frame_decode(s->codec, &s->table, in, (size_t)f->compressed, dst, (size_t)f->plain, &why);
 	if (rc >= 0)
 		return 0;
-	return err_set(err, rc, "%s: frame %zu of %zu, at byte %" PRIu64 " of %" PRIu64 ": %s", s->packed->what, frame,
-	               s->table.n, s->packed_at[frame], s->packed->nbytes, why);
+	return err_set(err, rc, "%s: frame %zu of %zu, at byte %" PRIu64 " of %" PRIu64 ": %s", s->compressed->what,
+	               frame, s->table.n, s->compressed_at[frame], s->compressed->nbytes, why);
 }
 
 /* ----------------------------------------------------------------- the cache */
@@ -175,8 +175,8 @@ load_frame(struct codec_source *s, struct cached *c, size_t frame, struct pawl_e
 		c->cap = c->ptr ? n : 0;
 	}
 	if (!c->ptr)
-		return err_nomem(err, s->packed->what);
-	return unpack_frame(s, frame, c->ptr, err);
+		return err_nomem(err, s->compressed->what);
+	return decompress_frame(s, frame, c->ptr, err);
 }
 
 static int
@@ -223,7 +223,7 @@ read_frames(void *arg, uint64_t offset, void *dst, size_t n, struct pawl_error *
 		const size_t now = left < n ? (size_t)left : n;
 
 		if (offset == begin && now == end - begin)
-			TRY(unpack_frame(s, frame, to, err));
+			TRY(decompress_frame(s, frame, to, err));
 		else
 			TRY(copy_part(s, frame, (size_t)(offset - begin), to, now, err));
 		to += now;
@@ -235,24 +235,23 @@ read_frames(void *arg, uint64_t offset, void *dst, size_t n, struct pawl_error *
 
 /* --------------------------------------------------- without a table of frames */
 
-/* Everything to the spool; without one only counted. */
+/* Writes everything to the temporary file; without one only counts it. */
 static int
-unpack_all(struct codec_source *s, struct pawl_error *err)
+decompress_all(struct codec_source *s, struct pawl_error *err)
 {
 	PAWL_FREE unsigned char *piece = mem_alloc(PIECE_BYTES);
 	size_t n = PIECE_BYTES;
 
 	if (!piece)
-		return err_nomem(err, s->packed->what);
+		return err_nomem(err, s->compressed->what);
 	struct codec_limits limits = s->limits;
-	if (limits.spool && limits.max_spooled_bytes &&
-	    (limits.max_bytes == 0 || limits.max_spooled_bytes < limits.max_bytes))
-		limits.max_bytes = limits.max_spooled_bytes;
-	TRY(codec_reader_new(s->codec, s->packed, &limits, &s->reader, err));
+	if (limits.temp && limits.max_temp_bytes && (limits.max_bytes == 0 || limits.max_temp_bytes < limits.max_bytes))
+		limits.max_bytes = limits.max_temp_bytes;
+	TRY(codec_reader_new(s->codec, s->compressed, &limits, &s->reader, err));
 	while (n == PIECE_BYTES) {
 		TRY(codec_reader_get(s->reader, piece, PIECE_BYTES, &n, err));
-		if (s->limits.spool && n > 0)
-			TRY(s->limits.spool->put(s->limits.spool->arg, piece, n, err));
+		if (s->limits.temp && n > 0)
+			TRY(s->limits.temp->put(s->limits.temp->arg, piece, n, err));
 		s->plain.nbytes += n;
 	}
 	s->reader_at = s->plain.nbytes;
@@ -265,12 +264,12 @@ skip_to(struct codec_source *s, uint64_t offset, struct pawl_error *err)
 	PAWL_FREE unsigned char *piece = mem_alloc(PIECE_BYTES);
 
 	if (!piece)
-		return err_nomem(err, s->packed->what);
+		return err_nomem(err, s->compressed->what);
 	if (!s->reader || offset < s->reader_at) {
 		codec_reader_free(s->reader);
 		s->reader = NULL;
 		s->reader_at = 0;
-		TRY(codec_reader_new(s->codec, s->packed, &s->limits, &s->reader, err));
+		TRY(codec_reader_new(s->codec, s->compressed, &s->limits, &s->reader, err));
 	}
 	while (s->reader_at < offset) {
 		const uint64_t left = offset - s->reader_at;
@@ -279,7 +278,7 @@ skip_to(struct codec_source *s, uint64_t offset, struct pawl_error *err)
 		TRY(codec_reader_get(s->reader, piece, left < PIECE_BYTES ? (size_t)left : PIECE_BYTES, &n, err));
 		s->reader_at += n;
 		if (n == 0)
-			return err_set(err, PAWL_ECORRUPT, "%s: has become shorter", s->packed->what);
+			return err_set(err, PAWL_ECORRUPT, "%s: has become shorter", s->compressed->what);
 	}
 	return 0;
 }
@@ -293,7 +292,7 @@ read_again(struct codec_source *s, uint64_t offset, void *dst, size_t n, struct 
 	if (rc == 0)
 		rc = codec_reader_get(s->reader, dst, n, &got, err);
 	if (rc == 0 && got != n)
-		rc = err_set(err, PAWL_ECORRUPT, "%s: has become shorter", s->packed->what);
+		rc = err_set(err, PAWL_ECORRUPT, "%s: has become shorter", s->compressed->what);
 	if (rc < 0) { /* its position is not known any more */
 		codec_reader_free(s->reader);
 		s->reader = NULL;
@@ -315,11 +314,11 @@ read_stream(void *arg, uint64_t offset, void *dst, size_t n, struct pawl_error *
 }
 
 static int
-read_spool(void *arg, uint64_t offset, void *dst, size_t n, struct pawl_error *err)
+read_temp(void *arg, uint64_t offset, void *dst, size_t n, struct pawl_error *err)
 {
-	const struct codec_spool *spool = ((struct codec_source *)arg)->limits.spool;
+	const struct codec_temp *temp = ((struct codec_source *)arg)->limits.temp;
 
-	return spool->read(spool->arg, offset, dst, n, err);
+	return temp->read(temp->arg, offset, dst, n, err);
 }
 
 /* ---------------------------------------------------------------- open, close */
@@ -333,17 +332,17 @@ place_frames(struct codec_source *s, struct pawl_error *err)
 	const struct codec_table *t = &s->table;
 
 	s->plain_at = mem_zalloc(t->n + 1, sizeof(*s->plain_at));
-	s->packed_at = mem_zalloc(t->n + 1, sizeof(*s->packed_at));
-	if (!s->plain_at || !s->packed_at)
-		return err_nomem(err, s->packed->what);
-	s->packed_at[0] = t->begin;
+	s->compressed_at = mem_zalloc(t->n + 1, sizeof(*s->compressed_at));
+	if (!s->plain_at || !s->compressed_at)
+		return err_nomem(err, s->compressed->what);
+	s->compressed_at[0] = t->begin;
 	for (size_t i = 0; i < t->n; i++) {
 		const struct codec_frame *f = &t->frames[i];
 
-		if (f->plain == 0 || f->plain > CODEC_MAX_FRAME || f->packed > CODEC_MAX_FRAME)
+		if (f->plain == 0 || f->plain > CODEC_MAX_FRAME || f->compressed > CODEC_MAX_FRAME)
 			return 0;
 		s->plain_at[i + 1] = s->plain_at[i] + f->plain;
-		s->packed_at[i + 1] = s->packed_at[i] + f->packed;
+		s->compressed_at[i + 1] = s->compressed_at[i] + f->compressed;
 	}
 	return 1;
 }
@@ -351,9 +350,9 @@ place_frames(struct codec_source *s, struct pawl_error *err)
 static int
 open_frames(struct codec_source *s, struct pawl_error *err)
 {
-	int rc = s->codec->table ? s->codec->table(s->packed, &s->table, err) : 0;
+	int rc = s->codec->table ? s->codec->table(s->compressed, &s->table, err) : 0;
 	if (rc < 0)
-		return err_prefix(err, rc, "%s", s->packed->what);
+		return err_prefix(err, rc, "%s", s->compressed->what);
 	if (rc == 1)
 		rc = place_frames(s, err);
 	TRY(rc);
@@ -365,7 +364,7 @@ open_frames(struct codec_source *s, struct pawl_error *err)
 	const uint64_t most = s->limits.max_bytes ? s->limits.max_bytes : (uint64_t)1 << 40;
 	if (s->plain.nbytes > most)
 		return err_set(err, PAWL_ELIMIT, "%s: unpacks to %" PRIu64 " bytes, %" PRIu64 " are allowed",
-		               s->packed->what, s->plain.nbytes, most);
+		               s->compressed->what, s->plain.nbytes, most);
 	s->plain.read = read_frames;
 	return 1;
 }
@@ -373,10 +372,10 @@ open_frames(struct codec_source *s, struct pawl_error *err)
 static int
 open_stream(struct codec_source *s, struct pawl_error *err)
 {
-	TRY(unpack_all(s, err));
+	TRY(decompress_all(s, err));
 	codec_reader_free(s->reader);
 	s->reader = NULL;
-	s->plain.read = s->limits.spool ? read_spool : read_stream;
+	s->plain.read = s->limits.temp ? read_temp : read_stream;
 	return 0;
 }
 
@@ -401,7 +400,7 @@ codec_source_close(struct codec_source *s)
 	for (size_t i = 0; i < CODEC_CACHE_FRAMES; i++)
 		mem_free(s->cache[i].ptr);
 	mem_free(s->plain_at);
-	mem_free(s->packed_at);
+	mem_free(s->compressed_at);
 	codec_table_clear(&s->table);
 	pthread_cond_destroy(&s->changed);
 	pthread_mutex_destroy(&s->lock);
@@ -411,21 +410,21 @@ codec_source_close(struct codec_source *s)
 PAWL_DEFINE_CLEAN(struct codec_source, codec_source_close);
 
 int
-codec_source_open(const struct codec *codec, const struct source *packed, const struct codec_limits *limits,
+codec_source_open(const struct codec *codec, const struct source *compressed, const struct codec_limits *limits,
                   struct codec_source **ret, struct pawl_error *err)
 {
 	PAWL_CLEAN(codec_source_close_clean) struct codec_source *s = mem_zalloc(1, sizeof(*s));
 
 	if (!s)
-		return err_nomem(err, packed->what);
+		return err_nomem(err, compressed->what);
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_cond_init(&s->changed, NULL);
-	s->packed = packed;
+	s->compressed = compressed;
 	s->codec = codec;
 	if (limits)
 		s->limits = *limits;
-	s->plain = (struct source){.what = packed->what, .arg = s};
-	TRY(codec_really(&s->codec, packed, err));
+	s->plain = (struct source){.what = compressed->what, .arg = s};
+	TRY(codec_really(&s->codec, compressed, err));
 	const int rc = open_frames(s, err);
 	TRY(rc);
 	if (rc == 0)

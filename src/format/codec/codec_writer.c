@@ -49,7 +49,7 @@ compress_slot(void *arg)
 	struct slot *slot = arg;
 	struct codec_writer *w = slot->writer;
 
-	slot->piece.packed.len = slot->piece.n_frames = 0;
+	slot->piece.compressed.len = slot->piece.n_frames = 0;
 	slot->rc = codec_frames_encode(w->frames, slot->n > 0 ? slot->plain : "", slot->n, slot->last, &slot->piece,
 	                               &slot->err);
 	pthread_mutex_lock(&w->lock);
@@ -82,7 +82,7 @@ drain_one(struct codec_writer *w, struct pawl_error *err)
 	if (slot->rc < 0)
 		return err_give(err, slot->rc, &slot->err);
 	TRY(codec_frames_note(w->frames, &slot->piece, err));
-	return sink_bytes(w, slot->piece.packed.ptr, slot->piece.packed.len, err);
+	return sink_bytes(w, slot->piece.compressed.ptr, slot->piece.compressed.len, err);
 }
 
 static struct slot *

@@ -83,17 +83,17 @@ xz_encode(void *encoder, const void *ptr, size_t n, bool last, struct buf *out, 
 	lzma_block block = {.version = 1, .check = LZMA_CHECK_CRC64, .filters = filters};
 	const size_t bound = lzma_block_buffer_bound(n);
 	unsigned char *p = (unsigned char *)buf_grow(out, bound);
-	size_t packed = 0;
+	size_t compressed = 0;
 
 	(void)last;
 	*why = "out of memory";
 	if (!p)
 		return PAWL_ENOMEM;
-	const lzma_ret rc = lzma_block_buffer_encode(&block, &heap, ptr, n, p, &packed, bound);
+	const lzma_ret rc = lzma_block_buffer_encode(&block, &heap, ptr, n, p, &compressed, bound);
 	if (rc != LZMA_OK)
 		return code_of(rc, why);
-	out->len -= bound - packed;
-	frame->packed = packed;
+	out->len -= bound - compressed;
+	frame->compressed = compressed;
 	frame->note = lzma_block_unpadded_size(&block);
 	return 0;
 }
@@ -196,7 +196,7 @@ lzma_encode(void *encoder, const void *ptr, size_t n, bool last, struct buf *out
 	}
 	if (rc != LZMA_OK && rc != LZMA_STREAM_END)
 		return code_of(rc, why);
-	frame->packed = out->len;
+	frame->compressed = out->len;
 	return 0;
 }
 
@@ -275,7 +275,7 @@ add_blocks(lzma_index *index, struct codec_table *t, struct pawl_error *err)
 
 	lzma_index_iter_init(&iter, index);
 	while (!lzma_index_iter_next(&iter, LZMA_INDEX_ITER_BLOCK)) {
-		const struct codec_frame frame = {.packed = iter.block.total_size,
+		const struct codec_frame frame = {.compressed = iter.block.total_size,
 		                                  .plain = iter.block.uncompressed_size,
 		                                  .note = iter.block.unpadded_size};
 		TRY(codec_table_add(t, &frame, err));
@@ -285,7 +285,7 @@ add_blocks(lzma_index *index, struct codec_table *t, struct pawl_error *err)
 
 /* The index of a file of one stream. */
 static int
-read_index(const struct source *packed, const lzma_stream_flags *flags, lzma_index **ret, struct pawl_error *err)
+read_index(const struct source *compressed, const lzma_stream_flags *flags, lzma_index **ret, struct pawl_error *err)
 {
 	const size_t n = (size_t)flags->backward_size;
 	PAWL_FREE unsigned char *bytes = mem_alloc(n);
@@ -293,33 +293,33 @@ read_index(const struct source *packed, const lzma_stream_flags *flags, lzma_ind
 	size_t used = 0;
 
 	if (!bytes)
-		return err_nomem(err, packed->what);
-	TRY(source_read(packed, packed->nbytes - LZMA_STREAM_HEADER_SIZE - n, bytes, n, err));
+		return err_nomem(err, compressed->what);
+	TRY(source_read(compressed, compressed->nbytes - LZMA_STREAM_HEADER_SIZE - n, bytes, n, err));
 	const lzma_ret rc = lzma_index_buffer_decode(ret, &memory, &heap, bytes, &used, n);
 	if (rc == LZMA_MEM_ERROR)
-		return err_nomem(err, packed->what);
+		return err_nomem(err, compressed->what);
 	return rc == LZMA_OK && used == n;
 }
 
 static int
-xz_table(const struct source *packed, struct codec_table *ret, struct pawl_error *err)
+xz_table(const struct source *compressed, struct codec_table *ret, struct pawl_error *err)
 {
 	enum { SIZE = LZMA_STREAM_HEADER_SIZE };
 	unsigned char head[SIZE], foot[SIZE];
 	lzma_stream_flags at_head, at_foot;
 	lzma_index *index = NULL;
 
-	if (packed->nbytes < 2 * SIZE)
+	if (compressed->nbytes < 2 * SIZE)
 		return 0;
-	TRY(source_read(packed, 0, head, SIZE, err));
-	TRY(source_read(packed, packed->nbytes - SIZE, foot, SIZE, err));
+	TRY(source_read(compressed, 0, head, SIZE, err));
+	TRY(source_read(compressed, compressed->nbytes - SIZE, foot, SIZE, err));
 	if (lzma_stream_header_decode(&at_head, head) != LZMA_OK ||
 	    lzma_stream_footer_decode(&at_foot, foot) != LZMA_OK ||
 	    lzma_stream_flags_compare(&at_head, &at_foot) != LZMA_OK || at_foot.backward_size > MAX_INDEX ||
-	    at_foot.backward_size > packed->nbytes - 2 * SIZE || !lzma_check_is_supported(at_foot.check))
+	    at_foot.backward_size > compressed->nbytes - 2 * SIZE || !lzma_check_is_supported(at_foot.check))
 		return 0;
-	int rc = read_index(packed, &at_foot, &index, err);
-	if (rc == 1 && lzma_index_file_size(index) != packed->nbytes)
+	int rc = read_index(compressed, &at_foot, &index, err);
+	if (rc == 1 && lzma_index_file_size(index) != compressed->nbytes)
 		rc = 0;
 	if (rc == 1) {
 		ret->begin = SIZE;

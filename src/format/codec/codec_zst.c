@@ -44,13 +44,13 @@ zst_encode(void *encoder, const void *ptr, size_t n, bool last, struct buf *out,
 	*why = "out of memory";
 	if (!p)
 		return PAWL_ENOMEM;
-	const size_t packed = ZSTD_compress2(encoder, p, bound, ptr, n);
-	if (ZSTD_isError(packed)) {
-		*why = ZSTD_getErrorName(packed);
-		return ZSTD_getErrorCode(packed) == ZSTD_error_memory_allocation ? PAWL_ENOMEM : PAWL_EIO;
+	const size_t compressed = ZSTD_compress2(encoder, p, bound, ptr, n);
+	if (ZSTD_isError(compressed)) {
+		*why = ZSTD_getErrorName(compressed);
+		return ZSTD_getErrorCode(compressed) == ZSTD_error_memory_allocation ? PAWL_ENOMEM : PAWL_EIO;
 	}
-	out->len -= bound - packed;
-	frame->packed = packed;
+	out->len -= bound - compressed;
+	frame->compressed = compressed;
 	return 0;
 }
 

@@ -125,7 +125,7 @@ user_create(struct store *base, const char *key, const struct store_create *opts
 	f->base.key = mem_strdup(key);
 	if (f->base.key == NULL)
 		return err_nomem(err, key);
-	TRY(fd_spool(&f->fd, key, err));
+	TRY(fd_temp_file(&f->fd, key, err));
 	*ret = &steal(&f)->base;
 	return 0;
 }

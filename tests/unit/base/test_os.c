@@ -74,7 +74,7 @@ test_times_are_those_of_access_and_change(void **state)
 	int fd;
 
 	(void)state;
-	assert_int_equal(fd_spool(&fd, "test", NULL), 0);
+	assert_int_equal(fd_temp_file(&fd, "test", NULL), 0);
 	assert_int_equal(futimens(fd, set), 0);
 	assert_int_equal(fstat(fd, &st), 0);
 	os_times(&st, times);
@@ -88,7 +88,7 @@ test_a_sync_of_what_is_no_file_fails(void **state)
 	int fd;
 
 	(void)state;
-	assert_int_equal(fd_spool(&fd, "test", NULL), 0);
+	assert_int_equal(fd_temp_file(&fd, "test", NULL), 0);
 	assert_int_equal(os_sync(fd), 0);
 	assert_int_equal(os_sync_data(fd), 0);
 	close(fd);

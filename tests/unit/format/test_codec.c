@@ -160,7 +160,7 @@ struct spool {
 };
 
 static int
-spool_read(void *arg, uint64_t offset, void *dst, size_t n, struct pawl_error *err)
+temp_read(void *arg, uint64_t offset, void *dst, size_t n, struct pawl_error *err)
 {
 	return read_bytes(arg, offset, dst, n, err);
 }
@@ -172,8 +172,8 @@ round_trip(const char *name, const char *ptr, size_t n, unsigned threads)
 {
 	const struct codec *codec = codec_of_name(name);
 	struct buf packed = {0}, back = {0}, spooled = {0};
-	const struct codec_spool spool = {put_sink, spool_read, &spooled};
-	const struct codec_limits limits = {.spool = &spool};
+	const struct codec_temp spool = {put_sink, temp_read, &spooled};
+	const struct codec_limits limits = {.temp = &spool};
 	struct pawl_error err = {0};
 	struct codec_source *s;
 

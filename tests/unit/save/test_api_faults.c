@@ -562,7 +562,7 @@ test_falling_back(void **state)
 	SWEEP(b, "restore, falling back", spoil, restore_damaged, 0);
 }
 
-/* ------------------------------------------------------------------ upkeep */
+/* ------------------------------------------------------------------ maintenance */
 
 static void
 make_four(struct bed *b)
@@ -621,7 +621,7 @@ collect(struct bed *b, struct pawl_error *err)
 }
 
 static void
-test_upkeep(void **state)
+test_maintenance(void **state)
 {
 	struct bed *b = *state;
 
@@ -729,7 +729,7 @@ main(void)
 		CASE(test_reading_whole_checkpoints),
 		CASE(test_restoring),
 		CASE(test_falling_back),
-		CASE(test_upkeep),
+		CASE(test_maintenance),
 		CASE(test_repairing),
 		CASE(test_negative_control_leaks_and_losses_are_noticed),
 	};

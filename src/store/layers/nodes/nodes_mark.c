@@ -45,7 +45,7 @@ parse_nodes(const char **text, struct mark *m)
 static bool
 is_pack(const char *name)
 {
-	static const char *const packed[] = {".zst", ".planes"};
+	static const char *const compressed[] = {".zst", ".planes"};
 	const char *tail = strstr(name, PACK_SUFFIX);
 
 	if (!tail || tail == name || name[0] == '.')
@@ -53,8 +53,8 @@ is_pack(const char *name)
 	tail += strlen(PACK_SUFFIX);
 	if (*tail == '\0')
 		return true;
-	for (size_t i = 0; i < sizeof(packed) / sizeof(*packed); i++)
-		if (strcmp(tail, packed[i]) == 0)
+	for (size_t i = 0; i < sizeof(compressed) / sizeof(*compressed); i++)
+		if (strcmp(tail, compressed[i]) == 0)
 			return true;
 	return false;
 }

@@ -41,7 +41,7 @@ def test_a_training_without_scores_goes_on_with_the_remembered_ones(tmp_path: pa
     assert best(demo) == [2]
 
 
-def test_upkeep_begins_no_attempt_and_keeps_the_date(tmp_path: pathlib.Path) -> None:
+def test_maintenance_begins_no_attempt_and_keeps_the_date(tmp_path: pathlib.Path) -> None:
     demo = make("scored", tmp_path / "demo", 3)
     before = (demo / "run.json").read_text()
     run("pin", f"{demo}@id:1")
@@ -55,7 +55,7 @@ def test_upkeep_begins_no_attempt_and_keeps_the_date(tmp_path: pathlib.Path) -> 
     assert after["created_unix_ns"] == json.loads(before)["created_unix_ns"]
 
 
-def test_a_lost_manifest_can_still_be_repaired_after_other_upkeep(tmp_path: pathlib.Path) -> None:
+def test_a_lost_manifest_can_still_be_repaired_after_other_maintenance(tmp_path: pathlib.Path) -> None:
     demo = make("scored", tmp_path / "demo", 3)
     (checkpoint(demo, 2) / "manifest.json").unlink()
     run("pin", f"{demo}@id:1")

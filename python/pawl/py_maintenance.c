@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* py_upkeep: methods of Run that check, compare, copy, clean and repair checkpoints. */
+/* py_maintenance: methods of Run that check, compare, copy, clean and repair checkpoints. */
 #include "py_work.h"
 
 /* A meaning of py_work's result. NULL with an exception: rc < 0. */
