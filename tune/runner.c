@@ -17,9 +17,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/os.h"
 #include "base/value.h"
@@ -35,10 +35,7 @@
 double
 runner_now(void)
 {
-	struct timespec t;
-
-	(void)clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+	return (double)clock_mono_ns() * 1e-9;
 }
 
 static void
@@ -101,27 +98,25 @@ static int
 set_environment(struct tune_runner *r, const char *const *more, const struct value *spec, struct pawl_error *err)
 {
 	char threads[16];
-	int rc = command_environment(value_get(spec, "env"), &r->env, err);
 
-	if (rc == 0 && getenv("OMP_NUM_THREADS") == NULL &&
-	    value_get(value_get(spec, "env"), "OMP_NUM_THREADS") == NULL) {
+	TRY(command_environment(value_get(spec, "env"), &r->env, err));
+	if (getenv("OMP_NUM_THREADS") == NULL && value_get(value_get(spec, "env"), "OMP_NUM_THREADS") == NULL) {
 		/* Trials that run in parallel must not each use all processors. */
 		(void)snprintf(threads, sizeof(threads), "%d", r->cpu >= 1 && r->cpu < 1e4 ? (int)r->cpu : 1);
 		if (!command_set_variable(&r->env, "OMP_NUM_THREADS", threads))
-			rc = err_nomem(err, NULL);
+			return err_nomem(err, NULL);
 	}
-	for (size_t i = 0; rc == 0 && more != NULL && more[i] != NULL; i++) {
+	for (size_t i = 0; more != NULL && more[i] != NULL; i++) {
 		const char *value = strchr(more[i], '=');
-		char *name = value != NULL ? mem_strndup(more[i], (size_t)(value - more[i])) : NULL;
 
 		if (value == NULL)
-			rc = err_set(err, PAWL_EUSAGE, "environment: expected NAME=value, found '%.80s'", more[i]);
-		else if (name == NULL || !command_set_variable(&r->env, name, value + 1))
-			rc = err_nomem(err, NULL);
-		mem_free(name);
+			return err_set(err, PAWL_EUSAGE, "environment: expected NAME=value, found '%.80s'", more[i]);
+		PAWL_FREE char *name = mem_strndup(more[i], (size_t)(value - more[i]));
+		if (name == NULL || !command_set_variable(&r->env, name, value + 1))
+			return err_nomem(err, NULL);
 	}
 	command_unset_variable(&r->env, "PAWL_TUNE_CHECKPOINT");
-	return rc;
+	return 0;
 }
 
 /* Writes who runs the experiment, for commands that stop it: process, the signal it takes for
@@ -149,10 +144,8 @@ static int
 set_up(struct tune_runner *r, const struct tune_runner_opts *opts, struct pawl_error *err)
 {
 	PAWL_CLEAN(value_free_clean) struct value *spec = NULL;
-	int rc = value_parse(tune_experiment_spec(r->e), SIZE_MAX, "the document", &spec, err);
 
-	if (rc < 0)
-		return rc;
+	TRY(value_parse(tune_experiment_spec(r->e), SIZE_MAX, "the document", &spec, err));
 	r->cpu = number_of(spec, "resources/cpu", 1);
 	r->gpu = number_of(spec, "resources/gpu", 0);
 	r->memory_bytes = number_of(spec, "resources/memory_bytes", 0);
@@ -164,19 +157,15 @@ set_up(struct tune_runner *r, const struct tune_runner_opts *opts, struct pawl_e
 		TRY(os_needs_linux("resources/memory_bytes", err));
 		cgroups_open(&r->cgroups, CGROUP_ROOT, CGROUP_SELF);
 	}
-	rc = slots_check(&r->slots, r->cpu, r->gpu, err);
-	if (rc == 0)
-		rc = set_command(r, opts->command, spec, err);
-	if (rc == 0)
-		rc = set_environment(r, opts->env, spec, err);
-	if (rc == 0)
-		rc = guard_open(&r->guard, r->e->lock, err);
-	if (rc == 0 && opts->forker != NULL && os_needs_linux("the forker", NULL) == 0) {
-		rc = forker_open(&r->forker, (char *const *)(uintptr_t)opts->forker, r->env.items, err);
-		if (rc == 0)
-			guard_add(&r->guard, r->forker.pid);
+	TRY(slots_check(&r->slots, r->cpu, r->gpu, err));
+	TRY(set_command(r, opts->command, spec, err));
+	TRY(set_environment(r, opts->env, spec, err));
+	TRY(guard_open(&r->guard, r->e->lock, err));
+	if (opts->forker != NULL && os_needs_linux("the forker", NULL) == 0) {
+		TRY(forker_open(&r->forker, (char *const *)(uintptr_t)opts->forker, r->env.items, err));
+		guard_add(&r->guard, r->forker.pid);
 	}
-	return rc == 0 ? write_note(r, err) : rc;
+	return write_note(r, err);
 }
 
 int
@@ -250,12 +239,11 @@ tune_runner_stop(struct tune_runner *r, bool now)
 int
 tune_runner_stop_trial(struct tune_runner *r, uint32_t trial, const char *why, struct pawl_error *err)
 {
-	int rc = tune_experiment_stop_trial(r->e, trial, why, err);
-
-	for (size_t i = 0; rc == 0 && i < r->n; i++)
+	TRY(tune_experiment_stop_trial(r->e, trial, why, err));
+	for (size_t i = 0; i < r->n; i++)
 		if (r->running[i]->trial == trial)
 			process_ask(r, r->running[i]);
-	return rc;
+	return 0;
 }
 
 /* Handles the processes that have ended, in the order of their start. */
@@ -289,24 +277,23 @@ give_up(struct tune_runner *r, struct process *p, const char *why)
 static int
 check_memory(struct tune_runner *r, struct pawl_error *err)
 {
-	pid_t *groups = mem_zalloc(r->n + 1, sizeof(*groups));
-	uint64_t *used = mem_zalloc(r->n + 1, sizeof(*used));
+	PAWL_FREE pid_t *groups = mem_zalloc(r->n + 1, sizeof(*groups));
+	PAWL_FREE uint64_t *used = mem_zalloc(r->n + 1, sizeof(*used));
 	char text[160];
 
-	for (size_t i = 0; groups != NULL && i < r->n; i++)
+	r->look = runner_now() + RUNNER_LOOK_S;
+	if (groups == NULL || used == NULL)
+		return err_nomem(err, NULL);
+	for (size_t i = 0; i < r->n; i++)
 		groups[i] = r->running[i]->pid;
-	if (groups != NULL && used != NULL)
-		memory_of_groups(groups, r->n, used);
-	for (size_t i = 0; groups != NULL && used != NULL && i < r->n; i++)
+	memory_of_groups(groups, r->n, used);
+	for (size_t i = 0; i < r->n; i++)
 		if ((double)used[i] > r->memory_bytes && r->running[i]->phase < PHASE_TERM) {
 			(void)snprintf(text, sizeof(text), "it uses %.0f MB of memory, it may use %.0f",
 			               (double)used[i] / 1e6, r->memory_bytes / 1e6);
 			give_up(r, r->running[i], text);
 		}
-	r->look = runner_now() + RUNNER_LOOK_S;
-	mem_free(groups);
-	mem_free(used);
-	return groups != NULL && used != NULL ? 0 : err_nomem(err, NULL);
+	return 0;
 }
 
 /* Is a message of it still unread? The driver may have been busy for longer than a trial may be
@@ -337,8 +324,8 @@ check_times(struct tune_runner *r, struct pawl_error *err)
 			process_press(r, p);
 		}
 	}
-	if (r->memory_bytes > 0 && r->n > 0 && now >= r->look && check_memory(r, err) < 0)
-		return PAWL_ENOMEM;
+	if (r->memory_bytes > 0 && r->n > 0 && now >= r->look)
+		TRY(check_memory(r, err));
 	if (r->budget_s > 0 && !r->stopping) {
 		tune_experiment_counts(r->e, &counts);
 		if (counts.time_s >= r->budget_s) {
@@ -402,8 +389,7 @@ wait_limit_ms(const struct tune_runner *r, double until)
 static int
 listen_all(struct tune_runner *r, int wait_ms, struct pawl_error *err)
 {
-	struct pollfd *fds = mem_zalloc(r->n * 2 + 1, sizeof(*fds));
-	int rc = 0;
+	PAWL_FREE struct pollfd *fds = mem_zalloc(r->n * 2 + 1, sizeof(*fds));
 
 	if (fds == NULL)
 		return err_nomem(err, NULL);
@@ -419,12 +405,11 @@ listen_all(struct tune_runner *r, int wait_ms, struct pawl_error *err)
 	}
 	fds[2 * r->n] = (struct pollfd){.fd = r->forker.fd, .events = POLLIN};
 	if (poll(fds, (nfds_t)r->n * 2 + 1, wait_ms) < 0 && errno != EINTR)
-		rc = err_set(err, PAWL_EIO, "waiting for the trials: %s", strerror(errno));
-	for (size_t i = 0; rc == 0 && i < r->n; i++)
+		return err_set(err, PAWL_EIO, "waiting for the trials: %s", strerror(errno));
+	for (size_t i = 0; i < r->n; i++)
 		if (fds[2 * i].revents != 0)
-			rc = process_hear(r, r->running[i], err);
-	mem_free(fds);
-	return rc;
+			TRY(process_hear(r, r->running[i], err));
+	return 0;
 }
 
 static bool

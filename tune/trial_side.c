@@ -34,7 +34,6 @@ open_side(struct side *s)
 	long fd = text != NULL ? strtol(text, &end, 10) : -1;
 	struct stat st;
 
-	s->lock = -1;
 	s->folder = getenv("PAWL_TUNE_FOLDER");
 	if (text == NULL)
 		return err_set(s->err, PAWL_ENOTFOUND, "this is not a trial: PAWL_TUNE_FD is not set");
@@ -76,89 +75,74 @@ send_line(struct side *s, const char *text)
 static int
 receive_answer(struct side *s, struct value **ret)
 {
-	char *line = mem_zalloc(1, SIDE_MAX_ANSWER);
+	PAWL_FREE char *line = mem_zalloc(1, SIDE_MAX_ANSWER);
+	PAWL_CLEAN(value_free_clean) struct value *answer = NULL;
 	size_t len = 0;
-	int rc = 0;
 
 	if (line == NULL)
 		return err_nomem(s->err, NULL);
-	while (rc == 0 && (len == 0 || line[len - 1] != '\n')) {
+	while (len == 0 || line[len - 1] != '\n') {
 		ssize_t n = recv(s->fd, line + len, SIDE_MAX_ANSWER - 1 - len, 0);
 
 		if (n == 0 || (n < 0 && errno != EINTR))
-			rc = len + 1 == SIDE_MAX_ANSWER
-			             ? err_set(s->err, PAWL_ELIMIT, "the runner: an incomplete answer")
-			             : err_set(s->err, PAWL_ECANCELLED, "the runner of this trial has ended");
+			return len + 1 == SIDE_MAX_ANSWER
+			               ? err_set(s->err, PAWL_ELIMIT, "the runner: an incomplete answer")
+			               : err_set(s->err, PAWL_ECANCELLED, "the runner of this trial has ended");
 		len += n > 0 ? (size_t)n : 0;
 	}
-	if (rc == 0)
-		rc = value_parse(line, len, "the runner's answer", ret, s->err);
-	mem_free(line);
-	if (rc == 0 && value_get(*ret, "error") != NULL) {
-		rc = err_set(s->err, PAWL_EUSAGE, "%s", value_text(value_get(*ret, "error")));
-		value_free(*ret);
-		*ret = NULL;
-	}
-	return rc;
+	TRY(value_parse(line, len, "the runner's answer", &answer, s->err));
+	if (value_get(answer, "error") != NULL)
+		return err_set(s->err, PAWL_EUSAGE, "%s", value_text(value_get(answer, "error")));
+	*ret = steal(&answer);
+	return 0;
 }
 
 static int
 ask_step(struct side *s, int64_t *ret)
 {
 	PAWL_CLEAN(value_free_clean) struct value *answer = NULL;
-	int rc = send_line(s, "{\"ask\": \"iteration\"}\n");
 
-	if (rc == 0)
-		rc = receive_answer(s, &answer);
-	if (rc == 0)
-		*ret = (int64_t)value_int(value_get(answer, "iteration")) + 1;
-	return rc;
+	TRY(send_line(s, "{\"ask\": \"iteration\"}\n"));
+	TRY(receive_answer(s, &answer));
+	*ret = (int64_t)value_int(value_get(answer, "iteration")) + 1;
+	return 0;
 }
 
 /* Is it a checkpoint that is already in its place? */
 static bool
 is_in_place(struct side *s, const char *path)
 {
-	char *parent = NULL, *folder = realpath(s->folder, NULL), *real = realpath(path, NULL);
+	PAWL_FREE char *folder = realpath(s->folder, NULL);
+	PAWL_FREE char *real = realpath(path, NULL);
 	char *slash = real != NULL ? strrchr(real, '/') : NULL;
-	bool is = false;
 
-	if (slash != NULL && folder != NULL) {
-		parent = mem_strndup(real, (size_t)(slash - real));
-		is = parent != NULL && strcmp(parent, folder) == 0 && strncmp(slash + 1, "checkpoint_", 11) == 0;
-	}
-	mem_free(parent);
-	mem_free(folder);
-	mem_free(real);
-	return is;
+	if (slash == NULL || folder == NULL)
+		return false;
+	*slash = '\0';
+	return strcmp(real, folder) == 0 && strncmp(slash + 1, "checkpoint_", 11) == 0;
 }
 
 static int
 hand_in(struct side *s, const struct value *metrics, const char *path, int64_t step, struct tune_answer *ret)
 {
-	char *clean = mem_strdup(path);
-	size_t len = clean != NULL ? strlen(clean) : 0;
-	const char *base;
-	int rc = clean != NULL ? 0 : err_nomem(s->err, NULL);
+	PAWL_FREE char *clean = mem_strdup(path);
 
-	while (len > 1 && clean[len - 1] == '/')
-		clean[--len] = '\0';
-	if (rc == 0 && is_in_place(s, clean)) {
-		base = strrchr(clean, '/');
-		(void)snprintf(ret->checkpoint, sizeof(ret->checkpoint), "%s", base != NULL ? base + 1 : clean);
-		rc = tree_sync(clean, s->err);
-		mem_free(clean);
-		return rc;
+	if (clean == NULL)
+		return err_nomem(s->err, NULL);
+	for (size_t len = strlen(clean); len > 1 && clean[len - 1] == '/'; len--)
+		clean[len - 1] = '\0';
+	if (is_in_place(s, clean)) {
+		const char *slash = strrchr(clean, '/');
+
+		(void)snprintf(ret->checkpoint, sizeof(ret->checkpoint), "%s", slash != NULL ? slash + 1 : clean);
+		return tree_sync(clean, s->err);
 	}
-	if (rc == 0 && step < 0 && value_is(value_get(metrics, "training_iteration"), JSON_INT))
+	if (step < 0 && value_is(value_get(metrics, "training_iteration"), JSON_INT))
 		step = (int64_t)value_int(value_get(metrics, "training_iteration"));
-	if (rc == 0 && step < 0)
-		rc = ask_step(s, &step);
+	if (step < 0)
+		TRY(ask_step(s, &step));
 	(void)snprintf(ret->checkpoint, sizeof(ret->checkpoint), "checkpoint_%06lld", (long long)step);
-	if (rc == 0)
-		rc = tree_move_in(clean, s->folder, ret->checkpoint, s->err);
-	mem_free(clean);
-	return rc;
+	return tree_move_in(clean, s->folder, ret->checkpoint, s->err);
 }
 
 static int
@@ -167,21 +151,16 @@ report_metrics(struct side *s, struct value *metrics, struct tune_answer *ret)
 	PAWL_CLEAN(value_free_clean) struct value *message = VALUE_OBJECT({"report", value_ref(metrics)});
 	PAWL_CLEAN(value_free_clean) struct value *answer = NULL;
 	const char *verdict;
-	char *text, *line = NULL;
-	int rc;
 
 	if (message != NULL && ret->checkpoint[0] != '\0')
 		(void)value_set(message, "checkpoint", value_new_text(ret->checkpoint));
-	text = message != NULL ? value_print(message) : NULL;
-	if (text == NULL || asprintf(&line, "%s\n", text) < 0)
-		line = NULL;
-	rc = line != NULL ? send_line(s, line) : err_nomem(s->err, NULL);
-	mem_free(line);
-	mem_free(text);
-	if (rc == 0)
-		rc = receive_answer(s, &answer);
-	if (rc < 0)
-		return rc;
+	PAWL_FREE char *text = message != NULL ? value_print(message) : NULL;
+	PAWL_FREE char *line = text != NULL ? mem_printf("%s\n", text) : NULL;
+
+	if (line == NULL)
+		return err_nomem(s->err, NULL);
+	TRY(send_line(s, line));
+	TRY(receive_answer(s, &answer));
 	verdict = value_get_text(answer, "verdict");
 	ret->save = value_is_true(value_get(answer, "save"));
 	if (verdict == NULL)
@@ -193,22 +172,27 @@ report_metrics(struct side *s, struct value *metrics, struct tune_answer *ret)
 	return 0;
 }
 
+static int
+report_to_runner(struct side *s, const char *metrics_json, const char *checkpoint, int64_t step,
+                 struct tune_answer *ret)
+{
+	PAWL_CLEAN(value_free_clean) struct value *metrics = NULL;
+
+	TRY(open_side(s));
+	TRY(value_parse(metrics_json, SIZE_MAX, "the metrics", &metrics, s->err));
+	if (checkpoint != NULL)
+		TRY(hand_in(s, metrics, checkpoint, step, ret));
+	return report_metrics(s, metrics, ret);
+}
+
 int
 tune_trial_report(const char *metrics_json, const char *checkpoint, int64_t step, struct tune_answer *ret,
                   struct pawl_error *err)
 {
-	PAWL_CLEAN(value_free_clean) struct value *metrics = NULL;
 	struct side s = {.fd = -1, .lock = -1, .err = err};
-	int rc;
 
 	*ret = (struct tune_answer){.verdict = TUNE_CONTINUE};
-	rc = open_side(&s);
-	if (rc == 0)
-		rc = value_parse(metrics_json, SIZE_MAX, "the metrics", &metrics, err);
-	if (rc == 0 && checkpoint != NULL)
-		rc = hand_in(&s, metrics, checkpoint, step, ret);
-	if (rc == 0)
-		rc = report_metrics(&s, metrics, ret);
+	const int rc = report_to_runner(&s, metrics_json, checkpoint, step, ret);
 	if (s.lock >= 0)
 		(void)close(s.lock);
 	return rc;

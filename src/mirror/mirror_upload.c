@@ -379,25 +379,19 @@ mirror_put_marks(struct mirror *m, uint64_t id, struct pawl_error *err)
 	return point_to(m, store, err);
 }
 
-/* Failures from here on are reported, but the checkpoint exists. */
-static void
-finish_upload(struct mirror *m, const struct parcel *p, int64_t begin_ns)
+/* After an upload: the journal, the mirror's pointers and retention, then those of the run. */
+static int
+finish_upload(struct mirror *m, struct pawl_error *err)
 {
 	struct store *store = atomic_load(&m->store);
-	struct pawl_error err = {0};
-	int rc = mirror_journal_write(m, &err);
-	if (rc == 0 && m->run->self.lease) /* a process that has lost the run decides nothing in the mirror (P10) */
-		rc = lease_check(m->run->self.lease, &err);
-	if (rc == 0)
-		rc = point_to(m, store, &err);
-	if (rc == 0)
-		rc = retain_there(m, store, &err);
-	if (rc == 0)
-		rc = apply_retention(m->run, &m->run->settings.retention, false, NULL, &err);
-	if (rc == 0)
-		rc = pointers_update(m->run, &err);
-	if (rc < 0)
-		report_upload(m, p, NULL, begin_ns, &err);
+
+	TRY(mirror_journal_write(m, err));
+	if (m->run->self.lease) /* a process that has lost the run decides nothing in the mirror (P10) */
+		TRY(lease_check(m->run->self.lease, err));
+	TRY(point_to(m, store, err));
+	TRY(retain_there(m, store, err));
+	TRY(apply_retention(m->run, &m->run->settings.retention, false, NULL, err));
+	return pointers_update(m->run, err);
 }
 
 int
@@ -445,7 +439,9 @@ mirror_upload(struct mirror *m, uint64_t id, struct pawl_meter *meter, struct pa
 	if (gone)
 		return 0;
 	if (rc == 0) {
-		finish_upload(m, &p, begin_ns);
+		struct pawl_error later = {0}; /* is reported, but the checkpoint exists */
+		if (finish_upload(m, &later) < 0)
+			report_upload(m, &p, NULL, begin_ns, &later);
 		report_upload(m, &p, &result, begin_ns, NULL);
 	} else if (!cancelled && p.name) {
 		report_upload(m, &p, &result, begin_ns, &why);
