@@ -261,14 +261,12 @@ is_gathering(const struct tune_experiment *e)
 static int
 begin_files(struct tune_experiment *e, struct trial *t, struct pawl_error *err)
 {
-	const bool repaired = t->repaired;
-
 	if (mkdirat(e->dirfd, t->name, 0777) < 0 && errno != EEXIST)
 		return err_sys(err, errno, "%s/%s: make folder", e->folder, t->name);
 	trial_checkpoint_sweep(e->dirfd, t->name);
-	t->repaired = true;
-	if (!repaired)
+	if (!t->repaired)
 		TRY(experiment_repair(e, t, err));
+	t->repaired = true;
 	return t->owes_exploit ? experiment_exploit(e, t, err) : 0;
 }
 

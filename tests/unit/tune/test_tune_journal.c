@@ -145,6 +145,36 @@ test_P4_R130_a_torn_journal_goes_on(void **state)
 	free(expected);
 }
 
+/* A repair of a trial's files that fails, as on a full disk, is made again at the next start. */
+static void
+test_P4_a_repair_that_failed_is_made_again(void **state)
+{
+	struct tune_bed *bed = *state;
+	struct bed_driver d = {
+		.e = bed_open(bed, document, "j", TUNE_NEW), .slots = 3, .save_every = 1, .stop_after = 7};
+	struct pawl_error err = {0};
+	struct tune_start start;
+	struct tune_trial t;
+	enum tune_next next;
+
+	bed_drive(&d);
+	tune_experiment_close(d.e);
+	d.e = bed_open(bed, document, "j", TUNE_AUTO);
+	for (uint32_t i = 0; i < 3; i++) {
+		assert_int_equal(tune_trial_info(d.e, i, &t, &err), 0);
+		assert_true(t.iteration > 0);
+		bed_run("cd '%s/j/%s' && rm result.json && mkdir result.json", bed->root, t.name);
+	}
+	assert_true(tune_experiment_next(d.e, &next, &start, &err) < 0);
+	bed_run("rmdir '%s'/j/*/result.json%s", bed->root, "");
+	assert_int_equal(tune_experiment_next(d.e, &next, &start, &err), 0);
+	assert_int_equal(next, TUNE_START);
+	assert_true(count_lines(bed, "j", start.name, "result.json") > 0);
+	assert_int_equal(count_lines(bed, "j", start.name, "progress.csv"),
+	                 count_lines(bed, "j", start.name, "result.json") + 1);
+	tune_experiment_close(d.e);
+}
+
 /* Lost, or damaged in the middle: made again from the trials' folders. */
 static void
 test_P12_a_lost_or_damaged_journal_is_made_again(void **state)
@@ -307,6 +337,7 @@ main(void)
 		cmocka_unit_test_setup_teardown(test_P4_a_journal_torn_at_any_byte_is_a_prefix, bed_setup,
 	                                        bed_teardown),
 		cmocka_unit_test_setup_teardown(test_P4_R130_a_torn_journal_goes_on, bed_setup, bed_teardown),
+		cmocka_unit_test_setup_teardown(test_P4_a_repair_that_failed_is_made_again, bed_setup, bed_teardown),
 		cmocka_unit_test_setup_teardown(test_P12_a_lost_or_damaged_journal_is_made_again, bed_setup,
 	                                        bed_teardown),
 		cmocka_unit_test_setup_teardown(test_P12_a_hole_in_the_folders_is_drawn_again, bed_setup, bed_teardown),
