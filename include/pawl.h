@@ -67,7 +67,8 @@ extern "C" {
 #endif
 
 #define PAWL_VERSION "0.1.0"
-/* Version of the on-disk format that this library writes. It reads this one and older ones. */
+/* Version of the on-disk format that this library writes; compressed checkpoints have the next one.
+ * It reads both, and all older ones. */
 #define PAWL_FORMAT_VERSION 1
 
 /* Version of the library at run time, for example "0.1.0". Static. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * compressed_pack: see compressed_pack.h. The first read reads the table of frames, or decompresses the
- * complete file if it has none. Promises P1, P17: the output has exactly the length in the
- * manifest, and one byte more is an error.
+ * compressed_pack: see compressed_pack.h. The first read reads the table of frames, or
+ * decompresses the complete file if it has none. Promises P1, P17: the output has exactly the
+ * length in the manifest, and one byte more is an error.
  */
 #include "read/compressed_pack.h"
 

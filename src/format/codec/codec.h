@@ -9,8 +9,8 @@
  *           frames, so one thread does everything.
  *   frames: the same, with the caller's own threads and memory.
  *   reader: compressed source -> plain bytes, forwards.
- *   source: compressed source -> plain bytes at any offset. If the file records where its frames are,
- *           only the requested frames are decompressed. These files do: all that the writer wrote
+ *   source: compressed source -> plain bytes at any offset. If the file records where its frames
+ *           are, only the requested frames are decompressed. These files do: all that the writer wrote
  *           except bz2, lzma and lzo; xz of several blocks; zstd with a table of frames. Any other
  *           file is decompressed once into a temporary file or, without one, again for each read.
  *
@@ -54,8 +54,8 @@ int codec_writer_new(const struct codec *codec, int level, unsigned threads, cod
                      struct codec_writer **ret, struct pawl_error *err);
 /* Copies the bytes; waits while all frames are in use. After a failure call only free. */
 int codec_writer_put(struct codec_writer *w, const void *ptr, size_t nbytes, struct pawl_error *err);
-/* Sends the rest and the end to the sink. Both may be NULL: the plain bytes taken, the compressed bytes
- * given. */
+/* Sends the rest and the end to the sink. Both may be NULL: the plain bytes taken, the compressed
+ * bytes given. */
 int codec_writer_finish(struct codec_writer *w, uint64_t *ret_in, uint64_t *ret_out, struct pawl_error *err);
 void codec_writer_free(struct codec_writer *w); /* NULL is fine; without finish the output is not a valid file */
 
@@ -110,8 +110,8 @@ PAWL_DEFINE_CLEAN(struct codec_reader, codec_reader_free);
 
 #define CODEC_CACHE_FRAMES 8u
 struct codec_source;
-/* compressed must stay. If several threads use the source, they also read compressed at once. A file
- * without a table of frames is decompressed here, once. */
+/* compressed must stay. If several threads use the source, they also read compressed at once. A
+ * file without a table of frames is decompressed here, once. */
 int codec_source_open(const struct codec *codec, const struct source *compressed, const struct codec_limits *limits,
                       struct codec_source **ret, struct pawl_error *err);
 /* The plain bytes; any threads. */

@@ -6,8 +6,8 @@
  * thread. A frame that is wanted completely is decompressed straight into the destination. It must
  * give exactly the bytes that the table records, from exactly its own.
  *
- * Without a table, the file is decompressed once, at opening, into a temporary file. Without one it is
- * decompressed from the start again for every read that is before the last one.
+ * Without a table, the file is decompressed once, at opening, into a temporary file. Without one
+ * it is decompressed from the start again for every read that is before the last one.
  *
  * Promises P1, P16, P17.
  */
