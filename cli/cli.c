@@ -109,7 +109,7 @@ cli_usage(struct cli *cli, const char *format, ...)
 }
 
 static void __attribute__((format(printf, 3, 0)))
-say(struct cli *cli, enum style style, const char *format, va_list list)
+say_line(struct cli *cli, enum style style, const char *format, va_list list)
 {
 	char text[2048];
 
@@ -129,7 +129,7 @@ cli_note(struct cli *cli, const char *format, ...)
 	if (cli->common.quiet)
 		return;
 	va_start(list, format);
-	say(cli, STYLE_DIM, format, list);
+	say_line(cli, STYLE_DIM, format, list);
 	va_end(list);
 }
 
@@ -139,7 +139,7 @@ cli_warn(struct cli *cli, const char *format, ...)
 	va_list list;
 
 	va_start(list, format);
-	say(cli, STYLE_WARN, format, list);
+	say_line(cli, STYLE_WARN, format, list);
 	va_end(list);
 }
 

@@ -379,7 +379,7 @@ print_json(struct bench *b)
 }
 
 static int
-prepare_state(struct bench *b, const char *folder, struct pawl_error *err)
+prepare_bench(struct bench *b, const char *folder, struct pawl_error *err)
 {
 	char *path = keep_printf(&b->cli->keep, "%s/pawl-bench-XXXXXX", folder);
 	uint64_t limit;
@@ -406,7 +406,7 @@ run_bench(struct cli *cli, const void *ptr)
 	if (rounds > 100000)
 		return cli_usage(cli, "--repeat: expected at most 100000, found %" PRIu64, rounds);
 	work_begin(cli->work, "measuring", &b.meter, 0);
-	rc = prepare_state(&b, cli->n_operands > 0 ? cli->operands[0] : ".", &err);
+	rc = prepare_bench(&b, cli->n_operands > 0 ? cli->operands[0] : ".", &err);
 	if (rc == 0) {
 		cli_note(cli, "%s in %s, %s, in %s", human_bytes(&cli->keep, (double)b.nbytes),
 		         human_count(&cli->keep, b.n_tensors, "tensor", "tensors"),

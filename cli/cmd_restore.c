@@ -12,15 +12,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/err_path.h"
+#include "base/fd.h"
+#include "base/hidden.h"
 #include "cli.h"
 #include "copy.h"
 #include "human.h"
 #include "info.h"
-#include "target.h"
-#include "base/err_path.h"
-#include "base/fd.h"
-#include "base/hidden.h"
 #include "pawl_jobs.h"
+#include "target.h"
 
 struct restore_args {
 	struct score score;

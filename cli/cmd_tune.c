@@ -292,8 +292,8 @@ is_worth_a_sync(const struct tune_event *event)
 
 /* Runs until all trials have ended, or a signal arrived and the trials have saved. */
 static int
-poll_trials(struct cli *cli, struct tune_experiment *e, struct tune_runner *runner, struct search_sync *sync,
-            struct pawl_error *err)
+run_trials(struct cli *cli, struct tune_experiment *e, struct tune_runner *runner, struct search_sync *sync,
+           struct pawl_error *err)
 {
 	struct live live = {.term = cli->err.tty && !cli->common.quiet && !cli->common.no_progress ? &cli->err : NULL};
 	struct pawl_meter meter = {0};
@@ -432,8 +432,8 @@ open_sync(struct cli *cli, const char *document, const struct tune_args *args, s
 
 /* Runs the trials and prints their events; prints last what could not be synced. */
 static int
-run_trials(struct cli *cli, struct tune_experiment *e, struct tune_runner *runner, struct search_sync *sync,
-           struct pawl_error *err)
+run_and_report(struct cli *cli, struct tune_experiment *e, struct tune_runner *runner, struct search_sync *sync,
+               struct pawl_error *err)
 {
 	struct pawl_error why = {0};
 	int rc = search_sync_begin(sync, err), synced = 0;
@@ -442,7 +442,7 @@ run_trials(struct cli *cli, struct tune_experiment *e, struct tune_runner *runne
 		return rc;
 	if (*tune_experiment_notice(e) != '\0')
 		cli_note(cli, "%s", tune_experiment_notice(e));
-	rc = poll_trials(cli, e, runner, sync, err);
+	rc = run_trials(cli, e, runner, sync, err);
 	if (rc == 0 || rc == PAWL_ECANCELLED) {
 		synced = search_sync_end(sync, &why);
 		if (cli->common.json)
@@ -477,7 +477,7 @@ run_document(struct cli *cli, const char *document, const struct tune_args *args
 		cli_note(cli, "--resume continues it");
 	TRY(rc);
 	TRY(tune_runner_new(e, &opts, &runner, err));
-	TRY(run_trials(cli, e, runner, sync, err));
+	TRY(run_and_report(cli, e, runner, sync, err));
 	tune_experiment_counts(e, &counts);
 	return counts.state[TUNE_ERROR] > 0 ? 1 : 0;
 }

@@ -35,7 +35,7 @@ now_seconds(void)
 }
 
 static int
-fail_on(struct pawl_error *err, const char *what, const char *path, int sys)
+fail_call(struct pawl_error *err, const char *what, const char *path, int sys)
 {
 	int code = sys == ENOSPC || sys == EDQUOT ? PAWL_ENOSPACE : sys == EACCES ? PAWL_EAUTH : PAWL_EIO;
 
@@ -190,7 +190,7 @@ limits_write(struct limits *l, double *ret_seconds, struct pawl_error *err)
 	(void)unlink(l->path);
 	fd = open_file(l, O_WRONLY | O_CREAT | O_TRUNC);
 	if (fd < 0)
-		return fail_on(err, "create", l->path, errno);
+		return fail_call(err, "create", l->path, errno);
 	began = now_seconds();
 	os_reserve(fd, l->nbytes);
 	sys = all_blocks(l, fd, true);
@@ -198,7 +198,7 @@ limits_write(struct limits *l, double *ret_seconds, struct pawl_error *err)
 		sys = errno;
 	*ret_seconds = now_seconds() - began;
 	(void)close(fd);
-	return sys == 0 ? 0 : fail_on(err, "write", l->path, sys);
+	return sys == 0 ? 0 : fail_call(err, "write", l->path, sys);
 }
 
 int
@@ -209,12 +209,12 @@ limits_read(struct limits *l, double *ret_seconds, struct pawl_error *err)
 
 	fd = open_file(l, O_RDONLY);
 	if (fd < 0)
-		return fail_on(err, "open", l->path, errno);
+		return fail_call(err, "open", l->path, errno);
 	if (!l->direct)
 		os_drop_cache(fd);
 	began = now_seconds();
 	sys = all_blocks(l, fd, false);
 	*ret_seconds = now_seconds() - began;
 	(void)close(fd);
-	return sys == 0 ? 0 : fail_on(err, "read", l->path, sys);
+	return sys == 0 ? 0 : fail_call(err, "read", l->path, sys);
 }

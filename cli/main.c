@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * main: the command `pawl`: one invocation from its arguments to its exit
- * status:
+ * main: the command `pawl`: one invocation from its arguments to its exit status:
  *
  *     arguments -> options of the command -> streams -> work -> run -> flush
  *
@@ -9,7 +8,6 @@
  */
 #include <errno.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

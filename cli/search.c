@@ -15,13 +15,13 @@
 #include <unistd.h>
 
 #include "ask.h"
+#include "base/fd.h"
 #include "copy.h"
 #include "human.h"
 #include "info.h"
 #include "jsonout.h"
 #include "target.h"
 #include "trials.h"
-#include "base/fd.h"
 
 #define SEARCH_FILE "experiment.json"
 

@@ -172,7 +172,7 @@ run_waiter(void *arg)
 
 /* Adds a signal, unless it is ignored on entry (nohup, a background job of a script). */
 static void
-take_signal(sigset_t *set, int number)
+add_signal(sigset_t *set, int number)
 {
 	struct sigaction action;
 
@@ -190,9 +190,9 @@ work_open(const struct term *term, bool draws)
 	w->term = term;
 	w->draws = draws && term->tty;
 	(void)sigemptyset(&w->signals);
-	take_signal(&w->signals, SIGINT);
-	take_signal(&w->signals, SIGTERM);
-	take_signal(&w->signals, SIGHUP);      /* the terminal was closed */
+	add_signal(&w->signals, SIGINT);
+	add_signal(&w->signals, SIGTERM);
+	add_signal(&w->signals, SIGHUP);       /* the terminal was closed */
 	(void)sigaddset(&w->signals, SIGUSR2); /* wakes the waiting thread at the end */
 	(void)pthread_sigmask(SIG_BLOCK, &w->signals, NULL);
 	(void)pthread_mutex_init(&w->lock, NULL);

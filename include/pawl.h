@@ -125,8 +125,8 @@ PAWL_API int pawl_code_exit_status(int code);
 PAWL_API int pawl_code_is_transient(int code);
 
 /* Hides secrets in a text, in place, with stars: values of environment variables named KEY, SECRET,
- * TOKEN and the like, passwords in URLs, what follows "password:" or "token=". Any thread, while
- * the environment does not change. */
+ * TOKEN and the like, passwords in URLs, what follows "password:" or "token=". NULL is fine. Any
+ * thread, while the environment does not change. */
 PAWL_API void pawl_hide_secrets(char *text);
 
 /* --------------------------------------------------------------- 2. tensors */

@@ -2,8 +2,6 @@
 /* command: see command.h. No shell is used: the text of a value stays one argument. */
 #include "command.h"
 
-#include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/buf.h"

@@ -4,7 +4,6 @@
 #define PAWL_TUNE_COMMAND_H
 
 #include <stdbool.h>
-#include <stddef.h>
 
 #include "base/value.h"
 #include "pawl.h"

@@ -18,8 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/err_path.h"
 #include "base/err.h"
+#include "base/err_path.h"
 #include "base/fd.h"
 #include "base/value.h"
 #include "space.h"
@@ -196,7 +196,7 @@ replay_entry(void *arg, const struct value *entry, struct pawl_error *err)
 }
 
 static void
-note_message(struct tune_experiment *e, const char *text)
+add_notice(struct tune_experiment *e, const char *text)
 {
 	char *joined = mem_printf("%s%s%s", e->notice ? e->notice : "", e->notice ? "; " : "", text);
 
@@ -207,7 +207,7 @@ note_message(struct tune_experiment *e, const char *text)
 }
 
 static int
-rebuild_state(struct tune_experiment *e, const struct journal_found *found, uint64_t *nbytes, struct pawl_error *err)
+rebuild_journal(struct tune_experiment *e, const struct journal_found *found, uint64_t *nbytes, struct pawl_error *err)
 {
 	struct journal_found made;
 	char text[200];
@@ -229,7 +229,7 @@ rebuild_state(struct tune_experiment *e, const struct journal_found *found, uint
 	                        : "damaged",
 	         (unsigned long long)n, is_empty ? "" : " (the old one is journal.damaged)");
 	if (n || !is_empty)
-		note_message(e, text);
+		add_notice(e, text);
 	*nbytes = made.good_bytes;
 	return 0;
 }
@@ -246,11 +246,11 @@ read_journal(struct tune_experiment *e, bool existed, struct pawl_error *err)
 	if (e->read_only)
 		return 0;
 	if (existed && (found.damaged || !found.exists || found.n_lines == 0)) {
-		TRY(rebuild_state(e, &found, &nbytes, err));
+		TRY(rebuild_journal(e, &found, &nbytes, err));
 	} else if (found.torn_bytes) {
 		snprintf(text, sizeof(text), "the journal's last line was torn (%llu bytes were cut off)",
 		         (unsigned long long)found.torn_bytes);
-		note_message(e, text);
+		add_notice(e, text);
 	}
 	return journal_open(e->dirfd, "journal", nbytes, &e->journal, err);
 }
@@ -289,7 +289,7 @@ restart_trials(struct tune_experiment *e, bool existed, struct pawl_error *err)
 	if (existed && n) {
 		snprintf(text, sizeof(text), "%zu trial%s that ran start%s again from the last checkpoint", n,
 		         n > 1 ? "s" : "", n > 1 ? "" : "s");
-		note_message(e, text);
+		add_notice(e, text);
 	}
 	return 0;
 }

@@ -26,6 +26,7 @@
 #include "base/value.h"
 #include "base/vec.h"
 
+/* Takes ownership of the name of a checkpoint that retention has given up. */
 static void
 note_dropped(struct trial *t, char *name)
 {

@@ -59,7 +59,7 @@ arena_bytes(PyObject *module, PyObject *none)
 }
 
 static PyObject *
-list_stores(PyObject *module, PyObject *none)
+get_stores(PyObject *module, PyObject *none)
 {
 	(void)module;
 	(void)none;
@@ -181,7 +181,7 @@ static PyMethodDef functions[] = {
 	{"parse_seconds", parse_seconds, METH_O, "A time as text, in seconds."},
 	{"parse_bytes", parse_bytes, METH_O, "A size as text, in bytes."},
 	{"arena_bytes", arena_bytes, METH_NOARGS, "Staging memory held by this process."},
-	{"stores", list_stores, METH_NOARGS, "Address of the struct pawl_stores that runs are opened with."},
+	{"stores", get_stores, METH_NOARGS, "Address of the struct pawl_stores that runs are opened with."},
 	{"rank_identify", rank_identify, METH_NOARGS, "Which process of a job this is."},
 	{"set_shard", set_shard, METH_O, "Register the type of shards."},
 	{"set_per_rank", set_per_rank, METH_O, "Register the type of values per rank."},

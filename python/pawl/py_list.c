@@ -22,7 +22,7 @@ put_item(PyObject *dict, const char *name, PyObject *value)
 }
 
 static PyObject *
-text_or_none(const char *s)
+text_or_empty(const char *s)
 {
 	return PyUnicode_DecodeUTF8(s ? s : "", s ? (Py_ssize_t)strlen(s) : 0, "surrogateescape");
 }
@@ -34,7 +34,7 @@ metrics_dict(const struct pawl_metric *rows, size_t n)
 	AUTO_REF dict = PyDict_New();
 
 	for (size_t i = 0; dict && i < n; i++) {
-		AUTO_REF name = text_or_none(rows[i].name);
+		AUTO_REF name = text_or_empty(rows[i].name);
 		AUTO_REF value = PyFloat_FromDouble(rows[i].value);
 
 		if (!name || !value || (!rows[i].not_a_number && PyDict_SetItem(dict, name, value) < 0))
@@ -71,9 +71,9 @@ py_info_dict(const struct pawl_info *info)
 
 	if (!dict || put_item(dict, "id", PyLong_FromUnsignedLongLong(info->id)) < 0 ||
 	    put_item(dict, "step", PyLong_FromLongLong(info->step)) < 0 ||
-	    put_item(dict, "name", text_or_none(info->name)) < 0 ||
+	    put_item(dict, "name", text_or_empty(info->name)) < 0 ||
 	    put_item(dict, "path", PyUnicode_DecodeFSDefault(info->path ? info->path : "")) < 0 ||
-	    put_item(dict, "run_id", text_or_none(info->run_id)) < 0 ||
+	    put_item(dict, "run_id", text_or_empty(info->run_id)) < 0 ||
 	    put_item(dict, "attempt", PyLong_FromUnsignedLongLong(info->attempt)) < 0 ||
 	    put_item(dict, "time", PyFloat_FromDouble(info->unix_seconds)) < 0 ||
 	    put_item(dict, "progress", py_progress_dict(&info->progress)) < 0 ||
@@ -86,9 +86,9 @@ py_info_dict(const struct pawl_info *info)
 	    put_item(dict, "n_files", PyLong_FromUnsignedLongLong(info->n_files)) < 0 ||
 	    put_item(dict, "world_size", PyLong_FromUnsignedLong(info->world_size)) < 0 ||
 	    put_item(dict, "blocked_seconds", PyFloat_FromDouble(info->blocked_seconds)) < 0 ||
-	    put_item(dict, "problem", text_or_none(info->problem)) < 0 ||
-	    put_item(dict, "format", text_or_none(info->format)) < 0 ||
-	    put_item(dict, "level", text_or_none(level_name(info->level))) < 0 ||
+	    put_item(dict, "problem", text_or_empty(info->problem)) < 0 ||
+	    put_item(dict, "format", text_or_empty(info->format)) < 0 ||
+	    put_item(dict, "level", text_or_empty(level_name(info->level))) < 0 ||
 	    put_item(dict, "here", PyBool_FromLong(info->here)) < 0 ||
 	    put_item(dict, "n_mirrors", PyLong_FromUnsignedLong(info->n_mirrors)) < 0 ||
 	    put_marks(dict, info->marks) < 0)

@@ -96,7 +96,7 @@ take_raised(struct pawl_error *err)
 
 /* 0 if there is a result, which is released. */
 static int
-check_result(PyObject *result, struct pawl_error *err)
+take_result(PyObject *result, struct pawl_error *err)
 {
 	int rc = result ? 0 : take_raised(err);
 
@@ -139,8 +139,7 @@ store_put(void *store, const char *key, const void *ptr, size_t nbytes, struct p
 {
 	struct call call = enter_python();
 	/* memory owned by Python, which the file system may keep */
-	int rc =
-		check_result(PyObject_CallMethod(store, "put", "sy#", key, (const char *)ptr, (Py_ssize_t)nbytes), err);
+	int rc = take_result(PyObject_CallMethod(store, "put", "sy#", key, (const char *)ptr, (Py_ssize_t)nbytes), err);
 
 	leave_python(&call);
 	return rc;
@@ -150,7 +149,7 @@ static int
 store_upload(void *store, const char *key, const char *path, uint64_t nbytes, struct pawl_error *err)
 {
 	struct call call = enter_python();
-	int rc = check_result(PyObject_CallMethod(store, "upload", "ssK", key, path, (unsigned long long)nbytes), err);
+	int rc = take_result(PyObject_CallMethod(store, "upload", "ssK", key, path, (unsigned long long)nbytes), err);
 
 	leave_python(&call);
 	return rc;
@@ -176,11 +175,11 @@ store_read(void *store, const char *key, uint64_t offset, void *dst, size_t nbyt
 {
 	struct call call = enter_python();
 	PyObject *view = PyMemoryView_FromMemory(dst, (Py_ssize_t)nbytes, PyBUF_WRITE);
-	int rc = check_result(
+	int rc = take_result(
 		view ? PyObject_CallMethod(store, "read", "sKO", key, (unsigned long long)offset, view) : NULL, err);
 
 	if (view) /* if the file system kept it, it cannot write into reused memory later */
-		check_result(PyObject_CallMethod(view, "release", NULL), &(struct pawl_error){0});
+		take_result(PyObject_CallMethod(view, "release", NULL), &(struct pawl_error){0});
 	Py_XDECREF(view);
 	leave_python(&call);
 	return rc;
@@ -245,7 +244,7 @@ static int
 store_remove(void *store, const char *key, int is_folder, struct pawl_error *err)
 {
 	struct call call = enter_python();
-	int rc = check_result(PyObject_CallMethod(store, "remove", "sO", key, is_folder ? Py_True : Py_False), err);
+	int rc = take_result(PyObject_CallMethod(store, "remove", "sO", key, is_folder ? Py_True : Py_False), err);
 
 	leave_python(&call);
 	return rc;
@@ -255,7 +254,7 @@ static int
 store_copy(void *store, const char *from, const char *to, struct pawl_error *err)
 {
 	struct call call = enter_python();
-	int rc = check_result(PyObject_CallMethod(store, "copy", "ss", from, to), err);
+	int rc = take_result(PyObject_CallMethod(store, "copy", "ss", from, to), err);
 
 	leave_python(&call);
 	return rc;

@@ -79,7 +79,7 @@ PY_DEFINE_CLEAN(struct py_sync *, leave_sync);
 enum way { WAY_UP, WAY_DOWN, WAY_VERIFY_UP, WAY_VERIFY_DOWN };
 
 static int
-transfer_files(struct py_sync *self, enum way way, struct pawl_syncer_report *ret, struct pawl_error *err)
+transfer_way(struct py_sync *self, enum way way, struct pawl_syncer_report *ret, struct pawl_error *err)
 {
 	if (way == WAY_UP)
 		return pawl_syncer_up(self->sync, &self->meter, ret, err);
@@ -97,7 +97,7 @@ run_sync(struct py_sync *self, enum way way)
 
 	if (!in)
 		return NULL;
-	TRY_NULL(CALL(state_of(self), transfer_files(self, way, &report, err)));
+	TRY_NULL(CALL(state_of(self), transfer_way(self, way, &report, err)));
 	return Py_BuildValue("(NKds)", PyBool_FromLong(report.verified), (unsigned long long)report.n_checkpoints,
 	                     report.seconds, report.note);
 }

@@ -22,7 +22,7 @@ struct py_fill {
 static int walk_value(struct py_walk *w, PyObject *obj, const struct py_path *path);
 
 static int
-walk_failed(struct py_walk *w, int code, const struct pawl_error *err)
+raise_failure(struct py_walk *w, int code, const struct pawl_error *err)
 {
 	if (code >= 0)
 		return 0;
@@ -117,7 +117,7 @@ walk_scalar(struct py_walk *w, PyObject *obj, const struct py_path *path)
 
 	if (rc <= 0)
 		return rc;
-	return walk_failed(w, pawl_state_add(w->state, &scalar, &err), &err) < 0 ? -1 : 1;
+	return raise_failure(w, pawl_state_add(w->state, &scalar, &err), &err) < 0 ? -1 : 1;
 }
 
 /* ---- tensors ---- */
@@ -210,7 +210,7 @@ walk_tensor(struct py_walk *w, PyObject *obj, const struct py_path *path)
 	if (rc >= 0)
 		rc = PyList_Append(w->keep, t.owner);
 	if (rc >= 0)
-		rc = walk_failed(w, pawl_state_add_tensor(w->state, &t.raw, &err), &err);
+		rc = raise_failure(w, pawl_state_add_tensor(w->state, &t.raw, &err), &err);
 	if (rc >= 0 && w->lazy && (!t.on_device || by_driver))
 		rc = py_lazy_add(w->lazy, w->st, obj, &t, pawl_state_last_tensor(w->state), w->in_optimizer);
 	py_tensor_clear(&t);
@@ -253,7 +253,7 @@ walk_key(struct py_walk *w, PyObject *key, const struct py_path *path)
 		                          name)
 		            : -1;
 	}
-	return walk_failed(w, pawl_state_key(w->state, &scalar, &err), &err);
+	return raise_failure(w, pawl_state_key(w->state, &scalar, &err), &err);
 }
 
 static int
@@ -350,7 +350,7 @@ walk_container(struct py_walk *w, PyObject *obj, int type, const struct py_path 
 	int rc;
 
 	TRY(check_cycle(w, obj, path));
-	TRY(walk_failed(w, pawl_state_begin(w->state, type, &err), &err));
+	TRY(raise_failure(w, pawl_state_begin(w->state, type, &err), &err));
 	if (w->lazy && PyDict_Check(obj) && py_lazy_is_optimizer_state(obj))
 		w->in_optimizer = true;
 	if (type == PAWL_LIST || type == PAWL_TUPLE)
@@ -358,7 +358,7 @@ walk_container(struct py_walk *w, PyObject *obj, int type, const struct py_path 
 	else
 		rc = PyDict_CheckExact(obj) ? walk_dict_items(w, obj, path) : walk_mapping_items(w, obj, path);
 	w->in_optimizer = was_in_optimizer;
-	return rc < 0 ? -1 : walk_failed(w, pawl_state_end(w->state, &err), &err);
+	return rc < 0 ? -1 : raise_failure(w, pawl_state_end(w->state, &err), &err);
 }
 
 /* ---- values per rank ---- */
@@ -368,11 +368,11 @@ walk_per_rank(struct py_walk *w, PyObject *value, const struct py_path *path)
 {
 	struct pawl_error err = {0};
 
-	TRY(walk_failed(w, pawl_state_begin(w->state, PAWL_PER_RANK, &err), &err));
+	TRY(raise_failure(w, pawl_state_begin(w->state, PAWL_PER_RANK, &err), &err));
 	w->in_rank = true;
 	TRY(walk_child(w, value, path));
 	w->in_rank = false;
-	return walk_failed(w, pawl_state_end(w->state, &err), &err);
+	return raise_failure(w, pawl_state_end(w->state, &err), &err);
 }
 
 /* An object may declare that its state belongs to the process, as the random generators do. */
@@ -461,11 +461,11 @@ walk_kind(struct py_walk *w, PyObject *obj, const struct py_path *path)
 	if (!text || own < 0 || PyList_Append(w->keep, value) < 0)
 		return -1;
 	if (own)
-		TRY(walk_failed(w, pawl_state_begin(w->state, PAWL_PER_RANK, &err), &err));
-	TRY(walk_failed(w, pawl_state_kind(w->state, text, &err), &err));
+		TRY(raise_failure(w, pawl_state_begin(w->state, PAWL_PER_RANK, &err), &err));
+	TRY(raise_failure(w, pawl_state_kind(w->state, text, &err), &err));
 	TRY(walk_child(w, value, path));
 	if (own)
-		TRY(walk_failed(w, pawl_state_end(w->state, &err), &err));
+		TRY(raise_failure(w, pawl_state_end(w->state, &err), &err));
 	return 1;
 }
 
@@ -516,10 +516,10 @@ begin_walk(struct py_walk *w, PyObject *root, const struct pawl *run)
 	w->keep = PyList_New(0);
 	if (!w->keep)
 		return -1;
-	int rc = walk_failed(w, pawl_state_new(&w->state, &err), &err);
+	int rc = raise_failure(w, pawl_state_new(&w->state, &err), &err);
 
 	if (rc == 0)
-		rc = walk_failed(w, pawl_state_set_rank(w->state, rank, world, &err), &err);
+		rc = raise_failure(w, pawl_state_set_rank(w->state, rank, world, &err), &err);
 	if (rc == 0)
 		rc = walk_value(w, root, NULL);
 	if (w->refused && (rc == 0 || PyErr_ExceptionMatches(w->st->errors[-PAWL_EUSAGE]))) {

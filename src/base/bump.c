@@ -44,7 +44,7 @@ bump_add_chunk(struct bump *b, size_t need)
 static size_t
 bump_step(size_t nbytes)
 {
-	return nbytes > SIZE_MAX - BUMP_ALIGN ? 0 : (size_t)round_up(nbytes > 0 ? nbytes : 1, BUMP_ALIGN);
+	return nbytes > SIZE_MAX - BUMP_ALIGN ? 0 : (size_t)mem_round_up(nbytes > 0 ? nbytes : 1, BUMP_ALIGN);
 }
 
 bool
@@ -87,7 +87,7 @@ bump_array(struct bump *b, uint64_t n, size_t size)
 {
 	uint64_t nbytes;
 
-	if (!mul_ok(n, size, &nbytes) || nbytes > SIZE_MAX)
+	if (!mem_mul_ok(n, size, &nbytes) || nbytes > SIZE_MAX)
 		return NULL;
 	return bump_alloc(b, (size_t)nbytes);
 }

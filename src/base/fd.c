@@ -15,8 +15,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/err_path.h"
 #include "base/err.h"
+#include "base/err_path.h"
 #include "base/mem.h"
 #include "base/os.h"
 

@@ -77,3 +77,10 @@ hide_secrets(char *text)
 	hide_urls(text);
 	hide_named(text);
 }
+
+void
+pawl_hide_secrets(char *text)
+{
+	if (text != NULL)
+		hide_secrets(text);
+}

@@ -25,18 +25,18 @@ char *mem_printf(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* true and *ret set if the result fits. */
 static inline bool
-add_ok(uint64_t a, uint64_t b, uint64_t *ret)
+mem_add_ok(uint64_t a, uint64_t b, uint64_t *ret)
 {
 	return !__builtin_add_overflow(a, b, ret);
 }
 static inline bool
-mul_ok(uint64_t a, uint64_t b, uint64_t *ret)
+mem_mul_ok(uint64_t a, uint64_t b, uint64_t *ret)
 {
 	return !__builtin_mul_overflow(a, b, ret);
 }
 /* Rounds up to a multiple of the power of two `to`; the caller knows that it fits. */
 static inline uint64_t
-round_up(uint64_t value, uint64_t to)
+mem_round_up(uint64_t value, uint64_t to)
 {
 	return (value + to - 1) & ~(to - 1);
 }

@@ -123,7 +123,7 @@ catalog_order(struct catalog *c, struct pawl_error *err)
 }
 
 static int
-load_places(struct catalog *c, struct pawl_error *err)
+load_catalog(struct catalog *c, struct pawl_error *err)
 {
 	struct store_caps caps;
 
@@ -138,7 +138,7 @@ catalog_load(struct catalog *c, struct store *store, const char *single_name, co
              struct pawl_error *err)
 {
 	*c = (struct catalog){.store = store, .single_name = single_name, .name_template = name_template};
-	return load_places(c, err);
+	return load_catalog(c, err);
 }
 
 int
@@ -146,7 +146,7 @@ catalog_load_foreign(struct catalog *c, struct store *store, const char *name, c
                      struct pawl_error *err)
 {
 	*c = (struct catalog){.store = store, .single_name = name, .foreign = format};
-	return load_places(c, err);
+	return load_catalog(c, err);
 }
 
 /* Empties the table; it can be loaded again. */

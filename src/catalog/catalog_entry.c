@@ -51,7 +51,7 @@ id_of_name(const struct catalog *c, const char *name)
 	while (at > 0 && name[at - 1] >= '0' && name[at - 1] <= '9')
 		at--;
 	for (; at < len; at++) {
-		if (!mul_ok(id, 10, &id) || !add_ok(id, (uint64_t)(name[at] - '0'), &id))
+		if (!mem_mul_ok(id, 10, &id) || !mem_add_ok(id, (uint64_t)(name[at] - '0'), &id))
 			return 0;
 	}
 	return id;

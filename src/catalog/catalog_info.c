@@ -2,8 +2,8 @@
 /* catalog_info: describes checkpoints, one or all, for users. */
 #include <string.h>
 
-#include "base/err.h"
 #include "base/bump.h"
+#include "base/err.h"
 #include "base/mem.h"
 #include "catalog/mirrors.h"
 #include "run/run.h"

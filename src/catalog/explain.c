@@ -13,9 +13,9 @@
 #include <unistd.h>
 
 #include "base/buf.h"
-#include "base/err_path.h"
-#include "base/err.h"
 #include "base/bump.h"
+#include "base/err.h"
+#include "base/err_path.h"
 #include "base/mem.h"
 #include "base/names.h"
 #include "base/text.h"

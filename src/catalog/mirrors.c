@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/bump.h"
 #include "base/err.h"
 #include "base/json.h"
-#include "base/bump.h"
 #include "base/mem.h"
 
 #define RUN_FILE_MAX 65536u

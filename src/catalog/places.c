@@ -11,9 +11,9 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "base/err_path.h"
-#include "base/err.h"
 #include "base/bump.h"
+#include "base/err.h"
+#include "base/err_path.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "base/vec.h"

@@ -259,7 +259,7 @@ open_item(struct copy_work *w, struct copy_item *it)
 /* Closes a file whose pieces are all done, and moves it to the next phase. The lock is held, and
  * released meanwhile. */
 static void
-close_piece(struct copy_work *w, struct copy_item *it)
+close_item(struct copy_work *w, struct copy_item *it)
 {
 	struct pawl_error err = {0};
 	int rc = 0;
@@ -334,7 +334,7 @@ pick_item(struct copy_work *w, bool *ret_wait)
 }
 
 static void
-copy_pieces(void *arg)
+work_on_items(void *arg)
 {
 	struct worker *k = arg;
 	struct copy_work *w = k->w;
@@ -353,7 +353,7 @@ copy_pieces(void *arg)
 		else if (it && it->next < it->file->nbytes)
 			do_piece(k, it);
 		else if (it)
-			close_piece(w, it);
+			close_item(w, it);
 	}
 	pthread_mutex_unlock(&w->lock);
 }
@@ -388,9 +388,9 @@ run_workers(struct copy_work *w, unsigned n, char *buffers, struct pawl_error *e
 	for (unsigned i = 0; i < n; i++)
 		workers[i] = (struct worker){w, buffers + i * w->buffer_bytes};
 	for (unsigned i = 1; i < n && rc == 0; i++)
-		rc = pool_add(pool, &group, copy_pieces, &workers[i], err);
+		rc = pool_add(pool, &group, work_on_items, &workers[i], err);
 	if (rc == 0) {
-		copy_pieces(&workers[0]);
+		work_on_items(&workers[0]);
 	} else {
 		pthread_mutex_lock(&w->lock);
 		fail_work(w, rc, &(struct pawl_error){.message = "out of memory"});
@@ -413,7 +413,7 @@ copy_work_run(struct copy_work *w, struct pawl_error *err)
 	PAWL_FREE char *memory = NULL;
 	w->buffer_bytes = BUFFER_ALIGN;
 	for (size_t i = 0; i < w->n; i++) {
-		uint64_t unit = round_up(w->items[i].unit_bytes, BUFFER_ALIGN);
+		uint64_t unit = mem_round_up(w->items[i].unit_bytes, BUFFER_ALIGN);
 		w->buffer_bytes = unit > w->buffer_bytes ? unit : w->buffer_bytes;
 	}
 	const unsigned n = count_workers(w);

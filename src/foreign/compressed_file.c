@@ -127,7 +127,7 @@ find_member(struct opened *o, struct pawl_error *err)
 			               " in it, as Composer writes it, found none; "
 			               "unpack other archives with tar",
 			               o->file.name);
-		if (!add_ok(place.at, member->nbytes, &end) || !add_ok(end, TAR_BLOCK - 1, &next) ||
+		if (!mem_add_ok(place.at, member->nbytes, &end) || !mem_add_ok(end, TAR_BLOCK - 1, &next) ||
 		    end > o->plain->nbytes)
 			return err_set(err, PAWL_ECORRUPT, "%s: member '%.200s' is not in it", o->file.name,
 			               member->name);

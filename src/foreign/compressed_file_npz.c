@@ -16,12 +16,12 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/bump.h"
 #include "base/crc.h"
 #include "base/err.h"
-#include "base/bump.h"
 #include "base/mem.h"
-#include "foreign/foreign_formats.h"
 #include "foreign/compressed_file.h"
+#include "foreign/foreign_formats.h"
 #include "format/archive/zip.h"
 #include "format/archive/zip_write.h"
 #include "format/codec/codec.h"
@@ -67,10 +67,10 @@ check_sizes(const struct compressed_file *o, const struct zip *zip, struct pawl_
 	uint64_t total = 0, most;
 
 	for (size_t i = 0; i < zip->n; i++)
-		if (!add_ok(total, zip->members[i].plain_nbytes, &total))
+		if (!mem_add_ok(total, zip->members[i].plain_nbytes, &total))
 			return err_set(err, PAWL_ECORRUPT,
 			               "%s: its members say that they unpack to more than 2^64 bytes", o->name);
-	if (total > FREE_BYTES && mul_ok(o->compressed.nbytes, MAX_RATIO, &most) && total > most)
+	if (total > FREE_BYTES && mem_mul_ok(o->compressed.nbytes, MAX_RATIO, &most) && total > most)
 		return err_set(err, PAWL_ELIMIT,
 		               "%s: unpacks to %" PRIu64 " bytes, more than %u times its %" PRIu64
 		               ", like a decompression bomb; if it is not one, save it with numpy.savez",

@@ -236,7 +236,7 @@ split_pairs(struct folder *f, struct dcp_item *item)
 			if (!own)
 				return err_nomem(f->err, f->key);
 			memcpy(own, all[i], item->ndim * sizeof(*own));
-			if (!mul_ok(own[last], 2, &own[last]))
+			if (!mem_mul_ok(own[last], 2, &own[last]))
 				return wrong_item(f, item, "too large");
 			if (k == item->n_chunks)
 				item->shape = own;
@@ -273,7 +273,7 @@ check_item(struct folder *f, struct dcp_item *item, uint64_t *corners_left)
 			return at_item(f, item, rc);
 		if (piece.nbytes > 0)
 			t.pieces[t.n_pieces++] = piece;
-		if (!add_ok(total, piece.nbytes, &total))
+		if (!mem_add_ok(total, piece.nbytes, &total))
 			total = UINT64_MAX;
 	}
 	if (total != t.nbytes)

@@ -112,7 +112,7 @@ split_view(const struct pt_tensor *t, bool cut[PAWL_MAX_DIMS], uint64_t *ret_n, 
 		cut[d] = t->shape[d] > 1 && t->strides[d] < reach;
 		if (!cut[d])
 			reach += (t->shape[d] - 1) * t->strides[d]; /* within the storage */
-		else if (!mul_ok(*ret_n, t->shape[d], ret_n))
+		else if (!mem_mul_ok(*ret_n, t->shape[d], ret_n))
 			return false;
 	}
 	*ret_reach = reach;

@@ -20,12 +20,12 @@
 #include <sys/vfs.h>
 #endif
 
+#include "base/bump.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/hidden.h"
 #include "base/json.h"
-#include "base/bump.h"
 #include "base/mem.h"
 #include "base/os.h"
 #include "base/sum.h"
@@ -402,7 +402,7 @@ open_root(const char *root, struct store **ret, struct pawl_error *err)
 }
 
 static int
-examine_folder(struct pawl_rows *rows, const char *root, struct pawl_error *err)
+examine_root(struct pawl_rows *rows, const char *root, struct pawl_error *err)
 {
 	PAWL_CLEAN(close_store) struct open_store open_store = {0};
 	struct store_caps caps;
@@ -426,14 +426,14 @@ examine_folder(struct pawl_rows *rows, const char *root, struct pawl_error *err)
 }
 
 static int
-examine_root(const char *root, struct pawl_rows **ret, struct pawl_error *err)
+examine_all(const char *root, struct pawl_rows **ret, struct pawl_error *err)
 {
 	if (!root || !ret)
 		return err_set(err, PAWL_EUSAGE, "doctor: expected a root and a place for the rows, found NULL");
 	PAWL_CLEAN(pawl_rows_free_clean) struct pawl_rows *rows = mem_zalloc(1, sizeof(*rows));
 	if (!rows)
 		return err_nomem(err, "doctor");
-	TRY(examine_folder(rows, root, err));
+	TRY(examine_root(rows, root, err));
 	if (!doctor_try_devices(rows, PAWL_DEVICE_CUDA))
 		doctor_try_devices(rows, PAWL_DEVICE_HIP);
 	if (rows->failed)
@@ -447,5 +447,5 @@ pawl_doctor(const char *root, struct pawl_rows **ret, struct pawl_error *err)
 {
 	struct pawl_error own = {0};
 
-	return err_give(err, examine_root(root, ret, &own), &own);
+	return err_give(err, examine_all(root, ret, &own), &own);
 }

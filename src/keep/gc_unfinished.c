@@ -2,9 +2,9 @@
 /* gc_unfinished: how unfinished saves are taken away and deleted; see gc.h. Promises P2, P10. */
 #include <string.h>
 
+#include "base/bump.h"
 #include "base/err.h"
 #include "base/hidden.h"
-#include "base/bump.h"
 #include "base/mem.h"
 #include "base/vec.h"
 #include "catalog/catalog.h"

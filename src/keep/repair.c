@@ -501,7 +501,7 @@ is_intact(struct repair *r, const char *key, bool *ret_exists, struct pawl_error
 }
 
 static int
-rebuild_file(struct repair *r, struct buf *out, struct pawl_error *err)
+rebuild_manifest(struct repair *r, struct buf *out, struct pawl_error *err)
 {
 	PAWL_CLEAN(manifest_free_clean) struct manifest *check = NULL;
 
@@ -582,7 +582,7 @@ repair_checkpoint(struct pawl *run, const char *name, bool dry_run, struct pawl_
 	int intact = is_intact(&r, buf_str(&key), &exists, err);
 	if (intact != 0)
 		return intact < 0 ? intact : 0;
-	int rc = rebuild_file(&r, &text, err);
+	int rc = rebuild_manifest(&r, &text, err);
 	if (rc < 0 || dry_run)
 		return rc < 0 ? err_prefix(err, rc, "cannot be repaired") : 0;
 	TRY(write_manifest(&r, buf_str(&key), exists, &text, err));

@@ -16,9 +16,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bump.h"
 #include "base/crc.h"
 #include "base/err.h"
-#include "base/bump.h"
 #include "base/mem.h"
 #include "base/sum.h"
 #include "format/archive/zip_write.h"

@@ -22,7 +22,7 @@ struct row {
 	struct piece *first, *last;
 	uint64_t nbytes; /* of the pieces */
 	uint32_t rank;   /* the first rank that had it */
-	uint64_t *has;   /* the ranks that have it, and those that have all of it (ranks_have) */
+	uint64_t *has;   /* the ranks that have it, and those that have all of it (merge_ranks_have) */
 	uint64_t *whole;
 	uint32_t n_whole;
 };
@@ -180,9 +180,9 @@ add_rows(struct merge *g, uint32_t rank, const struct manifest *m, struct pawl_e
 		if (!row)
 			TRY(add_row(g, rank, t, &row, err));
 		TRY(check_row(row, rank, t, err));
-		merge_add_ranks(row->has, rank);
+		merge_ranks_add(row->has, rank);
 		if (t->whole)
-			merge_add_ranks(row->whole, rank);
+			merge_ranks_add(row->whole, rank);
 		row->n_whole += t->whole;
 		for (size_t k = 0; k < t->n_pieces; k++)
 			TRY(add_piece(g, row, rank, &t->pieces[k], first_file, err));
@@ -289,22 +289,22 @@ check_whole(const struct merge *g, const struct row *row, struct pawl_error *err
 	uint64_t *missing = others + words;
 
 	for (uint32_t r = 0; r < g->world; r++) {
-		if (ranks_have(row->whole, r))
+		if (merge_ranks_have(row->whole, r))
 			continue;
-		bool has = ranks_have(row->has, r);
+		bool has = merge_ranks_have(row->has, r);
 
-		merge_add_ranks(has ? others : missing, r);
+		merge_ranks_add(has ? others : missing, r);
 		any_other = any_other || has;
 		any_missing = any_missing || !has;
 	}
-	merge_put_ranks(&whole, row->whole, g->world);
+	merge_ranks_put(&whole, row->whole, g->world);
 	if (any_other) {
 		buf_puts(&shards, ", but as a Shard or with a writer by ");
-		merge_put_ranks(&shards, others, g->world);
+		merge_ranks_put(&shards, others, g->world);
 	}
 	if (any_missing) {
 		buf_puts(&none, any_other ? ", and not at all by " : ", but not by ");
-		merge_put_ranks(&none, missing, g->world);
+		merge_ranks_put(&none, missing, g->world);
 	}
 	return err_set(
 		err, PAWL_EMISMATCH,
@@ -328,7 +328,7 @@ refuse_pieces(const struct merge *g, const struct row *row, struct pawl_error *e
 		if (p->piece.nbytes > 0)
 			boxes[n++] = (struct given_box){p->rank, p->piece.offsets, p->piece.lengths};
 	TRY(merge_put_fault(&what, t->ndim, t->shape, boxes, n, err));
-	merge_put_ranks(&ranks, row->has, g->world);
+	merge_ranks_put(&ranks, row->has, g->world);
 	TRY(buf_check(&what, "save", err));
 	TRY(buf_check(&ranks, "save", err));
 	return err_set(err, PAWL_EMISMATCH,

@@ -28,19 +28,19 @@ put_count(struct buf *out, uint32_t n)
 }
 
 void
-merge_put_ranks(struct buf *out, const uint64_t *ranks, uint32_t world)
+merge_ranks_put(struct buf *out, const uint64_t *ranks, uint32_t world)
 {
 	uint32_t total = 0, named = 0, n = 0;
 
 	for (uint32_t r = 0; r < world; r++)
-		total += ranks_have(ranks, r);
+		total += merge_ranks_have(ranks, r);
 	buf_puts(out, total == 1 ? "rank " : "ranks ");
 	for (uint32_t r = 0; r < world && n < NAMED_RANGES; r++) {
 		uint32_t last = r;
 
-		if (!ranks_have(ranks, r))
+		if (!merge_ranks_have(ranks, r))
 			continue;
-		while (last + 1 < world && ranks_have(ranks, last + 1))
+		while (last + 1 < world && merge_ranks_have(ranks, last + 1))
 			last++;
 		if (last < r + 2) /* two are a list, not a range */
 			last = r;

@@ -12,17 +12,17 @@
 /* A set of the ranks 0 to world - 1; bit r % 64 of word r / 64 is rank r's. */
 #define RANKS_WORDS(world) (((uint64_t)(world) + 63) / 64)
 static inline void
-merge_add_ranks(uint64_t *ranks, uint32_t r)
+merge_ranks_add(uint64_t *ranks, uint32_t r)
 {
 	ranks[r / 64] |= (uint64_t)1 << r % 64;
 }
 static inline bool
-ranks_have(const uint64_t *ranks, uint32_t r)
+merge_ranks_have(const uint64_t *ranks, uint32_t r)
 {
 	return ranks[r / 64] >> r % 64 & 1;
 }
 /* "rank 3"; "ranks 1 to 6, 9 and 4,081 more". */
-void merge_put_ranks(struct buf *out, const uint64_t *ranks, uint32_t world);
+void merge_ranks_put(struct buf *out, const uint64_t *ranks, uint32_t world);
 
 /* "F32 [4, 8]" */
 void merge_put_shape(struct buf *out, int dtype, uint32_t ndim, const uint64_t *shape);

@@ -4,9 +4,8 @@
 
 #include <string.h>
 
-#include "base/err.h"
 #include "base/bump.h"
-#include "base/mem.h"
+#include "base/err.h"
 
 bool
 pack_header_is_of_run(const struct st_table *table, const char *run_id)

@@ -340,7 +340,7 @@ splice_text(struct plan *p, size_t at, size_t old_len, const char *text, size_t 
 	struct plan_head *h = &p->head;
 	struct buf *out = &p->packs[0].header;
 	const size_t end = h->end - old_len + len;
-	const size_t nbytes = (size_t)round_up(end, SAFETENSORS_DATA_ALIGN), json_len = nbytes - 8;
+	const size_t nbytes = (size_t)mem_round_up(end, SAFETENSORS_DATA_ALIGN), json_len = nbytes - 8;
 
 	if (json_len > SAFETENSORS_MAX_HEADER || (nbytes > out->len && !buf_grow(out, nbytes - out->len)))
 		return false;
@@ -518,7 +518,7 @@ plan_refresh(struct plan *p, const struct plan_opts *opts, struct pawl_slice che
 		pack->n_blocks = (size_t)((pack->nbytes + p->block_bytes - 1) / p->block_bytes);
 		p->n_blocks += pack->n_blocks;
 		p->nbytes += pack->nbytes;
-		p->image_bytes += round_up(pack->nbytes, SAFETENSORS_DATA_ALIGN);
+		p->image_bytes += mem_round_up(pack->nbytes, SAFETENSORS_DATA_ALIGN);
 	}
 	p->room_bytes = room_bytes(p);
 	return 0;

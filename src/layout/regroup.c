@@ -96,7 +96,7 @@ regroup_most_packs(uint64_t nbytes, uint64_t pack_bytes)
 
 /* Moves the last packs into the gaps. */
 static int
-number_packs(struct regroup_tensor *tensors, size_t n, struct pawl_error *err)
+close_gaps(struct regroup_tensor *tensors, size_t n, struct pawl_error *err)
 {
 	const size_t end = regroup_count(tensors, n);
 	PAWL_FREE uint32_t *to = mem_zalloc(end, sizeof(*to));
@@ -136,7 +136,7 @@ struct filling {
 };
 
 static uint32_t
-fill_pack(struct filling *f, uint64_t nbytes, uint32_t *next)
+choose_pack(struct filling *f, uint64_t nbytes, uint32_t *next)
 {
 	if (nbytes >= f->limit) {
 		f->n++;
@@ -183,13 +183,13 @@ regroup_place_new(struct regroup_tensor *tensors, size_t n, const unsigned char 
 		if (t->pack != REGROUP_NEW)
 			continue;
 		if (rests && rests[i] && t->nbytes > 0)
-			t->pack = fill_pack(&resting, t->nbytes, &next);
+			t->pack = choose_pack(&resting, t->nbytes, &next);
 		else if (t->nbytes < REGROUP_SMALL_BYTES || (t->nbytes < fine && medium <= fine))
 			t->pack = 0;
 		else
-			t->pack = fill_pack(&f, t->nbytes, &next);
+			t->pack = choose_pack(&f, t->nbytes, &next);
 	}
-	return number_packs(tensors, n, err);
+	return close_gaps(tensors, n, err);
 }
 
 /* -------------------------------------------------------------------------- looking at packs */
@@ -242,9 +242,9 @@ divide_packs(struct work *w)
 		if (!is_placed(t) || t->pack >= w->n_packs || !is_mixed(w, t->pack))
 			continue;
 		if (t->seen == REGROUP_SAME && t->nbytes > 0)
-			t->pack = fill_pack(&same, t->nbytes, &w->next);
+			t->pack = choose_pack(&same, t->nbytes, &w->next);
 		else if (t->pack != 0)
-			t->pack = fill_pack(&other, t->nbytes, &w->next);
+			t->pack = choose_pack(&other, t->nbytes, &w->next);
 	}
 	w->changed = true;
 }
@@ -265,9 +265,9 @@ lay_anew(struct work *w, size_t n_moving, uint64_t limit)
 			if (!is_placed(t) || t->pack >= w->n_packs || !w->packs[t->pack].moves)
 				continue;
 			if (pass == 0)
-				fill_pack(&trial, t->nbytes, &unused);
+				choose_pack(&trial, t->nbytes, &unused);
 			else
-				t->pack = fill_pack(&f, t->nbytes, &w->next);
+				t->pack = choose_pack(&f, t->nbytes, &w->next);
 		}
 	}
 	w->changed = true;
@@ -336,7 +336,7 @@ end_work(struct work *w, bool *ret, struct pawl_error *err)
 {
 	mem_free(w->packs);
 	*ret = w->changed;
-	return w->changed ? number_packs(w->tensors, w->n, err) : 0;
+	return w->changed ? close_gaps(w->tensors, w->n, err) : 0;
 }
 
 int

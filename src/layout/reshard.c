@@ -132,7 +132,7 @@ static int
 element_bytes(uint64_t n, unsigned bits, const char *name, uint64_t *ret, struct pawl_error *err)
 {
 	uint64_t total;
-	if (!mul_ok(n, bits, &total) && (bits % 8 != 0 || !mul_ok(n, bits / 8, ret)))
+	if (!mem_mul_ok(n, bits, &total) && (bits % 8 != 0 || !mem_mul_ok(n, bits / 8, ret)))
 		return err_set(err, PAWL_ELIMIT, "tensor %s is too large", name);
 	if (bits % 8 == 0) {
 		*ret = n * (bits / 8);
@@ -284,7 +284,7 @@ add_move(struct planner *p, uint32_t binding, const struct manifest_tensor *t, c
 	uint64_t piece_end;
 	if (!piece->strides && !find_overlap(t->ndim, piece, &b->dst, &o))
 		return 0;
-	if (piece->file >= p->m->n_files || !add_ok(piece->begin, piece->nbytes, &piece_end) ||
+	if (piece->file >= p->m->n_files || !mem_add_ok(piece->begin, piece->nbytes, &piece_end) ||
 	    piece_end > manifest_plain_bytes(&p->m->files[piece->file]))
 		return err_set(err, PAWL_ECORRUPT, "tensor %s: a piece is outside its file", t->name);
 	if (piece->strides)
@@ -305,7 +305,7 @@ check_box(const struct manifest_tensor *t, const struct reshard_binding *b, stru
 		               b->dst.ndim);
 	for (uint32_t d = 0; d < t->ndim; d++) {
 		uint64_t from = b->dst.offsets ? b->dst.offsets[d] : 0, end;
-		if (!add_ok(from, b->dst.shape[d], &end) || end > t->shape[d])
+		if (!mem_add_ok(from, b->dst.shape[d], &end) || end > t->shape[d])
 			return err_set(err, PAWL_EUSAGE,
 			               "tensor %s: the destination is outside it in dimension %u (%" PRIu64
 			               " elements from %" PRIu64 " of %" PRIu64 ")",
@@ -366,7 +366,7 @@ add_grid_spans(struct planner *p, uint32_t index, struct pawl_error *err)
 			begin = run.src;
 		open = true;
 		uint64_t run_end = run.src + run.nbytes, past = (run_end - 1) / block + 1;
-		end = mul_ok(past, block, &covered) && covered < move->src_end ? covered : move->src_end;
+		end = mem_mul_ok(past, block, &covered) && covered < move->src_end ? covered : move->src_end;
 		covered = end;
 	}
 	return open ? add_span(p, move->file, index, begin, end, err) : 0;
@@ -433,7 +433,7 @@ make_units(struct planner *p, uint64_t unit_bytes, struct pawl_error *err)
 		const struct span *s = &p->spans[i];
 		const struct manifest_file *f = &p->m->files[s->file];
 		uint64_t from = s->begin - s->begin % f->block_bytes, to;
-		if (!mul_ok((s->end - 1) / f->block_bytes + 1, f->block_bytes, &to) || to > manifest_plain_bytes(f))
+		if (!mem_mul_ok((s->end - 1) / f->block_bytes + 1, f->block_bytes, &to) || to > manifest_plain_bytes(f))
 			to = manifest_plain_bytes(f);
 		if (s->file == file && begin < end && from <= end) {
 			end = to > end ? to : end;

@@ -439,7 +439,7 @@ mirror_upload(struct mirror *m, uint64_t id, struct pawl_meter *meter, struct pa
 	if (gone)
 		return 0;
 	if (rc == 0) {
-		struct pawl_error later = {0}; /* is reported, but the checkpoint exists */
+		struct pawl_error later = {0}; /* reported only: the checkpoint exists */
 		if (finish_upload(m, &later) < 0)
 			report_upload(m, &p, NULL, begin_ns, &later);
 		report_upload(m, &p, &result, begin_ns, NULL);

@@ -307,7 +307,7 @@ read_id(const char *text, size_t len, uint64_t *ret)
 	uint64_t id = 0;
 
 	for (size_t i = 0; i < len; i++)
-		if (!mul_ok(id, 10, &id) || !add_ok(id, (uint64_t)(text[i] - '0'), &id))
+		if (!mem_mul_ok(id, 10, &id) || !mem_add_ok(id, (uint64_t)(text[i] - '0'), &id))
 			return false;
 	*ret = id;
 	return len > 0 && id > 0;

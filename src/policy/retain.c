@@ -385,8 +385,8 @@ opens_period(const struct pawl_retention *policy, const struct retain_period *p,
 }
 
 static struct retain_verdict
-judge_items(const struct pawl_retention *policy, const struct retain_rules *rules, const struct retain_item *items,
-            size_t n, size_t i, struct roles roles, size_t rank, double now)
+judge_item(const struct pawl_retention *policy, const struct retain_rules *rules, const struct retain_item *items,
+           size_t n, size_t i, struct roles roles, size_t rank, double now)
 {
 	const struct retain_item *item = &items[i];
 	struct retain_verdict v = {
@@ -455,7 +455,7 @@ retain_decide(const struct pawl_retention *policy, const struct retain_item *ite
 		rank_items(policy, items, n, ret);
 	for (size_t i = 0; i < n; i++) {
 		size_t rank = w.rules.n_best ? scratch_get(&ret[i]).rank : 0;
-		struct retain_verdict v = judge_items(policy, &w.rules, items, n, i, roles, rank, now);
+		struct retain_verdict v = judge_item(policy, &w.rules, items, n, i, roles, rank, now);
 
 		ret[i].keep = is_kept(&w.rules, &items[i], &v);
 		ret[i].reason[0] = '\0';

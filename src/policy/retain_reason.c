@@ -9,7 +9,7 @@
 
 /* Appends a phrase, after a comma if it is not the first one; what does not fit is cut. */
 static void __attribute__((format(printf, 3, 4)))
-say(char *text, size_t cap, const char *format, ...)
+add_words(char *text, size_t cap, const char *format, ...)
 {
 	size_t len = strlen(text);
 	va_list args;
@@ -72,39 +72,41 @@ retain_say_kept(const struct retain_wording *w, const struct retain_item *items,
 	const struct retain_item *item = &items[i];
 
 	if (item->pinned)
-		say(out, cap, "pinned");
+		add_words(out, cap, "pinned");
 	if (item->held)
-		say(out, cap, "held by a reader");
+		add_words(out, cap, "held by a reader");
 	if (item->unmirrored)
-		say(out, cap, "not in every mirror yet");
+		add_words(out, cap, "not in every mirror yet");
 	if (item->spent)
 		return;
 	if (v->latest)
-		say(out, cap, "latest");
+		add_words(out, cap, "latest");
 	if (v->good)
-		say(out, cap, "newest without NaN or Inf");
+		add_words(out, cap, "newest without NaN or Inf");
 	if (v->in_best && v->scored)
-		say(out, cap, "best %zu of %llu by %s", v->rank, (unsigned long long)w->rules.n_best, w->by);
+		add_words(out, cap, "best %zu of %llu by %s", v->rank, (unsigned long long)w->rules.n_best, w->by);
 	else if (v->in_best)
-		say(out, cap, "fills the best %llu by %s without a score", (unsigned long long)w->rules.n_best, w->by);
+		add_words(out, cap, "fills the best %llu by %s without a score", (unsigned long long)w->rules.n_best,
+		          w->by);
 	else if (v->best)
-		say(out, cap, "best by %s", w->by);
+		add_words(out, cap, "best by %s", w->by);
 	if (v->in_newest)
-		say(out, cap, "newest %zu of %llu", n - i, (unsigned long long)w->rules.n_newest);
+		add_words(out, cap, "newest %zu of %llu", n - i, (unsigned long long)w->rules.n_newest);
 	if (v->on_step)
-		say(out, cap,
-		    retain_steps_of(item) % w->policy->keep_every ? "step %lld is the first after a multiple of %llu"
-		                                                  : "step %lld is a multiple of %llu",
-		    (long long)item->step, (unsigned long long)w->policy->keep_every);
+		add_words(out, cap,
+		          retain_steps_of(item) % w->policy->keep_every
+		                  ? "step %lld is the first after a multiple of %llu"
+		                  : "step %lld is a multiple of %llu",
+		          (long long)item->step, (unsigned long long)w->policy->keep_every);
 	if (v->young)
-		say(out, cap, "younger than %.15g s", w->policy->keep_seconds);
+		add_words(out, cap, "younger than %.15g s", w->policy->keep_seconds);
 	for (size_t k = 0; k < RETAIN_PERIODS; k++)
 		if (v->first_of[k])
-			say(out, cap, "first of its %s", retain_periods[k].name);
+			add_words(out, cap, "first of its %s", retain_periods[k].name);
 	if (item->ruled)
-		say(out, cap, "kept by the caller's rule");
+		add_words(out, cap, "kept by the caller's rule");
 	if (!w->rules.any)
-		say(out, cap, w->policy->max_bytes ? "within the byte budget" : "everything is kept");
+		add_words(out, cap, w->policy->max_bytes ? "within the byte budget" : "everything is kept");
 }
 
 void
@@ -112,22 +114,22 @@ retain_say_removed(const struct retain_wording *w, const struct retain_item *ite
                    char *out, size_t cap)
 {
 	if (item->spent) {
-		say(out, cap, "in every mirror");
+		add_words(out, cap, "in every mirror");
 		return;
 	}
 	if (w->rules.n_best)
-		say(out, cap, "not among the best %llu by %s%s", (unsigned long long)w->rules.n_best, w->by,
-		    v->scored ? "" : " (no score)");
+		add_words(out, cap, "not among the best %llu by %s%s", (unsigned long long)w->rules.n_best, w->by,
+		          v->scored ? "" : " (no score)");
 	if (w->rules.n_newest)
-		say(out, cap, "not among the newest %llu", (unsigned long long)w->rules.n_newest);
+		add_words(out, cap, "not among the newest %llu", (unsigned long long)w->rules.n_newest);
 	if (w->policy->keep_every)
-		say(out, cap, "step %lld is not the first after a multiple of %llu", (long long)item->step,
-		    (unsigned long long)w->policy->keep_every);
+		add_words(out, cap, "step %lld is not the first after a multiple of %llu", (long long)item->step,
+		          (unsigned long long)w->policy->keep_every);
 	if (w->policy->keep_seconds > 0)
-		say(out, cap, "not younger than %.15g s", w->policy->keep_seconds);
+		add_words(out, cap, "not younger than %.15g s", w->policy->keep_seconds);
 	for (size_t k = 0; k < RETAIN_PERIODS; k++)
 		if (retain_span_of(w->policy, &retain_periods[k]) > 0)
-			say(out, cap, "not the first of its %s", retain_periods[k].name);
+			add_words(out, cap, "not the first of its %s", retain_periods[k].name);
 	if (w->policy->keep)
-		say(out, cap, "not kept by the caller's rule");
+		add_words(out, cap, "not kept by the caller's rule");
 }

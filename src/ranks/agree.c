@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/bump.h"
 #include "base/err.h"
 #include "base/json.h"
-#include "base/bump.h"
 #include "base/mem.h"
 
 #define ROUNDS_BEFORE 8 /* files of so many earlier rounds may remain: of a fallback, and of the restore before */
@@ -202,7 +202,7 @@ take_outcome(void *arg, uint32_t rank, const struct buf *text, struct pawl_error
 	if (text->len && text->ptr[0] != '{')
 		return err_set(err, PAWL_EMISMATCH, "rank %u: share_reads is set there, and not on rank 0", rank);
 	if (json_parse("outcome", text->ptr, text->len, NULL, &memory, &root, NULL) < 0 ||
-	    json_get_u64("outcome", root, "read_bytes", &nbytes, NULL) < 0 || !add_ok(*total, nbytes, total))
+	    json_get_u64("outcome", root, "read_bytes", &nbytes, NULL) < 0 || !mem_add_ok(*total, nbytes, total))
 		return err_set(err, PAWL_ECONFLICT, "rank %u: its report about the restore is malformed", rank);
 	return 0;
 }

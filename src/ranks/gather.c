@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bump.h"
 #include "base/err.h"
 #include "base/json.h"
-#include "base/bump.h"
 #include "base/mem.h"
 #include "base/pool.h"
 #include "ranks/missing_ranks.h"
@@ -45,7 +45,7 @@ pace_of(struct store *store)
 }
 
 static void
-rest_until(struct pace *p, int64_t deadline_ms)
+sleep_pause(struct pace *p, int64_t deadline_ms)
 {
 	int64_t left_ms = deadline_ms - clock_mono_ms();
 
@@ -399,7 +399,7 @@ gather_parts(const struct gather_round *round, gather_fn *fn, void *arg, struct 
 		}
 		if (g.n_seen > before)
 			pace.pause_ms = pace.first_ms;
-		rest_until(&pace, deadline_ms);
+		sleep_pause(&pace, deadline_ms);
 	}
 }
 
@@ -466,6 +466,6 @@ gather_verdict(const struct gather_round *round, char **ret_name, struct pawl_er
 			missing_ranks_in_verdict(round, now_ms - begin_ms, err);
 			return 0;
 		}
-		rest_until(&pace, deadline_ms);
+		sleep_pause(&pace, deadline_ms);
 	}
 }

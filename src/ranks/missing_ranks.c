@@ -80,7 +80,7 @@ put_missing(struct buf *out, const struct gather_round *round, bool *missing, co
 }
 
 static int
-fail_memory(struct buf *text, struct pawl_error *err)
+report_missing(struct buf *text, struct pawl_error *err)
 {
 	TRY(buf_check(text, "the ranks that are missing", err));
 	return err_set(err, PAWL_ETIMEOUT, "%s", buf_str(text));
@@ -100,7 +100,7 @@ missing_ranks_in_parts(const struct gather_round *round, const bool *seen, int64
 		missing[r] = !seen[r];
 	rendezvous_find_unopened(round->m, unseen);
 	put_missing(&text, round, missing, unseen, waited_ms);
-	return fail_memory(&text, err);
+	return report_missing(&text, err);
 }
 
 int
@@ -110,7 +110,7 @@ missing_ranks_in_opening(const struct gather_round *round, const bool *unseen, i
 	PAWL_CLEAN(buf_clear) struct buf text = {0};
 
 	put_unopened(&text, round, unseen, waited_ms);
-	return fail_memory(&text, err);
+	return report_missing(&text, err);
 }
 
 struct sight {
@@ -162,7 +162,7 @@ missing_ranks_in_verdict(const struct gather_round *round, int64_t waited_ms, st
 			"often as the others",
 			(double)waited_ms / 1000);
 	}
-	fail_memory(&text, err);
+	report_missing(&text, err);
 	return PAWL_ETIMEOUT;
 }
 

@@ -7,8 +7,8 @@
 #define PAWL_RENDEZVOUS_TEXT_H
 
 #include "base/buf.h"
-#include "base/clock.h"
 #include "base/bump.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "ranks/rendezvous.h"
 

@@ -126,7 +126,7 @@ make_buffers(struct fetch *f, const struct reshard_plan *plan, uint64_t wanted, 
 		return err_set(err, PAWL_ELIMIT,
 		               "a block of %" PRIu64 " bytes is larger than the %u that are read at once", largest,
 		               FETCH_MAX_RING);
-	largest = round_up(largest, 4096);
+	largest = mem_round_up(largest, 4096);
 	if (wanted * largest > f->ring_bytes)
 		wanted = f->ring_bytes / largest;
 	if (wanted == 0)
@@ -445,7 +445,7 @@ is_cancelled(struct worker *w)
 }
 
 static void
-fetch_blocks(void *arg)
+fetch_units(void *arg)
 {
 	struct worker *w = arg;
 	struct fetching *f = w->f;
@@ -485,9 +485,9 @@ run_workers(struct fetch *fetch, struct fetching *f, unsigned n, struct pawl_err
 		workers[i].buffer = fetch->buffers + i * fetch->buffer_bytes;
 		workers[i].buffer_bytes = fetch->buffer_bytes;
 		if (i == 0)
-			fetch_blocks(&workers[0]);
+			fetch_units(&workers[0]);
 		else
-			rc = pool_add(fetch->pool, &group, fetch_blocks, &workers[i], err);
+			rc = pool_add(fetch->pool, &group, fetch_units, &workers[i], err);
 	}
 	if (rc < 0)
 		atomic_store(&f->stop, true);

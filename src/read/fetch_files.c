@@ -30,7 +30,7 @@ fetch_files_new(struct store *store, const struct fetch_job *job, struct fetch_f
 	const uint64_t n = job->manifest->n_files;
 	uint64_t nbytes;
 	struct fetch_files *f = NULL;
-	if (mul_ok(n, sizeof(struct open_file), &nbytes) && add_ok(nbytes, sizeof(*f), &nbytes))
+	if (mem_mul_ok(n, sizeof(struct open_file), &nbytes) && mem_add_ok(nbytes, sizeof(*f), &nbytes))
 		f = mem_zalloc(1, (size_t)nbytes);
 	if (!f)
 		return err_nomem(err, "reading");

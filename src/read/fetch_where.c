@@ -5,8 +5,8 @@
 
 #include <inttypes.h>
 
-#include "base/err_path.h"
 #include "base/err.h"
+#include "base/err_path.h"
 
 #define NAMED_TENSORS 4u /* of a damaged range; further ones are only counted */
 

@@ -19,7 +19,7 @@ struct temp_file {
 void temp_file_init(struct temp_file *s, const char *what);
 /* How many bytes may be written: nine tenths of the free space; 0 = unknown. */
 uint64_t temp_file_room(const struct temp_file *s);
-/* Appends. arg here and below: the struct temp_file (codec_spool). */
+/* Appends. arg here and below: the struct temp_file (codec_temp). */
 int temp_file_put(void *arg, const void *ptr, size_t nbytes, struct pawl_error *err);
 /* Any thread, after the last put. */
 int temp_file_read(void *arg, uint64_t offset, void *dst, size_t n, struct pawl_error *err);

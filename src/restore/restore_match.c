@@ -45,7 +45,7 @@ copy_array(struct pawl_restore *r, const void **field, uint32_t n, struct pawl_e
 }
 
 static uint64_t
-stride_of(const struct pawl_tensor *t, uint32_t d)
+absolute_stride(const struct pawl_tensor *t, uint32_t d)
 {
 	return t->strides[d] < 0 ? 0 - (uint64_t)t->strides[d] : (uint64_t)t->strides[d];
 }
@@ -67,14 +67,14 @@ overlaps_itself(const struct pawl_tensor *dst)
 
 		for (uint32_t d = 0; d < dst->ndim; d++)
 			if (!seen[d] && dst->shape[d] > 1 &&
-			    (next == dst->ndim || stride_of(dst, d) < stride_of(dst, next)))
+			    (next == dst->ndim || absolute_stride(dst, d) < absolute_stride(dst, next)))
 				next = d;
 		if (next == dst->ndim)
 			break;
 		seen[next] = true;
-		if (stride_of(dst, next) < span ||
-		    __builtin_mul_overflow(dst->shape[next] - 1, stride_of(dst, next), &more) ||
-		    !add_ok(span, more, &span))
+		if (absolute_stride(dst, next) < span ||
+		    __builtin_mul_overflow(dst->shape[next] - 1, absolute_stride(dst, next), &more) ||
+		    !mem_add_ok(span, more, &span))
 			return true;
 	}
 	return false;
@@ -97,7 +97,7 @@ check_destination(const char *name, const struct pawl_tensor *dst, const struct 
 		               name);
 	for (uint32_t d = 0; d < dst->ndim; d++) {
 		uint64_t from = dst->offsets ? dst->offsets[d] : 0, end;
-		if (!add_ok(from, dst->shape[d], &end) || end > saved->shape[d])
+		if (!mem_add_ok(from, dst->shape[d], &end) || end > saved->shape[d])
 			return err_set(err, PAWL_EMISMATCH, "%s: the destination is outside the saved tensor", name);
 	}
 	if (dst->device < PAWL_DEVICE_HOST || dst->device > PAWL_DEVICE_HIP)

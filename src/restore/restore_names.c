@@ -6,8 +6,8 @@
  */
 #include <string.h>
 
-#include "base/err.h"
 #include "base/bump.h"
+#include "base/err.h"
 #include "base/mem.h"
 #include "base/names.h"
 #include "base/text.h"

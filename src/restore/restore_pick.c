@@ -8,8 +8,8 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/err.h"
-#include "catalog/mirrors.h"
 #include "catalog/hold_root.h"
+#include "catalog/mirrors.h"
 #include "restore/restore_gone.h"
 
 #define LOOK_PAUSE_MS 20

@@ -131,7 +131,7 @@ restore_wanted_bytes(const struct reshard_binding *bindings, size_t n)
 {
 	uint64_t total = 0, nbytes;
 	for (size_t i = 0; i < n; i++) {
-		if (tensor_nbytes(&bindings[i].dst, &nbytes, NULL) < 0 || !add_ok(total, nbytes, &total))
+		if (tensor_nbytes(&bindings[i].dst, &nbytes, NULL) < 0 || !mem_add_ok(total, nbytes, &total))
 			return UINT64_MAX;
 	}
 	return total;

@@ -21,10 +21,10 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/bump.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/json.h"
-#include "base/bump.h"
 #include "base/mem.h"
 #include "base/pool.h"
 

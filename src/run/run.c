@@ -2,8 +2,8 @@
 /* run: see run.h. The locks of an open run, and what its handle may do. */
 #include "run/run.h"
 
-#include "base/err.h"
 #include "base/bump.h"
+#include "base/err.h"
 #include "base/mem.h"
 
 struct pawl *

@@ -111,7 +111,7 @@ void
 arena_fault_in(void *at, size_t nbytes)
 {
 	char *begin = (char *)((uintptr_t)at / PAGE_BYTES * PAGE_BYTES);
-	size_t whole = (size_t)round_up((uint64_t)((char *)at + nbytes - begin), PAGE_BYTES);
+	size_t whole = (size_t)mem_round_up((uint64_t)((char *)at + nbytes - begin), PAGE_BYTES);
 
 	if (whole && !os_fault_in(begin, whole))
 		touch_pages(begin, whole);
@@ -126,7 +126,7 @@ map_aligned(size_t nbytes)
 
 	if (raw == MAP_FAILED)
 		return NULL;
-	char *ptr = (char *)round_up((uint64_t)(uintptr_t)raw, ARENA_STEP_BYTES);
+	char *ptr = (char *)mem_round_up((uint64_t)(uintptr_t)raw, ARENA_STEP_BYTES);
 	size_t before = (size_t)(ptr - raw);
 
 	if (before)
@@ -198,7 +198,7 @@ round_size(size_t *nbytes, struct pawl_error *err)
 {
 	if (*nbytes > SIZE_MAX / 4)
 		return err_set(err, PAWL_ELIMIT, "arena: %zu bytes cannot be mapped", *nbytes);
-	*nbytes = (size_t)round_up(*nbytes ? *nbytes : 1, ARENA_STEP_BYTES);
+	*nbytes = (size_t)mem_round_up(*nbytes ? *nbytes : 1, ARENA_STEP_BYTES);
 	return 0;
 }
 

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bump.h"
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/bump.h"
 #include "base/mem.h"
 #include "save/compress.h"
 #include "save/save.h"

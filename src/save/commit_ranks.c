@@ -17,9 +17,9 @@
  */
 #include <string.h>
 
+#include "base/bump.h"
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/bump.h"
 #include "base/mem.h"
 #include "catalog/catalog.h"
 #include "layout/merge.h"

@@ -205,7 +205,7 @@ compress_finish(struct compress *p, struct pawl_error *err)
 	const uint64_t begin = p->chunks.n ? p->at - (p->chunks.n - 1) * CHUNK_BYTES : 0;
 	for (size_t i = 0; i < p->chunks.n; i++) {
 		const struct chunk *c = &p->chunks.items[i];
-		const size_t n = (size_t)round_up(c->used, CHUNK_ALIGN);
+		const size_t n = (size_t)mem_round_up(c->used, CHUNK_ALIGN);
 
 		memset(c->ptr + c->used, 0, n - c->used);
 		TRY(write_chunk(p, c, begin + i * CHUNK_BYTES, n, err));

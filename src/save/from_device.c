@@ -4,9 +4,9 @@
 
 #include <errno.h>
 
+#include "base/bump.h"
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/bump.h"
 #include "base/mem.h"
 #include "save/from_device_own.h"
 #include "save/lazy.h"
@@ -110,13 +110,13 @@ take_room(const struct save_image *m, size_t line)
 
 	for (size_t i = 0; i < m->share.n_tensors; i++)
 		if (from_device_has(m, i) && d->places[i].line == line + 1)
-			total += round_up(m->share.tensors[i].local_nbytes, STAGED_ALIGN);
+			total += mem_round_up(m->share.tensors[i].local_nbytes, STAGED_ALIGN);
 	if (total && device_queue_stage(d->lines.items[line]->queue, total, &begin, NULL) < 0)
 		return false;
 	for (size_t i = 0; total && i < m->share.n_tensors; i++)
 		if (from_device_has(m, i) && d->places[i].line == line + 1) {
 			d->places[i].staged = begin;
-			begin += round_up(m->share.tensors[i].local_nbytes, STAGED_ALIGN);
+			begin += mem_round_up(m->share.tensors[i].local_nbytes, STAGED_ALIGN);
 		}
 	return true;
 }

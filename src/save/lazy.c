@@ -17,9 +17,8 @@
 
 #include <string.h>
 
-#include "base/err.h"
 #include "base/bump.h"
-#include "base/mem.h"
+#include "base/err.h"
 #include "save/from_device.h"
 #include "state/state.h"
 

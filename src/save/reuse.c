@@ -3,8 +3,8 @@
  * changed. */
 #include <string.h>
 
-#include "base/err.h"
 #include "base/bump.h"
+#include "base/err.h"
 #include "base/mem.h"
 #include "save/commit.h"
 #include "save/save.h"

@@ -3,8 +3,8 @@
 
 #include <pthread.h>
 
-#include "base/err.h"
 #include "base/bump.h"
+#include "base/err.h"
 #include "base/mem.h"
 #include "save/from_device.h"
 #include "save/save.h"
@@ -46,7 +46,7 @@ ring_grow(struct save_image *m)
 static size_t
 slot_bytes(const struct save_image *m, size_t nbytes)
 {
-	return m->passes_through ? (size_t)round_up(nbytes, IMAGE_ALIGN) : (size_t)SAVE_UNIT_BYTES;
+	return m->passes_through ? (size_t)mem_round_up(nbytes, IMAGE_ALIGN) : (size_t)SAVE_UNIT_BYTES;
 }
 
 /* The lock is held. */

@@ -9,11 +9,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bump.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/hidden.h"
 #include "base/json.h"
-#include "base/bump.h"
 #include "base/mem.h"
 #include "catalog/mirrors.h"
 #include "keep/apply_retention.h"
@@ -21,10 +21,10 @@
 #include "layout/rank_share.h"
 #include "policy/name.h"
 #include "ranks/rendezvous.h"
-#include "save/from_device.h"
-#include "save/lazy.h"
 #include "save/commit.h"
 #include "save/compress.h"
+#include "save/from_device.h"
+#include "save/lazy.h"
 #include "save/writer.h"
 #include "state/walk.h"
 

@@ -13,14 +13,14 @@
  */
 #include <string.h>
 
+#include "base/bump.h"
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/bump.h"
 #include "base/mem.h"
 #include "base/os.h"
+#include "save/compress.h"
 #include "save/from_device.h"
 #include "save/lazy.h"
-#include "save/compress.h"
 #include "save/ring.h"
 #include "save/save.h"
 #include "save/writer.h"
@@ -111,7 +111,7 @@ fill_tensors(struct save_image *m, const struct pawl_state *state, struct pawl_e
 
 	for (size_t i = 0; i < state->n_tensors; i++)
 		if (is_filled(m, &state->tensors[i], i))
-			extra += round_up(state->tensors[i].local_nbytes, 64);
+			extra += mem_round_up(state->tensors[i].local_nbytes, 64);
 	if (!extra)
 		return 0;
 	if (m->mode != PAWL_MODE_SNAPSHOT)
@@ -129,7 +129,7 @@ fill_tensors(struct save_image *m, const struct pawl_state *state, struct pawl_e
 				warm_up(m, dst, (size_t)slot->nbytes);
 			} else {
 				dst = (char *)m->fill_region.ptr + used;
-				used += round_up(slot->nbytes, 64);
+				used += mem_round_up(slot->nbytes, 64);
 			}
 			if (m->sources[slot->tensor].on_device) {
 				TRY(from_device_add_tensor(m, slot->tensor, dst, slot->nbytes, err));
@@ -363,7 +363,7 @@ stage_unit(struct save_image *m, struct save_unit *u)
 		return;
 	if (p->bytes) {
 		dst = p->bytes + u->offset;
-		warm_up(m, dst, (size_t)round_up(u->nbytes, IMAGE_ALIGN));
+		warm_up(m, dst, (size_t)mem_round_up(u->nbytes, IMAGE_ALIGN));
 	} else {
 		if (m->mode == PAWL_MODE_DIRECT)
 			u->mem = snapshot_in_place(plan, p->index, m->sources, u->offset, u->nbytes,
@@ -388,7 +388,7 @@ stage_unit(struct save_image *m, struct save_unit *u)
 	}
 	if (dst) {
 		u->mem = dst;
-		memset(dst + u->nbytes, 0, (size_t)(round_up(u->nbytes, IMAGE_ALIGN) - u->nbytes));
+		memset(dst + u->nbytes, 0, (size_t)(mem_round_up(u->nbytes, IMAGE_ALIGN) - u->nbytes));
 	}
 	if (!save_offers_late(m))
 		write_offer(u);

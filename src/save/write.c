@@ -13,8 +13,8 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
-#include "save/lazy.h"
 #include "save/compress.h"
+#include "save/lazy.h"
 #include "save/ring.h"
 #include "save/save.h"
 #include "save/writer.h"
@@ -96,8 +96,8 @@ write_unit(struct save_unit *u, struct pawl_error *err)
 	if (!u->slot && !p->bytes)
 		; /* a live tensor: the bytes after it are not ours to write */
 	else if (m->run->home.caps.offset_align > 1)
-		nbytes = (size_t)round_up(nbytes, m->run->home.caps.offset_align);
-	if (nbytes > round_up(u->nbytes, IMAGE_ALIGN))
+		nbytes = (size_t)mem_round_up(nbytes, m->run->home.caps.offset_align);
+	if (nbytes > mem_round_up(u->nbytes, IMAGE_ALIGN))
 		nbytes = u->nbytes;
 	TRY(pack_file(p, &file, err));
 	TRY(write_bytes(m, file, u->offset, u->mem, nbytes, err));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* writer_warm: memory that is faulted in before a save needs it. See writer.h. */
-#include "base/err.h"
 #include "base/bump.h"
+#include "base/err.h"
 #include "base/mem.h"
 #include "save/from_device.h"
 #include "save/writer.h"
@@ -104,7 +104,7 @@ writer_prepare_state(struct writer *w, const struct pawl_state *state, struct pa
 	if (rc < 0)
 		return rc == PAWL_ENOMEM ? 0 : rc;
 	for (size_t i = 0; i < share.n_tensors; i++)
-		if (!share.tensors[i].elsewhere && !add_ok(nbytes, share.tensors[i].local_nbytes, &nbytes))
+		if (!share.tensors[i].elsewhere && !mem_add_ok(nbytes, share.tensors[i].local_nbytes, &nbytes))
 			return 0;
 	writer_prepare(w, nbytes);
 	pin_memory(w, &share, nbytes);

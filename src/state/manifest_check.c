@@ -174,11 +174,11 @@ check_files(const struct manifest *m, struct pawl_error *err)
 	for (size_t i = 0; i < m->n_files; i++) {
 		const struct manifest_file *f = &m->files[i];
 		TRY(check_file(f, err));
-		fits = fits && add_ok(bytes, f->nbytes, &bytes);
+		fits = fits && mem_add_ok(bytes, f->nbytes, &bytes);
 		if (!f->reused)
-			fits = fits && add_ok(new_bytes, f->nbytes, &new_bytes);
+			fits = fits && mem_add_ok(new_bytes, f->nbytes, &new_bytes);
 		is_compressed = is_compressed || f->codec;
-		fits = fits && add_ok(plain_bytes, manifest_plain_bytes(f), &plain_bytes);
+		fits = fits && mem_add_ok(plain_bytes, manifest_plain_bytes(f), &plain_bytes);
 	}
 	if (!fits || bytes != m->bytes || new_bytes != m->new_bytes)
 		return err_set(err, PAWL_ECORRUPT, "bytes %llu and new_bytes %llu, but the files make %llu and %llu",
@@ -238,7 +238,7 @@ tiling_init(struct tiling *t, const struct manifest_tensor *tensor)
 			continue;
 		t->dims[t->n] = d;
 		t->steps[t->n++] = n_points;
-		if (!mul_ok(n_points, tensor->shape[d] + 1, &n_points) || n_points > INT64_MAX)
+		if (!mem_mul_ok(n_points, tensor->shape[d] + 1, &n_points) || n_points > INT64_MAX)
 			return false;
 	}
 	return true;
@@ -251,7 +251,7 @@ manifest_check_tiling(const struct manifest_tensor *tensor, uint64_t *corners_le
 	uint64_t n_corners;
 
 	if (!tiling_init(&t, tensor) || t.n > 22 ||
-	    !mul_ok((uint64_t)tensor->n_pieces + 1, (uint64_t)1 << t.n, &n_corners) || n_corners > *corners_left)
+	    !mem_mul_ok((uint64_t)tensor->n_pieces + 1, (uint64_t)1 << t.n, &n_corners) || n_corners > *corners_left)
 		return err_set(err, PAWL_ELIMIT, "tensor '%.200s': divided into too many pieces in %u dimensions",
 		               tensor->name, t.n);
 	*corners_left -= n_corners;
@@ -317,7 +317,7 @@ check_piece(const struct manifest *m, const struct manifest_tensor *t, const str
 		return err_set(err, PAWL_ECORRUPT, "tensor '%.200s': a piece of %llu bytes has the shape of %llu",
 		               t->name, (unsigned long long)p->nbytes, (unsigned long long)nbytes);
 	const uint64_t file_bytes = manifest_plain_bytes(&m->files[p->file]);
-	if (!add_ok(p->begin, nbytes, &end) || end > file_bytes)
+	if (!mem_add_ok(p->begin, nbytes, &end) || end > file_bytes)
 		return err_set(err, PAWL_ECORRUPT,
 		               "tensor '%.200s': a piece at byte %llu of %llu bytes reaches beyond "
 		               "the %llu bytes of %s",
@@ -342,7 +342,7 @@ check_tensor(const struct manifest *m, const struct manifest_tensor *t, uint64_t
 		               (unsigned long long)t->nbytes, (unsigned long long)nbytes);
 	for (size_t i = 0; i < t->n_pieces; i++) {
 		TRY(check_piece(m, t, &t->pieces[i], err));
-		if (!add_ok(total, t->pieces[i].nbytes, &total))
+		if (!mem_add_ok(total, t->pieces[i].nbytes, &total))
 			total = UINT64_MAX;
 	}
 	if (m->part) /* the pieces of other ranks are not known here */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * members: the members of a manifest's objects, in their order. Each must have the
- * expected key and type. Errors name the key and the value found.
+ * members: the members of a manifest's objects, in their order. Each must have the expected key
+ * and type. Errors name the key and the value found.
  */
 #ifndef PAWL_MEMBERS_H
 #define PAWL_MEMBERS_H

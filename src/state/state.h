@@ -27,8 +27,8 @@
 #define PAWL_STATE_H
 
 #include "base/buf.h"
-#include "base/json.h"
 #include "base/bump.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "pawl.h"
 

@@ -92,7 +92,7 @@ struct pawl_node *state_new_node(struct pawl_state *s, int type);
 /* Call it when a child was appended to a dict. The table has room for STATE_SMALL_DICT + 1 more. */
 void state_index_child(struct state_builder *b, const struct pawl_node *parent);
 void state_link_node(struct pawl_state *s, struct pawl_node *node);
-/* Extends builder.path by the component of the next child; path_back removes it. */
+/* Extends builder.path by the component of the next child; state_path_back removes it. */
 void state_path_forth(struct state_builder *b);
 void state_path_back(struct state_builder *b);
 /* Puts the path of the next child before a message; returns code. */

@@ -45,8 +45,8 @@ strides_fit(const struct pawl_tensor *t, uint64_t item_bytes)
 		uint64_t size = t->strides[d] < 0 ? 0 - (uint64_t)t->strides[d] : (uint64_t)t->strides[d];
 		if (t->shape[d] == 0)
 			return true;
-		if (!mul_ok(size, item_bytes, &size) || !mul_ok(size, t->shape[d] - 1, &size) ||
-		    !add_ok(reach, size, &reach) || reach > INT64_MAX / 2)
+		if (!mem_mul_ok(size, item_bytes, &size) || !mem_mul_ok(size, t->shape[d] - 1, &size) ||
+		    !mem_add_ok(reach, size, &reach) || reach > INT64_MAX / 2)
 			return false;
 	}
 	return true;

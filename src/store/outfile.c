@@ -190,7 +190,7 @@ static int
 make_slabs(struct outfile *o, const struct outfile_opts *opts, struct pawl_error *err)
 {
 	const uint64_t most = opts->slab_bytes ? opts->slab_bytes : OUTFILE_SLAB_BYTES;
-	const uint64_t least = round_up(opts->nbytes ? opts->nbytes : 1, ALIGN_BYTES);
+	const uint64_t least = mem_round_up(opts->nbytes ? opts->nbytes : 1, ALIGN_BYTES);
 	struct sum_stream *streams; /* aligned as the slabs are */
 
 	o->slab_bytes = !opts->codec && least < most ? least : most;
@@ -282,7 +282,7 @@ finish_file(struct outfile *o, struct outfile_sums *ret, struct pawl_error *err)
 		if (rc < 0)
 			return name_file(o, rc, err);
 		/* The size is unknown until the file is cut, so this write must be aligned, too. */
-		const uint64_t padded = round_up(o->held, ALIGN_BYTES);
+		const uint64_t padded = mem_round_up(o->held, ALIGN_BYTES);
 		memset(o->slabs[o->now].ptr + o->held, 0, (size_t)(padded - o->held));
 		o->held = padded;
 		TRY(send_slab(o, true, err));

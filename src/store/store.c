@@ -13,8 +13,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "base/err_path.h"
 #include "base/err.h"
+#include "base/err_path.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "store/layers/layer.h"
@@ -109,8 +109,8 @@ check_write(const struct store_file *f, uint64_t offset, const void *ptr, size_t
 	uint64_t pad = align > MIN_PAD_BYTES ? align : MIN_PAD_BYTES;
 	uint64_t end, limit = f->nbytes;
 	if (f->nbytes <= UINT64_MAX - pad)
-		limit = round_up(f->nbytes, pad);
-	if (!add_ok(offset, len, &end) || offset > f->nbytes || end > limit)
+		limit = mem_round_up(f->nbytes, pad);
+	if (!mem_add_ok(offset, len, &end) || offset > f->nbytes || end > limit)
 		return err_set(err, PAWL_EUSAGE, "%s: %zu bytes at %" PRIu64 " do not fit into %" PRIu64, f->key, len,
 		               offset, f->nbytes);
 	if (len > 0 && ptr == NULL)
@@ -127,7 +127,7 @@ check_read(const struct store_reader *r, uint64_t offset, const void *dst, size_
 	uint64_t end;
 	if (n > 0 && dst == NULL)
 		return err_set(err, PAWL_EUSAGE, "%s: no memory given to read into", r->key);
-	if (!add_ok(offset, n, &end) || end > r->nbytes)
+	if (!mem_add_ok(offset, n, &end) || end > r->nbytes)
 		return err_set(err, PAWL_ECORRUPT, "%s: expected %zu bytes at %" PRIu64 ", but it ends at %" PRIu64,
 		               r->key, n, offset, r->nbytes);
 	return 0;
@@ -215,7 +215,7 @@ store_put(struct store *s, const char *key, const struct pawl_slice *parts, size
 	for (size_t i = 0; i < n_parts; i++) {
 		if (parts[i].len > 0 && parts[i].ptr == NULL)
 			return err_set(err, PAWL_EUSAGE, "%s: part %zu has no memory", key, i);
-		if (!add_ok(total, parts[i].len, &total))
+		if (!mem_add_ok(total, parts[i].len, &total))
 			return err_set(err, PAWL_EUSAGE, "%s: the parts are too large", key);
 	}
 	LAYER_HAND_DOWN(s, put, put, LAYER_PUT, "put", key, total, err,

@@ -4,9 +4,9 @@
 
 #include <string.h>
 
+#include "base/bump.h"
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/bump.h"
 #include "base/mem.h"
 #include "store/engine.h"
 

@@ -42,7 +42,7 @@ judge(int rc, const struct pawl_error *err)
 }
 
 static int
-read_stream(const struct codec *codec, const struct source *packed, struct bytes *plain)
+read_stream(const struct codec *codec, const struct source *compressed, struct bytes *plain)
 {
 	const struct codec_limits limits = {.max_bytes = MAX_PLAIN};
 	struct codec_reader *reader = NULL;
@@ -50,7 +50,7 @@ read_stream(const struct codec *codec, const struct source *packed, struct bytes
 	uint8_t piece[PIECE];
 	size_t n = PIECE;
 
-	int rc = judge(codec_reader_new(codec, packed, &limits, &reader, &err), &err);
+	int rc = judge(codec_reader_new(codec, compressed, &limits, &reader, &err), &err);
 	while (rc == 0 && n == PIECE) {
 		rc = judge(codec_reader_get(reader, piece, PIECE, &n, &err), &err);
 		if (rc == 0)
@@ -63,13 +63,13 @@ read_stream(const struct codec *codec, const struct source *packed, struct bytes
 
 /* From the last piece to the first. */
 static int
-read_ranges(const struct codec *codec, const struct source *packed, struct bytes *plain)
+read_ranges(const struct codec *codec, const struct source *compressed, struct bytes *plain)
 {
 	const struct codec_limits limits = {.max_bytes = MAX_PLAIN};
 	struct codec_source *source = NULL;
 	struct pawl_error err = {0};
 
-	int rc = judge(codec_source_open(codec, packed, &limits, &source, &err), &err);
+	int rc = judge(codec_source_open(codec, compressed, &limits, &source, &err), &err);
 	if (rc < 0)
 		return rc;
 	const struct source *s = codec_source_plain(source);
@@ -100,10 +100,11 @@ clear(struct bytes *b)
 static int
 read_both(const struct codec *codec, struct bytes *b, struct bytes *ret)
 {
-	const struct source packed = {.what = "packed", .nbytes = b->n, .read = read_bytes, .arg = b};
+	const struct source compressed = {.what = "packed", .nbytes = b->n, .read = read_bytes, .arg = b};
 	struct bytes ranges = {0};
 
-	const int as_stream = read_stream(codec, &packed, ret), by_ranges = read_ranges(codec, &packed, &ranges);
+	const int as_stream = read_stream(codec, &compressed, ret),
+		  by_ranges = read_ranges(codec, &compressed, &ranges);
 	if (as_stream == 0 && by_ranges == 0)
 		check(ret->n == ranges.n && (ret->n == 0 || memcmp(ret->ptr, ranges.ptr, ret->n) == 0));
 	clear(&ranges);
@@ -114,16 +115,16 @@ static void
 there_and_back(const struct codec *codec, const uint8_t *data, size_t size)
 {
 	struct codec_writer *writer = NULL;
-	struct bytes packed = {0}, plain = {0};
+	struct bytes compressed = {0}, plain = {0};
 
-	check(codec_writer_new(codec, 1, 1, keep, &packed, &writer, NULL) == 0);
+	check(codec_writer_new(codec, 1, 1, keep, &compressed, &writer, NULL) == 0);
 	check(codec_writer_put(writer, data, size / 2, NULL) == 0);
 	check(codec_writer_put(writer, data + size / 2, size - size / 2, NULL) == 0);
 	check(codec_writer_finish(writer, NULL, NULL, NULL) == 0);
 	codec_writer_free(writer);
-	check(read_both(codec, &packed, &plain) == 0);
+	check(read_both(codec, &compressed, &plain) == 0);
 	check(plain.n == size && (size == 0 || memcmp(plain.ptr, data, size) == 0));
-	clear(&packed);
+	clear(&compressed);
 	clear(&plain);
 }
 
@@ -141,11 +142,11 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		there_and_back(codec, data + 1, size - 1);
 		return 0;
 	}
-	struct bytes packed = {.ptr = malloc(size), .n = size - 1};
-	check(packed.ptr != NULL);
-	memcpy(packed.ptr, data + 1, size - 1);
-	(void)read_both(codec, &packed, &plain);
-	clear(&packed);
+	struct bytes compressed = {.ptr = malloc(size), .n = size - 1};
+	check(compressed.ptr != NULL);
+	memcpy(compressed.ptr, data + 1, size - 1);
+	(void)read_both(codec, &compressed, &plain);
+	clear(&compressed);
 	clear(&plain);
 	return 0;
 }

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "base/bump.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "fuzz.h"

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "base/bump.h"
-#include "base/mem.h"
 #include "format/torch/dcp.h"
 #include "format/torch/pickle.h"
 #include "format/torch/pt_names.h"

@@ -27,15 +27,15 @@ decode(struct planes_decoder *d, const uint8_t *in, size_t n_in, size_t n_out)
 static void
 there_and_back(struct planes_encoder *e, struct planes_decoder *d, const uint8_t *plain, size_t n)
 {
-	uint8_t *packed = malloc(n + PLANES_HEAD_BYTES), *back = malloc(n);
+	uint8_t *compressed = malloc(n + PLANES_HEAD_BYTES), *back = malloc(n);
 	const char *why = NULL;
 
-	check(packed && back);
-	const size_t size = (size_t)(planes_encode(e, plain, n, packed) - packed);
+	check(compressed && back);
+	const size_t size = (size_t)(planes_encode(e, plain, n, compressed) - compressed);
 	check(size <= n + PLANES_HEAD_BYTES);
-	struct planes_input rest = {packed, size};
+	struct planes_input rest = {compressed, size};
 	check(planes_decode(d, &rest, back, n, &why) && rest.n == 0 && memcmp(back, plain, n) == 0);
-	free(packed);
+	free(compressed);
 	free(back);
 }
 

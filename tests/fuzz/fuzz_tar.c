@@ -79,7 +79,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			break;
 		check_name(&m);
 		check_again(&m);
-		const uint64_t left = b.n - b.at, whole = round_up(m.nbytes, TAR_BLOCK);
+		const uint64_t left = b.n - b.at, whole = mem_round_up(m.nbytes, TAR_BLOCK);
 		check(whole >= m.nbytes);
 		if (whole > left)
 			return 0;

@@ -19,9 +19,9 @@
 #include "base/clock.h"
 #include "base/sum.h"
 #include "format/safetensors/safetensors.h"
-#include "state/manifest.h"
 #include "pawl.h"
 #include "run/run.h"
+#include "state/manifest.h"
 #include "state/state.h"
 
 #define MADE_MAX_DIMS 4

@@ -73,7 +73,7 @@ def a_managers_folder(folder: pathlib.Path) -> None:
         loaded = pawl.orbax.load(place)
         assert same(loaded, TREE | {"sharded": np.arange(8.0, dtype=np.float32) + step}), loaded
     assert pawl.orbax.load(folder / "run", step=9)["sharded"][0] == 9
-    refused(pawl.NotFoundError, "no step 3; there: 9, 10", lambda: pawl.orbax.load(folder / "run", step=3))
+    refused(pawl.NotFoundError, "no step 3; it has: 9, 10", lambda: pawl.orbax.load(folder / "run", step=3))
     shutil.copytree(folder / "run" / "10", folder / "run" / "11.orbax-checkpoint-tmp-5")
     assert pawl.orbax.load(folder / "run")["sharded"][0] == 10
     written = pawl.orbax.convert(

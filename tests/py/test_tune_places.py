@@ -787,7 +787,7 @@ def test_places_without_an_experiment_are_named(
         assert not list((tmp_path / "ray_results").iterdir())
     (tmp_path / "ray_results" / "mine").mkdir()
     (tmp_path / "ray_results" / "mine" / "x").touch()
-    with pytest.raises(pawl.ExistsError, match="is in the way"):
+    with pytest.raises(pawl.ExistsError, match="mine is not an experiment"):
         tune.Tuner.restore("s3://my-checkpoints-bucket/mine", descend)
     with pytest.raises(pawl.UsageError, match="an experiment's own folder below a place"):
         tune.Tuner.restore("s3://my-checkpoints-bucket", descend)

@@ -152,14 +152,14 @@ get_number(const char *field, size_t n, uint64_t *ret)
 	*ret = 0;
 	if (p[0] == 0x80) {
 		for (i = 1; i < n; i++)
-			if (!mul_ok(*ret, 256, ret) || !add_ok(*ret, p[i], ret))
+			if (!mem_mul_ok(*ret, 256, ret) || !mem_add_ok(*ret, p[i], ret))
 				return false;
 		return true;
 	}
 	while (i < n && p[i] == ' ')
 		i++;
 	for (; i < n && p[i] >= '0' && p[i] <= '7'; i++)
-		if (!mul_ok(*ret, 8, ret) || !add_ok(*ret, p[i] - (uint64_t)'0', ret))
+		if (!mem_mul_ok(*ret, 8, ret) || !mem_add_ok(*ret, p[i] - (uint64_t)'0', ret))
 			return false;
 	while (i < n && (p[i] == ' ' || p[i] == 0))
 		i++;
@@ -225,8 +225,8 @@ take_record(const char *what, const char *ptr, size_t len, size_t *at, struct sa
 	} else if (key_len == 4 && memcmp(key, "size", 4) == 0) {
 		s->nbytes = 0;
 		for (const char *c = is + 1; c < end; c++)
-			if (*c < '0' || *c > '9' || !mul_ok(s->nbytes, 10, &s->nbytes) ||
-			    !add_ok(s->nbytes, (uint64_t)(*c - '0'), &s->nbytes))
+			if (*c < '0' || *c > '9' || !mem_mul_ok(s->nbytes, 10, &s->nbytes) ||
+			    !mem_add_ok(s->nbytes, (uint64_t)(*c - '0'), &s->nbytes))
 				return refuse_tar(what, "a pax record with a malformed size", err);
 		s->has_size = true;
 	} else if (key_len >= 11 && memcmp(key, "GNU.sparse.", 11) == 0) {
@@ -248,7 +248,7 @@ take_records(tar_get_fn *get, void *arg, const char *what, char type, uint64_t n
 	if (nbytes > TAR_MAX_RECORDS)
 		return err_set(err, PAWL_ELIMIT, "%s: %llu bytes of records for one member, at most %llu are allowed",
 		               what, (unsigned long long)nbytes, (unsigned long long)TAR_MAX_RECORDS);
-	const size_t n = (size_t)nbytes, whole = (size_t)round_up(nbytes, TAR_BLOCK);
+	const size_t n = (size_t)nbytes, whole = (size_t)mem_round_up(nbytes, TAR_BLOCK);
 	ptr = mem_alloc(whole);
 	if (!ptr)
 		return err_nomem(err, what);

@@ -46,7 +46,7 @@ struct entry {
 	const char *full; /* the name with its folder */
 	size_t full_len;
 	uint32_t crc;
-	uint64_t plain_nbytes; /* size */
+	uint64_t plain_nbytes;
 	uint16_t flags, method;
 };
 
@@ -366,7 +366,7 @@ read_local(struct reader *r, struct entry *e)
 	if (memcmp(p, e->full, n_name) != 0)
 		return wrong_member(r, e, "its header has another name");
 	TRY(check_local_extra(r, e, e->header + LOCAL_BYTES + n_name, n_extra, is_64));
-	if (!add_ok(e->member.begin, e->member.nbytes, &end) || end > r->directory)
+	if (!mem_add_ok(e->member.begin, e->member.nbytes, &end) || end > r->directory)
 		return wrong_member(r, e, "it reaches into the directory");
 	return 0;
 }

@@ -10,9 +10,10 @@
  *   frames: the same, with the caller's own threads and memory.
  *   reader: compressed source -> plain bytes, forwards.
  *   source: compressed source -> plain bytes at any offset. If the file records where its frames
- *           are, only the requested frames are decompressed. These files do: all that the writer wrote
- *           except bz2, lzma and lzo; xz of several blocks; zstd with a table of frames. Any other
- *           file is decompressed once into a temporary file or, without one, again for each read.
+ *           are, only the requested frames are decompressed. These files do: all that the writer
+ *           wrote except bz2, lzma and lzo; xz of several blocks; zstd with a table of frames. Any
+ *           other file is decompressed once into a temporary file or, without one, again when a read
+ *           goes back.
  *
  * Memory: a writer has 2 * (threads + 2) frames and what the coder needs, a reader one window, a
  * source CODEC_CACHE_FRAMES frames. docs/how-to/compression.md explains how frames are found.
@@ -99,7 +100,7 @@ struct codec_limits {
 };
 
 struct codec_reader;
-/* compressed must stay. One thread at a time. */
+/* The source `compressed` must stay. One thread at a time. */
 int codec_reader_new(const struct codec *codec, const struct source *compressed, const struct codec_limits *limits,
                      struct codec_reader **ret, struct pawl_error *err);
 /* Gets the next plain bytes, at most n. *ret_n is less than n only at the end, where everything has
@@ -110,8 +111,8 @@ PAWL_DEFINE_CLEAN(struct codec_reader, codec_reader_free);
 
 #define CODEC_CACHE_FRAMES 8u
 struct codec_source;
-/* compressed must stay. If several threads use the source, they also read compressed at once. A
- * file without a table of frames is decompressed here, once. */
+/* The source `compressed` must stay. Threads that use the new source at once also read `compressed`
+ * at once. A file without a table of frames is decompressed here, once. */
 int codec_source_open(const struct codec *codec, const struct source *compressed, const struct codec_limits *limits,
                       struct codec_source **ret, struct pawl_error *err);
 /* The plain bytes; any threads. */

@@ -101,8 +101,8 @@ read_head(const unsigned char head[HEAD_BYTES], size_t *ret_compressed, size_t *
 }
 
 static bool
-decompress_planes(struct planes_decoder *d, const unsigned char *in, size_t n_in, unsigned char *out, size_t n_out,
-                  const char **why)
+decompress_frame(struct planes_decoder *d, const unsigned char *in, size_t n_in, unsigned char *out, size_t n_out,
+                 const char **why)
 {
 	struct planes_input rest = {.ptr = in + HEAD_BYTES, .n = n_in - HEAD_BYTES};
 	struct sum128 expected;
@@ -139,7 +139,7 @@ decode_frame(const struct codec_table *t, const unsigned char *in, size_t n_in, 
 	PAWL_CLEAN(planes_decoder_free_clean) struct planes_decoder *d = planes_decoder_new();
 	if (!d)
 		return no_memory(why);
-	return decompress_planes(d, in, n_in, out, n_out, why) ? CODEC_END : PAWL_ECORRUPT;
+	return decompress_frame(d, in, n_in, out, n_out, why) ? CODEC_END : PAWL_ECORRUPT;
 }
 
 /* Decodes a stream frame by frame: a frame is collected, decompressed and then delivered. */
@@ -256,7 +256,7 @@ decode_planes(void *decoder, struct codec_step *s, const char **why)
 	if (d->is_skipped)
 		return end_frame(d);
 	if (!d->is_decompressed &&
-	    !decompress_planes(d->planes, d->compressed, d->n_compressed, d->plain, d->n_plain, why))
+	    !decompress_frame(d->planes, d->compressed, d->n_compressed, d->plain, d->n_plain, why))
 		return PAWL_ECORRUPT;
 	d->is_decompressed = true;
 	const size_t left = d->n_plain - d->given, now = left < s->n_out ? left : s->n_out;

@@ -25,7 +25,7 @@ struct codec_reader {
 	void *decoder;
 	uint64_t max_bytes, max_ratio;
 	uint64_t given; /* plain bytes so far */
-	uint64_t read;  /* of compressed, including the window */
+	uint64_t read;  /* of the compressed file, including the window */
 	size_t at, n;   /* in the window */
 	bool in_frame, any, ended;
 	unsigned char window[WINDOW_BYTES];
@@ -117,7 +117,7 @@ check_size(const struct codec_reader *r, struct pawl_error *err)
 	if (r->given > r->max_bytes)
 		return err_set(err, PAWL_ELIMIT, "%s: unpacks to more than the %" PRIu64 " bytes that are allowed",
 		               r->compressed->what, r->max_bytes);
-	if (r->given <= FREE_BYTES || !mul_ok(r->compressed->nbytes, r->max_ratio, &most) || r->given <= most)
+	if (r->given <= FREE_BYTES || !mem_mul_ok(r->compressed->nbytes, r->max_ratio, &most) || r->given <= most)
 		return 0;
 	return err_set(err, PAWL_ELIMIT,
 	               "%s: unpacks to more than %" PRIu64 " times its %" PRIu64 " bytes, like a decompression bomb; "

@@ -22,7 +22,7 @@ allocate_memory(void *arg, size_t n, size_t size)
 	uint64_t nbytes;
 
 	(void)arg;
-	return mul_ok(n, size, &nbytes) ? mem_alloc((size_t)nbytes) : NULL;
+	return mem_mul_ok(n, size, &nbytes) ? mem_alloc((size_t)nbytes) : NULL;
 }
 
 static void

@@ -117,7 +117,7 @@ read_extent(struct literal *l)
 	skip_space(l);
 	begin = l->at;
 	for (; l->at < l->end && *l->at >= '0' && *l->at <= '9'; l->at++) {
-		if (!mul_ok(value, 10, &value) || !add_ok(value, (uint64_t)(*l->at - '0'), &value))
+		if (!mem_mul_ok(value, 10, &value) || !mem_add_ok(value, (uint64_t)(*l->at - '0'), &value))
 			return refuse_literal(l, "an extent beyond 64 bits");
 	}
 	if (l->at == begin)

@@ -34,9 +34,9 @@ safetensors_nbytes(int dtype, uint32_t ndim, const uint64_t *shape, uint64_t *re
 	/* an extent of 0 does not excuse the others: readers multiply in different orders */
 	for (uint32_t d = 0; d < ndim; d++) {
 		is_empty = is_empty || shape[d] == 0;
-		fits = fits && mul_ok(count, shape[d] > 0 ? shape[d] : 1, &count);
+		fits = fits && mem_mul_ok(count, shape[d] > 0 ? shape[d] : 1, &count);
 	}
-	if (!fits || !mul_ok(count, bits, &nbits) || nbits / 8 > INT64_MAX)
+	if (!fits || !mem_mul_ok(count, bits, &nbits) || nbits / 8 > INT64_MAX)
 		return err_set(err, PAWL_ECORRUPT, "shape: the number of elements does not fit 64 bits");
 	if (is_empty)
 		nbits = 0;
@@ -77,7 +77,7 @@ safetensors_layout(struct st_tensor *tensors, size_t n, uint64_t *ret_data_len, 
 			return err_prefix(err, PAWL_EUSAGE, "tensor '%.200s'", t->name);
 		}
 		t->begin = at;
-		if (!add_ok(at, nbytes, &at) || at > INT64_MAX - SAFETENSORS_MAX_HEADER - 8)
+		if (!mem_add_ok(at, nbytes, &at) || at > INT64_MAX - SAFETENSORS_MAX_HEADER - 8)
 			return err_set(err, PAWL_ELIMIT, "tensor '%.200s': the file would be larger than 2^63 bytes",
 			               t->name);
 		t->end = at;
@@ -155,7 +155,7 @@ safetensors_wrap_entries(struct pawl_slice entries, const struct st_pair *metada
 	buf_put(out, entries.ptr, entries.len);
 	buf_putc(out, '}');
 	TRY(buf_check(out, "safetensors header", err));
-	size_t padding = (size_t)(round_up(out->len, SAFETENSORS_DATA_ALIGN) - out->len);
+	size_t padding = (size_t)(mem_round_up(out->len, SAFETENSORS_DATA_ALIGN) - out->len);
 	char *spaces = buf_grow(out, padding);
 	TRY(buf_check(out, "safetensors header", err));
 	if (padding > 0)

@@ -48,7 +48,7 @@ get_digits(const char *text, size_t len, uint64_t *ret)
 	for (size_t i = 0; i < len; i++) {
 		if (text[i] < '0' || text[i] > '9')
 			return false;
-		if (!mul_ok(*ret, 10, ret) || !add_ok(*ret, (uint64_t)(text[i] - '0'), ret))
+		if (!mem_mul_ok(*ret, 10, ret) || !mem_add_ok(*ret, (uint64_t)(text[i] - '0'), ret))
 			*ret = UINT64_MAX / 10 + 1; /* stays too large */
 	}
 	return len > 0;

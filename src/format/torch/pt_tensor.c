@@ -141,7 +141,7 @@ read_storage(const struct pt *pt, const struct pickle_node *id, int *dtype, uint
 	}
 	*dtype = *dtype ? *dtype : PAWL_U8;
 	TRY(find_storage(pt, args->items[2], ret_begin, ret_nbytes, err));
-	if (!mul_ok((uint64_t)args->items[4]->i, unit, &expected) || expected != *ret_nbytes)
+	if (!mem_mul_ok((uint64_t)args->items[4]->i, unit, &expected) || expected != *ret_nbytes)
 		return err_set(err, PAWL_ECORRUPT,
 		               "a tensor whose storage should have %lld elements, but its bytes are %llu",
 		               (long long)args->items[4]->i, (unsigned long long)*ret_nbytes);
@@ -185,7 +185,7 @@ in_c_order(const struct pt_tensor *t)
 	for (uint32_t d = t->ndim; d-- > 0;) {
 		if (t->shape[d] != 1 && t->strides[d] != expected)
 			return false;
-		if (t->shape[d] > 1 && !mul_ok(expected, t->shape[d], &expected))
+		if (t->shape[d] > 1 && !mem_mul_ok(expected, t->shape[d], &expected))
 			return false;
 	}
 	return true;
@@ -198,7 +198,7 @@ reach_of(const struct pt_tensor *t, uint64_t *ret)
 	*ret = 1;
 	for (uint32_t d = 0; d < t->ndim; d++) {
 		uint64_t step;
-		if (!mul_ok(t->shape[d] - 1, t->strides[d], &step) || !add_ok(*ret, step, ret))
+		if (!mem_mul_ok(t->shape[d] - 1, t->strides[d], &step) || !mem_add_ok(*ret, step, ret))
 			return false;
 	}
 	return true;
@@ -215,7 +215,7 @@ split_pairs(const struct pt *pt, struct pt_tensor *t, struct pawl_error *err)
 	if (t->ndim == 0 || t->strides)
 		return not_read("a tensor of four-bit numbers that is a scalar or not contiguous", err);
 	memcpy(shape, t->shape, t->ndim * sizeof(*shape));
-	if (!mul_ok(shape[t->ndim - 1], 2, &shape[t->ndim - 1]))
+	if (!mem_mul_ok(shape[t->ndim - 1], 2, &shape[t->ndim - 1]))
 		return refuse_tensor("that is too large", err);
 	t->shape = shape;
 	return 0;
@@ -234,7 +234,7 @@ place_view(const struct pt *pt, struct pt_tensor *t, uint64_t offset, uint64_t b
 		is_empty = is_empty || t->shape[d] == 0;
 	t->begin = begin;
 	if (!is_empty) {
-		if (!reach_of(t, &n) || !add_ok(n, offset, &n) || !mul_ok(n, item, &n) || n > nbytes)
+		if (!reach_of(t, &n) || !mem_add_ok(n, offset, &n) || !mem_mul_ok(n, item, &n) || n > nbytes)
 			return refuse_tensor("that reaches beyond its storage", err);
 		t->begin += offset * item;
 	}

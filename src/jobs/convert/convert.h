@@ -9,9 +9,9 @@
 #define PAWL_CONVERT_H
 
 #include "base/buf.h"
+#include "base/bump.h"
 #include "base/err.h"
 #include "base/hidden.h"
-#include "base/bump.h"
 #include "base/mem.h"
 #include "base/table.h"
 #include "format/safetensors/safetensors.h"

@@ -10,8 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/err_path.h"
 #include "base/err.h"
+#include "base/err_path.h"
 #include "base/fd.h"
 #include "jobs/convert/convert.h"
 

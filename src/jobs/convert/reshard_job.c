@@ -352,7 +352,7 @@ write_rank(struct reshard_job *x, uint32_t rank, struct pawl_slice summary, stru
 /* ---- the manifest ---- */
 
 static int
-describe_source(struct reshard_job *x, struct pawl_error *err)
+describe_result(struct reshard_job *x, struct pawl_error *err)
 {
 	struct manifest *m = &x->to;
 	const struct manifest *from = x->from;
@@ -394,7 +394,7 @@ publish_result(struct reshard_job *x, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf text = {0}, key = {0};
 
-	TRY(describe_source(x, err));
+	TRY(describe_result(x, err));
 	TRY(manifest_encode_with(&x->to, (struct pawl_slice){x->state.ptr, x->state.len}, &text, err));
 	buf_printf(&key, "%s/" MANIFEST_NAME, x->partial);
 	TRY(buf_check(&key, "reshard", err));

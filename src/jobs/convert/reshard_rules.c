@@ -4,9 +4,9 @@
 
 #include <string.h>
 
+#include "base/bump.h"
 #include "base/err.h"
 #include "base/finite.h"
-#include "base/bump.h"
 #include "base/mem.h"
 #include "layout/cast.h"
 #include "layout/rename.h"

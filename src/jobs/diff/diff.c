@@ -389,7 +389,7 @@ bind_range(const struct side *side, size_t tensor, uint64_t begin, uint64_t end,
 }
 
 static int
-gather_bytes(struct differ *d, struct pair *pair, uint64_t begin, uint64_t nbytes, struct pawl_error *err)
+add_stretch(struct differ *d, struct pair *pair, uint64_t begin, uint64_t nbytes, struct pawl_error *err)
 {
 	size_t cap_a = d->cap_stretches, cap_b = cap_a;
 	const size_t n = d->n_stretches + 1;
@@ -419,7 +419,7 @@ compare_pairs(struct differ *d, struct pawl_error *err)
 			 * tensor. */
 			n = nbytes - at < SLAB_BYTES - d->used ? nbytes - at : (SLAB_BYTES - d->used) / 48 * 48;
 			if (n > 0)
-				TRY(gather_bytes(d, &d->pairs[i], at, n, err));
+				TRY(add_stretch(d, &d->pairs[i], at, n, err));
 			if (at + n < nbytes)
 				TRY(compare_slabs(d, err));
 		}

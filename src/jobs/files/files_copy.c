@@ -197,7 +197,7 @@ static uint64_t
 unit_bytes(const struct files_job *job)
 {
 	const uint64_t threads = 1 + (job->files->copiers ? pool_threads(job->files->copiers) : 0);
-	const uint64_t fair = round_up(job->plan.nbytes / (4 * threads) + 1, 4096);
+	const uint64_t fair = mem_round_up(job->plan.nbytes / (4 * threads) + 1, 4096);
 
 	return fair < MIN_UNIT_BYTES ? MIN_UNIT_BYTES : fair < MAX_UNIT_BYTES ? fair : MAX_UNIT_BYTES;
 }

@@ -18,10 +18,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/bump.h"
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/hidden.h"
-#include "base/bump.h"
 #include "base/mem.h"
 #include "format/archive/tar.h"
 #include "format/codec/codec.h"
@@ -133,7 +133,7 @@ put_file(struct packing *p, int fd, const char *name, uint64_t nbytes, struct pa
 	}
 	if (fstat(fd, &after) == 0 && (uint64_t)after.st_size != nbytes)
 		return err_set(err, PAWL_ECONFLICT, "%s has changed while it was packed", name);
-	return put_bytes(p, zeros, (size_t)(round_up(nbytes, TAR_BLOCK) - nbytes), err);
+	return put_bytes(p, zeros, (size_t)(mem_round_up(nbytes, TAR_BLOCK) - nbytes), err);
 }
 
 static int
@@ -336,7 +336,7 @@ get_file(struct unpacking *u, const struct tar_member *m, struct pawl_error *err
 	for (uint64_t at = 0; at < m->nbytes;) {
 		const uint64_t left = m->nbytes - at;
 		const size_t n = left < PIECE_BYTES ? (size_t)left : PIECE_BYTES;
-		const size_t whole = (size_t)round_up(n, TAR_BLOCK);
+		const size_t whole = (size_t)mem_round_up(n, TAR_BLOCK);
 
 		TRY(read_plain(u, u->piece, whole, err));
 		TRY(fd_pwrite_all(fd, u->piece, n, at, m->name, err));
@@ -354,7 +354,7 @@ get_member(struct unpacking *u, const struct tar_member *m, struct pawl_error *e
 
 	if (slash && !parent)
 		return err_nomem(err, u->what);
-	if (!add_ok(u->total, m->nbytes, &u->total) || u->total > u->max_bytes)
+	if (!mem_add_ok(u->total, m->nbytes, &u->total) || u->total > u->max_bytes)
 		return err_set(err, PAWL_ELIMIT, "%s: holds more than the %llu bytes that are allowed", u->what,
 		               (unsigned long long)u->max_bytes);
 	if (m->is_folder)

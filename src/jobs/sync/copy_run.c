@@ -16,9 +16,9 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/bump.h"
 #include "base/err.h"
 #include "base/hidden.h"
-#include "base/bump.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "catalog/catalog.h"

@@ -247,8 +247,8 @@ run_command(struct pawl_syncer *s, const struct sync_place *source, const struct
 }
 
 static int
-move_names(struct pawl_syncer *s, const struct sync_place *source, const struct sync_place *target, bool pointers_only,
-           const struct sync_limit *limit, struct pawl_error *err)
+transfer_files(struct pawl_syncer *s, const struct sync_place *source, const struct sync_place *target,
+               bool pointers_only, const struct sync_limit *limit, struct pawl_error *err)
 {
 	if (s->command != NULL)
 		return pointers_only ? 0 : run_command(s, source, target, limit, err);
@@ -346,10 +346,10 @@ go_up_from_view(struct pawl_syncer *s, enum what what, const struct sync_limit *
 		TRY(make_parents(&s->remote, err));
 	TRY(sync_view_make(s->local.text, limit, &view, err));
 	const struct sync_place source = {SYNC_LOCAL, view.path, view.path};
-	TRY(move_names(s, &source, &s->remote, false, limit, err));
+	TRY(transfer_files(s, &source, &s->remote, false, limit, err));
 	if (what != MOVE_ONLY)
 		TRY(verify_there(s, &view.names, limit, report, err));
-	return move_names(s, &source, &s->remote, true, limit, err);
+	return transfer_files(s, &source, &s->remote, true, limit, err);
 }
 
 static int
@@ -363,10 +363,10 @@ go_up(struct pawl_syncer *s, enum what what, const struct sync_limit *limit, str
 		return verify_there(s, &s->view.names, limit, report, err);
 	TRY(list_here(s, limit, &before, err));
 	if (what != VERIFY_ONLY)
-		TRY(move_names(s, &s->local, &s->remote, false, limit, err));
+		TRY(transfer_files(s, &s->local, &s->remote, false, limit, err));
 	if (what != MOVE_ONLY)
 		TRY(verify_there(s, &before, limit, report, err));
-	return what != VERIFY_ONLY ? move_names(s, &s->local, &s->remote, true, limit, err) : 0;
+	return what != VERIFY_ONLY ? transfer_files(s, &s->local, &s->remote, true, limit, err) : 0;
 }
 
 static int
@@ -375,10 +375,10 @@ go_down(struct pawl_syncer *s, enum what what, const struct sync_limit *limit, s
 {
 	TRY(fd_mkdirs(AT_FDCWD, s->local.text, err));
 	if (what != VERIFY_ONLY)
-		TRY(move_names(s, &s->remote, &s->local, false, limit, err));
+		TRY(transfer_files(s, &s->remote, &s->local, false, limit, err));
 	if (what != MOVE_ONLY)
 		TRY(verify_here(s, limit, report, err));
-	return what != VERIFY_ONLY ? move_names(s, &s->remote, &s->local, true, limit, err) : 0;
+	return what != VERIFY_ONLY ? transfer_files(s, &s->remote, &s->local, true, limit, err) : 0;
 }
 
 static int
@@ -483,11 +483,4 @@ pawl_syncer_prune(struct pawl_syncer *s, const char *const *folders, size_t n, s
 	int rc = prune_folders(s, folders, n, &own);
 	pthread_mutex_unlock(&s->lock);
 	return err_give(err, rc, &own);
-}
-
-void
-pawl_hide_secrets(char *text)
-{
-	if (text != NULL)
-		hide_secrets(text);
 }

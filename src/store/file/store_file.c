@@ -486,7 +486,7 @@ file_space(struct store *base, uint64_t *ret_free_bytes, struct pawl_error *err)
 	if (fstatvfs(((struct file_store *)base)->root_fd, &fs) < 0)
 		return file_error(err, errno, base->root, "measure free space");
 	uint64_t nbytes;
-	bool known = fs.f_blocks > 0 && mul_ok(fs.f_bavail, fs.f_frsize, &nbytes);
+	bool known = fs.f_blocks > 0 && mem_mul_ok(fs.f_bavail, fs.f_frsize, &nbytes);
 	*ret_free_bytes = known ? nbytes : UINT64_MAX;
 	return 0;
 }

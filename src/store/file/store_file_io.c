@@ -183,7 +183,7 @@ write_bounced(struct file_file *f, uint64_t offset, const void *ptr, size_t len,
 	PAWL_FREE char *memory = mem_alloc(step + f->align.memory);
 	if (memory == NULL)
 		return err_nomem(err, f->base.key);
-	char *aligned = memory + (round_up((uintptr_t)memory, f->align.memory) - (uintptr_t)memory);
+	char *aligned = memory + (mem_round_up((uintptr_t)memory, f->align.memory) - (uintptr_t)memory);
 	for (size_t done = 0; done < len; done += step) {
 		if (step > len - done)
 			step = len - done;
@@ -329,7 +329,7 @@ file_read(struct store *base, struct store_reader *br, uint64_t offset, void *ds
 	char *to = dst;
 	size_t head = 0, direct = 0;
 	if (r->direct_fd >= 0 && n >= MIN_DIRECT_READ_BYTES)
-		head = (size_t)(round_up(offset, r->align.offset) - offset);
+		head = (size_t)(mem_round_up(offset, r->align.offset) - offset);
 	if (r->direct_fd >= 0 && n >= MIN_DIRECT_READ_BYTES && head < n)
 		direct = (n - head) & ~((size_t)r->align.offset - 1);
 	if (direct == 0 || !is_aligned(to + head, r->align.memory) ||

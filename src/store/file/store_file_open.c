@@ -15,8 +15,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "base/err_path.h"
 #include "base/err.h"
+#include "base/err_path.h"
 #include "base/fd.h"
 #include "base/hidden.h"
 

@@ -12,9 +12,9 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "base/bump.h"
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/bump.h"
 #include "base/mem.h"
 
 struct mem_store {

@@ -314,7 +314,7 @@ sftp_free_bytes(struct sftp *s, const char *path, uint64_t *ret, struct pawl_err
 	uint64_t available = sftp_get_u64(&w);
 	if (w.failed)
 		return sftp_mistrust(s, "is cut off", err);
-	if (total == 0 || !mul_ok(available, unit, ret))
+	if (total == 0 || !mem_mul_ok(available, unit, ret))
 		*ret = UINT64_MAX;
 	return 0;
 }

@@ -14,8 +14,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/child.h"
 #include "base/bump.h"
+#include "base/child.h"
 #include "base/mem.h"
 #include "store/engine.h"
 #include "store/ssh/sftp.h"

@@ -10,8 +10,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "base/err_path.h"
 #include "base/err.h"
+#include "base/err_path.h"
 #include "base/text.h"
 
 static void

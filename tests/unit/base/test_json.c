@@ -12,8 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "base/bump.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "helpers/comma_locale.h"
 

@@ -101,14 +101,14 @@ test_checked_arithmetic(void **state)
 {
 	(void)state;
 	uint64_t r = 7;
-	assert_true(add_ok(UINT64_MAX - 1, 1, &r));
+	assert_true(mem_add_ok(UINT64_MAX - 1, 1, &r));
 	assert_int_equal(r, UINT64_MAX);
-	assert_false(add_ok(UINT64_MAX, 1, &r));
-	assert_true(mul_ok(UINT32_MAX, UINT32_MAX, &r));
-	assert_false(mul_ok(UINT64_C(1) << 32, UINT64_C(1) << 32, &r));
-	assert_int_equal(round_up(0, 4096), 0);
-	assert_int_equal(round_up(1, 4096), 4096);
-	assert_int_equal(round_up(4096, 4096), 4096);
+	assert_false(mem_add_ok(UINT64_MAX, 1, &r));
+	assert_true(mem_mul_ok(UINT32_MAX, UINT32_MAX, &r));
+	assert_false(mem_mul_ok(UINT64_C(1) << 32, UINT64_C(1) << 32, &r));
+	assert_int_equal(mem_round_up(0, 4096), 0);
+	assert_int_equal(mem_round_up(1, 4096), 4096);
+	assert_int_equal(mem_round_up(4096, 4096), 4096);
 }
 
 static void

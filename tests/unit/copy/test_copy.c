@@ -8,11 +8,11 @@
 #include <cmocka.h>
 #include <sys/syscall.h>
 
-#include "helpers/make_checkpoint.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "catalog/catalog.h"
 #include "copy/copy.h"
+#include "helpers/make_checkpoint.h"
 #include "ranks/abort_commit.h"
 
 #define N 120000

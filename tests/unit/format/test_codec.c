@@ -15,14 +15,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "helpers/codecs.h"
-#include "helpers/failing_malloc.h"
-#include "helpers/scratch.h"
 #include "base/buf.h"
 #include "base/fd.h"
 #include "base/mem.h"
 #include "base/proc.h"
 #include "format/codec/codec_impl.h"
+#include "helpers/codecs.h"
+#include "helpers/failing_malloc.h"
+#include "helpers/scratch.h"
 
 /* The libraries of some formats allocate by themselves; the program is another process. */
 static const char *const names[] = {"x.gz", "x.bz2", "x.lz4", "x.zst", "x.planes", "x.xz", "x.lzma", "x.lzo"};
@@ -84,17 +84,17 @@ pack(const struct codec *codec, int level, unsigned threads, const char *ptr, si
      struct pawl_error *err)
 {
 	struct codec_writer *w = NULL;
-	uint64_t in = 0, packed = 0;
+	uint64_t in = 0, compressed = 0;
 	int rc = codec_writer_new(codec, level, threads, put_sink, out, &w, err);
 
 	for (size_t at = 0; rc == 0 && at < n; at += piece)
 		rc = codec_writer_put(w, ptr + at, n - at < piece ? n - at : piece, err);
 	if (rc == 0)
-		rc = codec_writer_finish(w, &in, &packed, err);
+		rc = codec_writer_finish(w, &in, &compressed, err);
 	codec_writer_free(w);
 	if (rc == 0) {
 		assert_int_equal(in, n);
-		assert_int_equal(packed, out->len);
+		assert_int_equal(compressed, out->len);
 	}
 	return rc;
 }
@@ -110,10 +110,10 @@ pack_well(const char *name, const char *ptr, size_t n, struct buf *out)
 
 /* Everything through a reader, in pieces. The caller frees *ret. */
 static int
-unpack(const struct codec *codec, struct buf *packed, size_t piece, const struct codec_limits *limits, struct buf *ret,
-       struct pawl_error *err)
+unpack(const struct codec *codec, struct buf *compressed, size_t piece, const struct codec_limits *limits,
+       struct buf *ret, struct pawl_error *err)
 {
-	const struct source source = source_of(packed);
+	const struct source source = source_of(compressed);
 	struct codec_reader *r = NULL;
 	size_t n = piece;
 	int rc = codec_reader_new(codec, &source, limits, &r, err);
@@ -155,10 +155,6 @@ check_ranges(const char *name, const struct codec_source *s, const char *ptr, si
 	assert_int_equal(source_read(plain, n, (char[1]){0}, 1, &err), PAWL_ECORRUPT);
 }
 
-struct spool {
-	struct buf bytes;
-};
-
 static int
 temp_read(void *arg, uint64_t offset, void *dst, size_t n, struct pawl_error *err)
 {
@@ -171,29 +167,29 @@ static void
 round_trip(const char *name, const char *ptr, size_t n, unsigned threads)
 {
 	const struct codec *codec = codec_of_name(name);
-	struct buf packed = {0}, back = {0}, spooled = {0};
-	const struct codec_temp spool = {put_sink, temp_read, &spooled};
-	const struct codec_limits limits = {.temp = &spool};
+	struct buf compressed = {0}, back = {0}, kept = {0};
+	const struct codec_temp temp = {put_sink, temp_read, &kept};
+	const struct codec_limits limits = {.temp = &temp};
 	struct pawl_error err = {0};
 	struct codec_source *s;
 
-	if (pack(codec, 1, threads, ptr, n, 777777, &packed, &err) < 0 ||
-	    unpack(codec, &packed, 100003, NULL, &back, &err) < 0)
+	if (pack(codec, 1, threads, ptr, n, 777777, &compressed, &err) < 0 ||
+	    unpack(codec, &compressed, 100003, NULL, &back, &err) < 0)
 		fail_msg("%s: %s", name, err.message);
 	check_same(name, ptr, n, &back);
 	if (codec->n_magic > 0)
-		assert_ptr_equal(codec_of_bytes(packed.ptr, packed.len), codec);
-	const struct source source = source_of(&packed);
+		assert_ptr_equal(codec_of_bytes(compressed.ptr, compressed.len), codec);
+	const struct source source = source_of(&compressed);
 	assert_int_equal(codec_source_open(codec, &source, &limits, &s, &err), 0);
 	check_ranges(name, s, ptr, n);
-	/* What is said in the header of codec.h about who needs no spool. */
+	/* What is said in the header of codec.h about who needs no temporary file. */
 	const bool framed = codec->table != NULL && n > 0;
 	assert_int_equal(codec_source_has_frames(s), framed);
-	assert_int_equal(spooled.len, framed ? 0 : n);
+	assert_int_equal(kept.len, framed ? 0 : n);
 	codec_source_close(s);
-	buf_clear(&packed);
+	buf_clear(&compressed);
 	buf_clear(&back);
-	buf_clear(&spooled);
+	buf_clear(&kept);
 }
 
 static void
@@ -273,17 +269,17 @@ test_an_absent_format_is_named(void **state)
 	for (size_t i = 0; i < N_NAMES; i++) {
 		if (!codec_is_built(names[i]))
 			continue;
-		struct buf packed = {0}, back = {0};
+		struct buf compressed = {0}, back = {0};
 		struct pawl_error err = {0};
 		if (codec_is_built(names[i]))
 			continue;
 		const struct codec *codec = codec_of_name(names[i]);
-		buf_puts(&packed, "something");
+		buf_puts(&compressed, "something");
 		assert_int_equal(pack(codec, 1, 1, "x", 1, 1, &back, &err), PAWL_EUNSUPPORTED);
 		assert_non_null(strstr(err.message, "was built without"));
-		assert_int_equal(unpack(codec, &packed, 10, NULL, &back, &err), PAWL_EUNSUPPORTED);
+		assert_int_equal(unpack(codec, &compressed, 10, NULL, &back, &err), PAWL_EUNSUPPORTED);
 		assert_non_null(strstr(err.message, "was built without"));
-		buf_clear(&packed);
+		buf_clear(&compressed);
 		buf_clear(&back);
 	}
 }
@@ -388,18 +384,18 @@ test_files_of_the_tools_are_read_at_any_offset(void **state)
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		if (!codec_is_built(cases[i].name))
 			continue;
-		struct buf packed = {0};
+		struct buf compressed = {0};
 		struct codec_source *s;
 		struct pawl_error err = {0};
 
-		run_tool(cases[i].command, path, &packed);
-		const struct source source = source_of(&packed);
+		run_tool(cases[i].command, path, &compressed);
+		const struct source source = source_of(&compressed);
 		if (codec_source_open(codec_of_name(cases[i].name), &source, NULL, &s, &err) < 0)
 			fail_msg("%s: %s", cases[i].command, err.message);
 		assert_int_equal(codec_source_has_frames(s), cases[i].frames);
 		check_ranges(cases[i].command, s, ptr, n);
 		codec_source_close(s);
-		buf_clear(&packed);
+		buf_clear(&compressed);
 	}
 	scratch_remove(folder);
 	free(ptr);
@@ -415,8 +411,8 @@ test_without_lzop_it_is_named(void **state)
 
 	(void)state;
 	setenv("PATH", "/nonexistent", 1);
-	const int packed = pack(codec_of_name("x.lzo"), 0, 1, "abc", 3, 3, &out, &err);
-	assert_int_equal(packed, PAWL_EUNSUPPORTED);
+	const int compressed = pack(codec_of_name("x.lzo"), 0, 1, "abc", 3, 3, &out, &err);
+	assert_int_equal(compressed, PAWL_EUNSUPPORTED);
 	assert_string_equal(err.message, "cannot be compressed as lzo: needs the program lzop, which is not installed");
 	const struct source source = source_of(&out);
 	assert_int_equal(codec_reader_new(codec_of_name("x.lzo"), &source, NULL, &r, &err), PAWL_EUNSUPPORTED);
@@ -434,13 +430,13 @@ try_both(const char *name, const char *bytes, size_t len, const char *ptr, size_
 {
 	const struct codec *codec = codec_of_name(name);
 	char *copy = malloc(len + 1); /* of its own, so that the sanitizer sees a byte too many */
-	struct buf packed = {.ptr = copy, .len = len}, back = {0};
-	const struct source source = source_of(&packed);
+	struct buf compressed = {.ptr = copy, .len = len}, back = {0};
+	const struct source source = source_of(&compressed);
 	struct pawl_error err = {0}, other = {0};
 	struct codec_source *s = NULL;
 
 	memcpy(copy, bytes, len);
-	const int rc = unpack(codec, &packed, 50000, NULL, &back, &err);
+	const int rc = unpack(codec, &compressed, 50000, NULL, &back, &err);
 	int at = codec_source_open(codec, &source, NULL, &s, &other);
 	if (at == 0) {
 		const struct source *plain = codec_source_plain(s);
@@ -474,18 +470,18 @@ test_cut_anywhere_it_is_refused(void **state)
 	for (size_t i = 0; i + 1 < N_NAMES; i++) { /* not lzo: a process each */
 		if (!codec_is_built(names[i]))
 			continue;
-		struct buf packed = {0};
+		struct buf compressed = {0};
 
-		pack_well(names[i], ptr, N, &packed);
-		for (size_t len = 0; len < packed.len; len++) {
+		pack_well(names[i], ptr, N, &compressed);
+		for (size_t len = 0; len < compressed.len; len++) {
 			/* Without its table, which is a frame, a file is complete. */
-			const bool at_frame = codec_of_name(names[i])->has_skippable && len == packed.len - 25;
-			const int rc = try_both(names[i], packed.ptr, len, ptr, N);
+			const bool at_frame = codec_of_name(names[i])->has_skippable && len == compressed.len - 25;
+			const int rc = try_both(names[i], compressed.ptr, len, ptr, N);
 			if ((rc == 0) != at_frame)
-				fail_msg("%s cut to %zu of %zu bytes: %d", names[i], len, packed.len, rc);
+				fail_msg("%s cut to %zu of %zu bytes: %d", names[i], len, compressed.len, rc);
 		}
-		assert_int_equal(try_both(names[i], packed.ptr, packed.len, ptr, N), 0); /* the control */
-		buf_clear(&packed);
+		assert_int_equal(try_both(names[i], compressed.ptr, compressed.len, ptr, N), 0); /* the control */
+		buf_clear(&compressed);
 	}
 	free(ptr);
 }
@@ -501,17 +497,17 @@ test_flipped_anywhere_nothing_wrong_is_given(void **state)
 	for (size_t i = 0; i < 6; i++) {
 		if (!codec_is_built(names[i]))
 			continue;
-		struct buf packed = {0};
+		struct buf compressed = {0};
 		size_t n_refused = 0;
 
-		pack_well(names[i], ptr, N, &packed);
-		for (size_t at = 0; at < packed.len; at++) {
-			packed.ptr[at] = (char)(packed.ptr[at] ^ (1 << (at % 8)));
-			n_refused += try_both(names[i], packed.ptr, packed.len, ptr, N) < 0;
-			packed.ptr[at] = (char)(packed.ptr[at] ^ (1 << (at % 8)));
+		pack_well(names[i], ptr, N, &compressed);
+		for (size_t at = 0; at < compressed.len; at++) {
+			compressed.ptr[at] = (char)(compressed.ptr[at] ^ (1 << (at % 8)));
+			n_refused += try_both(names[i], compressed.ptr, compressed.len, ptr, N) < 0;
+			compressed.ptr[at] = (char)(compressed.ptr[at] ^ (1 << (at % 8)));
 		}
-		assert_true(n_refused > packed.len / 2);
-		buf_clear(&packed);
+		assert_true(n_refused > compressed.len / 2);
+		buf_clear(&compressed);
 	}
 	free(ptr);
 }
@@ -525,13 +521,13 @@ test_what_follows_is_refused(void **state)
 	for (size_t i = 0; i < N_NAMES; i++) {
 		if (!codec_is_built(names[i]))
 			continue;
-		struct buf packed = {0}, twice = {0}, zeros = {0};
+		struct buf compressed = {0}, twice = {0}, zeros = {0};
 
-		pack_well(names[i], ptr, 3000, &packed);
-		const size_t len = packed.len;
-		buf_puts(&packed, "something else");
-		assert_true(try_both(names[i], packed.ptr, packed.len, ptr, 3000) < 0);
-		buf_put(&zeros, packed.ptr, len);
+		pack_well(names[i], ptr, 3000, &compressed);
+		const size_t len = compressed.len;
+		buf_puts(&compressed, "something else");
+		assert_true(try_both(names[i], compressed.ptr, compressed.len, ptr, 3000) < 0);
+		buf_put(&zeros, compressed.ptr, len);
 		buf_put(&zeros, "\0\0\0\0\0\0\0\0", 8);
 		const bool padded = codec_of_name(names[i])->zeros_may_follow;
 		if (i < 7)
@@ -540,14 +536,14 @@ test_what_follows_is_refused(void **state)
 		char *both = malloc(6000);
 		memcpy(both, ptr, 3000);
 		memcpy(both + 3000, ptr, 3000);
-		buf_put(&twice, packed.ptr, len);
-		buf_put(&twice, packed.ptr, len);
+		buf_put(&twice, compressed.ptr, len);
+		buf_put(&twice, compressed.ptr, len);
 		if (i < 6)
 			assert_int_equal(try_both(names[i], twice.ptr, twice.len, both, 6000), 0);
 		else if (i == 6)
 			assert_true(try_both(names[i], twice.ptr, twice.len, both, 6000) < 0);
 		free(both);
-		buf_clear(&packed);
+		buf_clear(&compressed);
 		buf_clear(&twice);
 		buf_clear(&zeros);
 	}
@@ -557,24 +553,24 @@ test_what_follows_is_refused(void **state)
 static void
 test_errors_say_where_and_what(void **state)
 {
-	struct buf packed = {0}, back = {0};
+	struct buf compressed = {0}, back = {0};
 	struct pawl_error err = {0};
 
 	(void)state;
-	pack_well("x.gz", "some text", 9, &packed);
-	struct buf cut = {.ptr = packed.ptr, .len = packed.len - 3};
+	pack_well("x.gz", "some text", 9, &compressed);
+	struct buf cut = {.ptr = compressed.ptr, .len = compressed.len - 3};
 	assert_int_equal(unpack(codec_of_name("x.gz"), &cut, 100, NULL, &back, &err), PAWL_ECORRUPT);
 	assert_string_equal(err.message, "file: at byte 40 of 40: ends inside of a gzip member");
-	struct buf nothing = {.ptr = packed.ptr, .len = 0};
+	struct buf nothing = {.ptr = compressed.ptr, .len = 0};
 	assert_int_equal(unpack(codec_of_name("x.gz"), &nothing, 100, NULL, &back, &err), PAWL_ECORRUPT);
 	assert_string_equal(err.message, "file: at byte 0 of 0: expected a gzip member, found nothing");
-	packed.ptr[packed.len - 8] ^= 1;
-	assert_int_equal(unpack(codec_of_name("x.gz"), &packed, 100, NULL, &back, &err), PAWL_ECORRUPT);
+	compressed.ptr[compressed.len - 8] ^= 1;
+	assert_int_equal(unpack(codec_of_name("x.gz"), &compressed, 100, NULL, &back, &err), PAWL_ECORRUPT);
 	assert_non_null(strstr(err.message, "incorrect data check"));
 	struct buf text = {.ptr = (char *)(uintptr_t)"plain text", .len = 10};
 	assert_int_equal(unpack(codec_of_name("x.zst"), &text, 100, NULL, &back, &err), PAWL_ECORRUPT);
 	assert_string_equal(err.message, "file: at byte 0 of 10: expected a zstd frame, found other bytes");
-	buf_clear(&packed);
+	buf_clear(&compressed);
 	buf_clear(&back);
 }
 
@@ -593,10 +589,10 @@ test_bombs_are_refused(void **state)
 		const struct codec_limits wide = {.max_ratio = 1000000}, narrow = {.max_bytes = n - 1};
 		const struct codec_limits *limits[] = {NULL, &narrow, &wide};
 		const int codes[] = {PAWL_ELIMIT, PAWL_ELIMIT, 0};
-		struct buf packed = {0};
+		struct buf compressed = {0};
 
-		pack_well(names[i], zeros, n, &packed);
-		const struct source source = source_of(&packed);
+		pack_well(names[i], zeros, n, &compressed);
+		const struct source source = source_of(&compressed);
 		for (size_t k = 0; k < 3; k++) {
 			struct codec_reader *r = NULL;
 			struct pawl_error err = {0};
@@ -619,7 +615,7 @@ test_bombs_are_refused(void **state)
 		s = NULL;
 		assert_int_equal(codec_source_open(codec, &source, &narrow, &s, &err), PAWL_ELIMIT);
 		assert_null(s);
-		buf_clear(&packed);
+		buf_clear(&compressed);
 	}
 	free(zeros);
 }
@@ -636,18 +632,18 @@ test_tables_that_lie(void **state)
 	for (size_t i = 0; i < sizeof(framed) / sizeof(framed[0]); i++) {
 		if (!codec_is_built(framed[i]))
 			continue;
-		struct buf packed = {0}, back = {0};
+		struct buf compressed = {0}, back = {0};
 		struct codec_source *s;
 		struct pawl_error err = {0};
 
-		pack_well(framed[i], ptr, n, &packed);
+		pack_well(framed[i], ptr, n, &compressed);
 		/* The plain size of the only frame. */
-		unsigned char *size = (unsigned char *)packed.ptr + (i == 0 ? 20 : packed.len - 13);
+		unsigned char *size = (unsigned char *)compressed.ptr + (i == 0 ? 20 : compressed.len - 13);
 		assert_int_equal(codec_u32(size), n);
 		for (int k = 0; k < 3; k++) {
 			const uint32_t lies[] = {(uint32_t)n - 1, (uint32_t)n + 1, 1u << 25};
 			codec_put_u32(size, lies[k]);
-			const struct source source = source_of(&packed);
+			const struct source source = source_of(&compressed);
 			assert_int_equal(codec_source_open(codec_of_name(framed[i]), &source, NULL, &s, &err), 0);
 			const struct source *plain = codec_source_plain(s);
 			char *p = malloc((size_t)plain->nbytes);
@@ -662,13 +658,13 @@ test_tables_that_lie(void **state)
 		 * contents: both are read as a stream, as every other tool reads them. */
 		for (uint32_t lie = UINT32_MAX; lie + 1 <= 1; lie++) {
 			codec_put_u32(size, lie);
-			const struct source source = source_of(&packed);
+			const struct source source = source_of(&compressed);
 			assert_int_equal(codec_source_open(codec_of_name(framed[i]), &source, NULL, &s, &err), 0);
 			assert_false(codec_source_has_frames(s));
 			check_ranges(framed[i], s, ptr, n);
 			codec_source_close(s);
 		}
-		buf_clear(&packed);
+		buf_clear(&compressed);
 		buf_clear(&back);
 	}
 	free(ptr);

@@ -389,7 +389,7 @@ test_P17_names_are_one_folder_s_and_each_is_there_once(void **state)
 	expect_names("../a", "../b", PAWL_ECORRUPT);
 }
 
-/* Nothing is plain_nbytes. */
+/* Nothing is decompressed. */
 static void
 test_P17_a_compressed_member_is_listed_but_not_read(void **state)
 {
@@ -405,7 +405,7 @@ test_P17_a_compressed_member_is_listed_but_not_read(void **state)
 	assert_int_equal(zip_open(&source, &memory, &z, &err), 0);
 	assert_int_equal(zip_check_stored(&source, &z, &err), 0);
 	a.bytes.ptr[a.local[2] + 8] = a.bytes.ptr[a.central[2] + 10] = 8;
-	a.bytes.ptr[a.central[2] + 24] = a.bytes.ptr[a.descriptor[2] + 12] = 99; /* its size when plain_nbytes */
+	a.bytes.ptr[a.central[2] + 24] = a.bytes.ptr[a.descriptor[2] + 12] = 99; /* its plain size */
 	assert_int_equal(zip_open(&source, &memory, &z, &err), 0);
 	const struct zip_member *m = zip_find(&z, "data/0", 6);
 	assert_true(m->compressed && m->nbytes == 10 && m->crc == 0);

@@ -8,9 +8,9 @@
 
 #include <dirent.h>
 
-#include "helpers/make_checkpoint.h"
 #include "base/fd.h"
 #include "base/json.h"
+#include "helpers/make_checkpoint.h"
 #include "pawl_jobs.h"
 
 struct fixture {

@@ -13,9 +13,9 @@
 
 #include <sys/wait.h>
 
+#include "base/fd.h"
 #include "helpers/failing_malloc.h"
 #include "helpers/small_run.h"
-#include "base/fd.h"
 #include "jobs/files/files.h"
 #include "pawl_jobs.h"
 

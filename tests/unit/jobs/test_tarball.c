@@ -16,11 +16,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "helpers/codecs.h"
-#include "helpers/scratch.h"
 #include "base/buf.h"
 #include "base/fd.h"
 #include "format/archive/tar.h"
+#include "helpers/codecs.h"
+#include "helpers/scratch.h"
 #include "pawl_jobs.h"
 
 /* The last one is our own. */

@@ -12,13 +12,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bump.h"
 #include "base/crc.h"
 #include "base/err.h"
-#include "base/bump.h"
-#include "base/mem.h"
-#include "layout/file_plan.h"
-#include "format/torch/pt.h"
 #include "format/safetensors/safetensors.h"
+#include "format/torch/pt.h"
+#include "layout/file_plan.h"
 #include "state/state.h"
 
 /* A file that is only planned. Tensors read as their contents or, if they have no memory, as

@@ -20,7 +20,7 @@ parse_number(const char **text, uint64_t max, uint64_t *ret)
 	if (*p < '0' || *p > '9' || (*p == '0' && p[1] >= '0' && p[1] <= '9'))
 		return false;
 	for (; *p >= '0' && *p <= '9'; p++)
-		if (!mul_ok(value, 10, &value) || !add_ok(value, (uint64_t)(*p - '0'), &value) || value > max)
+		if (!mem_mul_ok(value, 10, &value) || !mem_add_ok(value, (uint64_t)(*p - '0'), &value) || value > max)
 			return false;
 	*text = p;
 	*ret = value;

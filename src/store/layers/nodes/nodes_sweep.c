@@ -8,8 +8,8 @@
  */
 #include <string.h>
 
-#include "base/err.h"
 #include "base/bump.h"
+#include "base/err.h"
 #include "base/mem.h"
 #include "store/layers/nodes/nodes.h"
 

@@ -8,8 +8,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/err.h"
 #include "base/bump.h"
+#include "base/err.h"
 #include "base/mem.h"
 #include "base/os.h"
 #include "base/text.h"

@@ -72,7 +72,7 @@ hinted_region(const struct object_request *rq, char region[65])
 }
 
 static int
-explain_answer(struct object_store *s, const struct object_request *rq, struct pawl_error *err)
+explain_region(struct object_store *s, const struct object_request *rq, struct pawl_error *err)
 {
 	char region[65];
 	hinted_region(rq, region);
@@ -222,7 +222,7 @@ static const struct object_protocol s3_protocol = {
 	.max_parts = S3_MAX_PARTS,
 	.meanings = s3_meanings,
 	.prepare = prepare_request,
-	.explain = explain_answer,
+	.explain = explain_region,
 	.look_again = look_again,
 	.list_query = s3_list_query,
 	.take_element = s3_take_element,
