@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pawl: save training state without stopping the training, keep the right checkpoints, resume exactly.
+"""pawl: save training state without stopping the training, keep the right checkpoints, resume
+exactly.
 
     with pawl.CheckpointManager("runs/demo", num_to_keep=3) as manager:
         state = {"model": model, "optimizer": optimizer, "rng": pawl.rng_state()}
@@ -8,9 +9,10 @@
             ...
             manager.save(epoch, state, metrics={"accuracy": accuracy})
 
-A state is a tree of dicts, lists, tuples, tensors (torch, NumPy, JAX), int, float, bool, str, bytes and None; an object
-with state_dict() and load_state_dict() stands for what these give and take. This package only translates: the work is
-done by libpawl, on its own threads, without the interpreter lock.
+A state is a tree of dicts, lists, tuples, tensors (torch, NumPy, JAX), int, float, bool, str, bytes
+and None. It may contain objects with state_dict() and load_state_dict(), which are saved and
+restored through these methods. This package only translates. libpawl does the work, on its own
+threads and without the interpreter lock.
 """
 
 from typing import TYPE_CHECKING

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options and arguments as the library takes them; what is wrong is refused by its name."""
+"""Converts options and arguments for the library. Errors name the option that is wrong."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Any, SupportsFloat, SupportsIndex
 from . import _metrics, _pawl
 from ._pawl import UsageError
 
-_LONGEST_SECONDS = 1e9  # 31 years; fits as milliseconds wherever it goes
+_LONGEST_SECONDS = 1e9  # 31 years; in milliseconds it fits in 64 bits
 
 
 def index(value: object) -> int | None:
-    """A whole number, also of NumPy; None of anything else."""
+    """The value as an int if it is a whole number, also of NumPy; else None."""
     if isinstance(value, bool) or not isinstance(value, SupportsIndex):
         return None
     try:
@@ -28,7 +28,7 @@ def index(value: object) -> int | None:
 
 
 def shown(value: object) -> str:
-    """A value in a message: in short, if it is large."""
+    """The text of a value in a message, shortened if it is long."""
     if isinstance(value, Mapping | Sequence) and len(value) > 3 and not isinstance(value, str | bytes):
         return f"{type(value).__name__} of {len(value)}"
     if isinstance(value, str | bytes) and len(value) > 100:
@@ -38,13 +38,13 @@ def shown(value: object) -> str:
 
 
 def natural(text: str) -> list[tuple[bool, int, str]]:
-    """A key to sort by: 2 comes before 10."""
+    """A key for sorting by which 2 comes before 10."""
     parts = re.split(r"(\d+)", text)
     return [(part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts]
 
 
 def whole(option: str, value: object, bits: int = 64) -> int:
-    """A count or a number of bytes, as an unsigned number of so many bits."""
+    """A count or a number of bytes, as an unsigned number with this many bits."""
     number = index(value)
     if number is None or number < 0:
         raise UsageError(f"{option} must be a whole number of 0 or more, received {shown(value)}")
@@ -65,7 +65,7 @@ def size(option: str, value: object) -> int:
 
 
 def word(option: str, value: object, words: Iterable[str]) -> str:
-    """One of these words."""
+    """Returns the value if it is one of the words."""
     if isinstance(value, str) and value in words:
         return value
     allowed = " or ".join(f'"{one}"' for one in words)
@@ -73,7 +73,7 @@ def word(option: str, value: object, words: Iterable[str]) -> str:
 
 
 def path(option: str, value: object) -> str:
-    """A path of text, with ~ for the user's home."""
+    """A path as text, with ~ replaced by the user's home."""
     found = os.fspath(value) if isinstance(value, str | os.PathLike) else value
     if not isinstance(found, str):
         raise UsageError(f"{option} must be a path (a str, or an os.PathLike of one), received {shown(value)}")
@@ -106,7 +106,7 @@ def fault(value: object) -> tuple[str, int, int, bool] | None:
 
 
 def seconds(option: str, value: object) -> float:
-    """A length of time."""
+    """A duration in seconds."""
     number = -1.0
     if isinstance(value, timedelta):
         number = value.total_seconds()
@@ -131,7 +131,7 @@ def limit(timeout: object) -> float | None:
 
 
 def step(value: object) -> int:
-    """A training's counter."""
+    """A step, the counter of a training run."""
     number = index(value)
     if number is None or not -(2**63) <= number < 2**63:
         raise UsageError(f"step must be a whole number of 64 bits, received {shown(value)}")
@@ -149,7 +149,10 @@ def names(option: str, value: object) -> tuple[str, ...]:
 
 
 def renames(rules: Sequence[tuple[str, str]] | None) -> tuple[str, ...]:
-    """Pairs (old, new) as rules: the n-th '*' of the new path is what the n-th of the old one matched."""
+    """Pairs (old, new) as rules.
+
+    The n-th '*' of the new path is what the n-th of the old one matched.
+    """
     found = []
     if rules is not None and not isinstance(rules, Sequence):
         raise UsageError(f"rename: expected pairs of texts, such as ('old/*', 'new/*'), found {shown(rules)}")
@@ -182,7 +185,10 @@ def dtype_name(dtype: object) -> str:
 
 
 def casts(cast: Any) -> tuple[str, ...]:
-    """The dtype of all floats, or of those that a glob names; also as torch, NumPy and JAX have it."""
+    """Rules that set the dtype of all floats, or of those that a glob matches.
+
+    A dtype is a name, or an object of torch, NumPy or JAX.
+    """
     rules = {"*": cast} if cast is not None and not isinstance(cast, Mapping) else cast or {}
     found = []
     for glob, dtype in rules.items():
@@ -193,7 +199,7 @@ def casts(cast: Any) -> tuple[str, ...]:
 
 
 def globs(paths: Sequence[str] | None) -> tuple[str, ...]:
-    """The paths of a partial restore; none of them means all."""
+    """The globs of a partial restore. An empty result restores everything."""
     if paths is None:
         return ()
     found = names("paths", paths)

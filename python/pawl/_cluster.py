@@ -10,8 +10,8 @@ def init(address: str | None = None, **options: Any) -> None:
     """``pawl.init``: where programs for Ray call ``ray.init``.
 
     Args:
-        address: Address of a Ray cluster to join; trainings and trials run there. Default: None, on
-            this machine.
+        address: Address of a Ray cluster to join. Training runs and trials then run there. Default:
+            None, on this machine.
         options: More options of ``ray.init``.
     """
     from .tune import init as join

@@ -31,7 +31,7 @@ def find_latest(
     latest_remote_file_name: Path | None = None,
     remote_file_name: Path | None = None,
 ) -> str | None:
-    """Where a run continues after a restart.
+    """Finds the checkpoint file from which a run continues after a restart.
 
     Args:
         run_name: Name of the run, for templates. Default: None.
@@ -41,8 +41,8 @@ def find_latest(
         remote_file_name: As in ``CheckpointSaver``.
 
     Returns:
-        The path that the latest link leads to, else the URL of what its remote latest leads to,
-        where one of the remote names is a URL; None for a run that has neither.
+        The path that the latest link leads to. If there is none and a remote name is a URL, the URL
+        that the remote latest leads to. None for a run that has neither.
     """
     remotes = (
         text_of("latest_remote_file_name", latest_remote_file_name),
@@ -68,8 +68,8 @@ def load_checkpoint(
 
     Args:
         path: A file, a template ({run_name}, {rank}, ...), "latest", or the URL of a file or of a
-            remote latest; of a tar the state in it.
-        state: A tree of live objects and values that takes what was saved under the same keys.
+            remote latest. Of a tar file, the state in it is loaded.
+        state: A tree of live objects and values, which take what was saved under the same keys.
             Default: None.
         run_name: As in ``find_latest``.
         folder: As in ``find_latest``.
@@ -122,7 +122,7 @@ def _without(tree: Any, globs: tuple[str, ...], place: str) -> Any:
 
 
 def _give(live: Any, saved: Any, strict: bool, place: str) -> None:
-    """What was saved to live objects, and into live dicts."""
+    """Loads what was saved into live objects and live dicts."""
     if hasattr(live, "load_state_dict"):
         if strict or not hasattr(live, "named_parameters"):
             live.load_state_dict(saved)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all ranks of Composer's Trainer do together."""
+"""Operations that all ranks of Composer's Trainer do together."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from ._pawl import MismatchError
 
 
 def together(work: Callable[[], object]) -> None:
-    """Does it on every rank, and raises on all of them if it fails on one: else the others would
-    wait for that one.
+    """Does the work on every rank. Raises on all of them if it fails on one.
+
+    The other ranks would otherwise wait for the one that failed.
     """
     from composer.utils import dist
 
@@ -31,7 +32,10 @@ def together(work: Callable[[], object]) -> None:
 
 
 def latest_for_all(options: Mapping[str, Any], folder: str, filenames: Sequence[str | None], there: str) -> str | None:
-    """The file that rank 0 finds is loaded by all ranks: each could find another one."""
+    """Finds the file that all ranks load.
+
+    Rank 0 chooses it, since ranks may find different files.
+    """
     from composer.utils import dist
 
     _, remote, latest, latest_remote = filenames

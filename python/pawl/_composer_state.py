@@ -19,7 +19,7 @@ _SECONDS = ("total_wct", "epoch_wct", "batch_wct")
 
 
 def number_of(value: object) -> float | None:
-    """Of a number, a Time, or a timedelta."""
+    """The value of a number or a Time; the seconds of a timedelta."""
     value = getattr(value, "value", value)
     if isinstance(value, timedelta):
         return value.total_seconds()
@@ -49,7 +49,7 @@ def progress_of(given: object) -> dict[str, float]:
 
 
 class _Pickler(pickle.Pickler):
-    """Without a memo, so that what it makes can stand inside of another stream."""
+    """A pickler without a memo, so that another pickle can contain its output."""
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file, 2)
@@ -62,8 +62,11 @@ def _is_plain(value: object) -> bool:
 
 
 def translated(value: Any) -> Any:
-    """What Composer has in its state in addition to plain values and tensors (timedelta, versions, arrays) as a part of
-    a pickle, which the file's own then contains. Only for writing, and only of Composer's own state."""
+    """Replaces values that are neither plain nor tensors (timedeltas, versions, arrays) by pickles.
+
+    The pickle of the file contains these as parts. It is used only for writing, and only for
+    Composer's own state.
+    """
     if _is_plain(value):
         return value
     if isinstance(value, dict):
@@ -88,7 +91,7 @@ def copied(tree: Any) -> Any:
 
 
 def interval_text(value: object) -> str | None:
-    """A time string of what save_interval may be; None for a function."""
+    """A save_interval as a time string; None if it is a function."""
     if callable(value) and not hasattr(value, "to_timestring"):
         return None
     if isinstance(value, bool) or not isinstance(value, str | int):
@@ -102,12 +105,12 @@ def interval_text(value: object) -> str | None:
 
 
 def composer_imported() -> Any:
-    """Composer's modules, if the program uses it."""
+    """The module of Composer if the program has imported it, else None."""
     return sys.modules.get("composer")
 
 
 def state_of(state: Any, weights_only: bool) -> dict[str, Any]:
-    """What Composer's own saver puts into a file."""
+    """The state that Composer's own saver writes into a file."""
     if weights_only:
         parts = {"model": state.get_model_state_dict()}
         for name, method in (("integrations", "_get_integrations_state_dict"), ("metadata", "_get_state_metadata")):

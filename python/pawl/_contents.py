@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checkpoints of an open run: which there are, and which to keep."""
+"""Lists the checkpoints of an open run, and decides which to keep."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from .records import CheckpointInfo, Decision, Finding, checkpoint_info, place_o
 
 
 class Contents:
-    """The part of CheckpointManager that lists checkpoints and decides about them. A step stands
-    for its newest one. A call for one checkpoint waits for the saves that this manager has begun;
-    lists have what is durable and never wait.
+    """The part of CheckpointManager that lists checkpoints and decides which to keep.
+
+    A step selects the newest checkpoint of that step. A call for one checkpoint waits for the saves
+    that this manager has begun. Lists contain the durable checkpoints and never wait.
     """
 
     _run: _pawl.Run
@@ -114,7 +115,7 @@ class Contents:
         return of_run(self._run, self._run.find(selector))
 
     def __contains__(self, step: object) -> bool:
-        """``400 in manager``: whether there is what ``manager[400]`` gives; also of a Checkpoint."""
+        """``400 in manager``: whether ``manager[400]`` exists; also takes a Checkpoint."""
         if isinstance(step, Checkpoint):
             return any((found.path, found._id) == (step.path, step._id) for found in self)
         with contextlib.suppress(NotFoundError, UsageError):
@@ -134,7 +135,7 @@ class Contents:
         return len(self._run.list())
 
     def __bool__(self) -> bool:
-        """True, also without a checkpoint."""
+        """True, even without a checkpoint."""
         return True
 
     # ---- what to keep ----
@@ -246,7 +247,7 @@ class Contents:
         return self._run.run_id or ""
 
     def reload(self) -> None:
-        """Sees what other processes have saved or deleted since."""
+        """Reads what other processes have saved or deleted since."""
         self._run.reload()
 
     @staticmethod

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a worker of a training run and a trial of a search both know of themselves."""
+"""The names that a worker of a training run and a trial of a search both have."""
 
 from __future__ import annotations
 

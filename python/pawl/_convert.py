@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors of a checkpoint, or of another program's file, written in the format of another program."""
+"""Writes tensors of a checkpoint, or of another program's file, in another program's format."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Renames = str | Sequence[str | tuple[str, str]]
 
 
 class Options(TypedDict, total=False):
-    """Those of convert."""
+    """The options of ``convert``."""
 
     to: str | None
     include: str | Sequence[str]
@@ -32,7 +32,7 @@ class Options(TypedDict, total=False):
 
 
 def write(run: _pawl.Run, id: int, dst: str | os.PathLike[str], **options: Unpack[Options]) -> Converted:
-    """One checkpoint of an open run."""
+    """Converts one checkpoint of an open run."""
     counts = run.convert(
         id,
         _checks.path("dst", dst),
@@ -78,8 +78,8 @@ def convert(
         dst: Path of a file or a folder.
         select: A checkpoint of the run ``src``: "latest", "best", "400" for a step, "id:7".
             Default: None.
-        to: "safetensors", "hf", "pt", "dcp", "pawl", "npz" or "npy". Default: None, as the suffix
-            of ``dst`` says.
+        to: "safetensors", "hf", "pt", "dcp", "pawl", "npz" or "npy". Default: None, by the suffix
+            of ``dst``.
         include: Globs of the names to write. Default: (), all.
         exclude: Globs of names to leave out. Default: (), none.
         rename: Pairs of an old and a new name, ``("old/*", "new/*")``, or texts "GLOB=TEMPLATE"
@@ -88,7 +88,7 @@ def convert(
             "fp32", "fp64", or one of torch or NumPy. Default: None, as they were saved.
         max_shard_bytes: Most bytes of a file of "safetensors" or "hf", as a size. Default: 0, no
             limit.
-        strip_prefix: A start of names that is removed ("model/"). Default: None.
+        strip_prefix: A prefix to remove from names ("model/"). Default: None.
         model: Write the model alone, under the names that ``load_state_dict`` takes. Default:
             False.
         dots: Write "." between the parts of a name. Default: False, "/".

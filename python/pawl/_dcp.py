@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What pawl.torch needs to know of torch.distributed.checkpoint (DCP): which places of a state a plan's items have,
-and how a checkpoint's tree reads as DCP's metadata.
+"""Converts between the items of torch.distributed.checkpoint (DCP) and the tree of a state, for
+pawl.torch.
 
-DCP names everything by flat keys ("model.w", "lst.0") and remembers the path of each ("model", "w"). In a state the
-paths are dicts within dicts, so that ranks, which hold different items, can be united; places of a list are keys of
-type int. All else is a leaf: a tensor, or a value that DCP would have pickled. A value that is a dict itself stands
-under the key None, which tells it apart. A tensor of which one rank has several pieces is a dict of these, each a
-tensor by its offsets ("4,0"), with the global shape under the key None.
+DCP names everything by flat keys ("model.w", "lst.0") and remembers the path of each ("model",
+"w"). In a state the paths are nested dicts, so that the different items of the ranks can be united:
+
+- Positions in a list are keys of type int.
+- Everything else is a leaf: a tensor, or a value that DCP would have pickled.
+- A value that is itself a dict is stored under the key None, which marks it as a value.
+- If one rank has several pieces of a tensor, they are a dict. Each piece is a tensor under its
+  offsets ("4,0"), and the global shape is stored under the key None.
 """
 
 from __future__ import annotations
@@ -68,13 +71,16 @@ class Leaf:
 
     @property
     def is_tensor(self) -> bool:
-        """A tensor of torch, or of a program that tells nothing of its kind."""
+        """Whether it is a tensor of torch, or of a program that records no kind."""
         return self.kind == "" or self.kind.startswith("torch")
 
 
 @dataclass(frozen=True, eq=False)
 class Pieces:
-    """A tensor that was saved as several, by their offsets; extents in elements of torch."""
+    """A tensor that was saved as several pieces, by their offsets.
+
+    Extents count torch's elements.
+    """
 
     shape: tuple[int, ...]
     leaves: dict[tuple[int, ...], Leaf]
@@ -86,7 +92,7 @@ class Pieces:
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """The place of one of DCP's keys: by DCP's path, by the keys of the tree, and what is there."""
+    """The place of one of DCP's keys: DCP's path, the keys in the tree, and the value."""
 
     path: Path
     keys: Keys
@@ -94,19 +100,19 @@ class Place:
 
 
 def text(keys: Keys) -> str:
-    """A path as pawl writes it."""
+    """The text of a path, in pawl's form."""
     return "/".join(str(key).replace("%", "%25").replace("/", "%2F") for key in keys)
 
 
 def pairs(dtype: torch.dtype | str, numbers: tuple[int, ...]) -> tuple[int, ...]:
-    """Extents in elements as pawl counts them: torch's four-bit floats come in pairs."""
+    """Converts extents of torch to those of pawl: one torch element holds two four-bit floats."""
     if numbers and dtype in ("F4", DTYPES.get("F4")):
         return (*numbers[:-1], numbers[-1] * 2)
     return numbers
 
 
 def halves(dtype: str, numbers: tuple[int, ...]) -> tuple[int, ...]:
-    """The reverse."""
+    """Converts extents of pawl to those of torch: the reverse of ``pairs``."""
     return (*numbers[:-1], numbers[-1] // 2) if numbers and dtype == "F4" else numbers
 
 
@@ -134,7 +140,7 @@ def put_piece(
 
 
 def _pieces(tree: dict[Any, Any], path: Path) -> Pieces:
-    """The pieces in such a dict; an error if they do not fill the tensor exactly."""
+    """Reads a dict of pieces. Raises an error if they do not fill the tensor exactly."""
     shape = tree[None]
     found: dict[tuple[int, ...], Leaf] = {}
     for key, leaf in tree.items():
@@ -154,14 +160,14 @@ def _pieces(tree: dict[Any, Any], path: Path) -> Pieces:
 
 
 def _is_filled(pieces: Pieces) -> bool:
-    """Are all pieces inside, none over another, and as many elements as the tensor?"""
+    """Whether the pieces fill the tensor: all inside, without overlap, with as many elements."""
     boxes = []
     for offsets, leaf in sorted(pieces.leaves.items()):
         sizes = halves(leaf.dtype, leaf.shape)
         boxes.append((offsets, tuple(a + n for a, n in zip(offsets, sizes, strict=True)), prod(sizes)))
     if sum(n for *_, n in boxes) != prod(pieces.shape):
         return False
-    near: list[tuple[tuple[int, ...], tuple[int, ...]]] = []  # those that reach to the rows of this one
+    near: list[tuple[tuple[int, ...], tuple[int, ...]]] = []  # pieces that reach this one's rows
     for begin, end, _ in boxes:
         near = [one for one in near if one[1][0] > begin[0]]
         if any(b > size for b, size in zip(end, pieces.shape, strict=True)):
@@ -186,7 +192,7 @@ def step_of(checkpoint_id: object) -> int | None:
 
 
 def needs_reading(value: object) -> bool:
-    """Does a value hold arrays or tensors?"""
+    """Whether a value holds arrays or tensors."""
     if isinstance(value, Leaf | Pieces):
         return True
     if isinstance(value, dict):
@@ -195,7 +201,7 @@ def needs_reading(value: object) -> bool:
 
 
 def _is_value(value: object) -> bool:
-    """DCP's rule for the lists of a state: without tensors and dicts each is one value."""
+    """Whether DCP treats it as one value: all but dicts, and lists that hold tensors or dicts."""
     if isinstance(value, dict):
         return False
     if not isinstance(value, list):
@@ -204,7 +210,7 @@ def _is_value(value: object) -> bool:
 
 
 def places(tree: object, through_dcp: bool, path: Path = (), keys: Keys = ()) -> Iterator[Place]:
-    """The items of a tree as DCP would name them. through_dcp: it is one that `put` has made."""
+    """Yields the items of a tree as DCP would name them. through_dcp: ``put`` has made the tree."""
     if through_dcp and isinstance(tree, dict) and set(tree) == {None}:
         yield Place(path, (*keys, None), tree[None])
     elif through_dcp and isinstance(tree, dict) and None in tree:
@@ -236,13 +242,13 @@ def named_places(tree: object, through_dcp: bool) -> dict[str, Place]:
 
 
 def at(tree: Any, keys: Keys) -> Any:
-    """What a place of a tree holds."""
+    """The value at a place of a tree."""
     for key in keys:
         tree = tree[key]
     return tree
 
 
 def note_of(metadata: object) -> Mapping[str, Any] | None:
-    """What StorageWriter has written into a checkpoint's metadata, if it has."""
+    """The note that StorageWriter has written into a checkpoint's metadata, or None."""
     note = metadata.get(NOTE) if isinstance(metadata, dict) else None
     return note if isinstance(note, dict) else None

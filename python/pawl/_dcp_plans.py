@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What pawl.torch takes from the items of DCP's plans, and how a place of a checkpoint reads as DCP's metadata."""
+"""Reads the items of DCP's plans, and describes places of a checkpoint as DCP's metadata."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .shard import Shard
 
 
 def in_pieces(plan: SavePlan) -> set[str]:
-    """The tensors of which a rank writes several pieces; those without elements have none."""
+    """Names of the tensors of which a rank writes several pieces. Empty pieces do not count."""
     seen: set[str] = set()
     found: set[str] = set()
     for item in plan.items:
@@ -45,14 +45,15 @@ def shard(item: WriteItem, tensor: torch.Tensor) -> Shard:
     offsets = _dcp.pairs(tensor.dtype, tuple(data.chunk.offsets))
     if tuple(tensor.shape) != tuple(data.chunk.sizes):
         raise MismatchError(f"'{item.index.fqn}': planned as {tuple(data.chunk.sizes)}, it is {tuple(tensor.shape)}")
-    if tensor.numel() == 0:  # an empty piece may begin at the end, and shows only that the tensor exists
+    if tensor.numel() == 0:  # it only shows that the tensor exists; its offset may be the end
         return Shard(torch.empty([0] * tensor.ndim, dtype=tensor.dtype), size, (0,) * tensor.ndim, "elsewhere")
     return Shard(tensor, size, offsets, "here")
 
 
 def value(planner: SavePlanner, item: WriteItem, path: _dcp.Path) -> Any:
-    """What DCP would pickle. The usual planner gives the object itself; others have pickled it in
-    memory.
+    """The value that DCP would pickle.
+
+    The default planner returns the object itself. Other planners return a pickle in memory.
     """
     if (
         isinstance(planner, DefaultSavePlanner)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What has happened in a run since: hooks are called for it, and the logger "pawl" gets a line."""
+"""Delivers the events of a run: it calls their hooks and writes to the logger "pawl"."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from . import _pawl, _reports
 from .records import Event
 
-# What the library calls an event -> what a hook is called for.
+# The library's name of an event -> the kind that hooks get.
 _KINDS = {
     "save": "saved",
     "upload": "uploaded",
@@ -44,7 +44,7 @@ class Queue:
     def __init__(self, run: _pawl.Run, hooks: Mapping[str, Callable[[Event], object] | None]) -> None:
         self._run = run
         self._hooks = {kind: hook for kind, hook in hooks.items() if hook is not None}
-        self._warned = {run.warning}  # which opening the run logs
+        self._warned = {run.warning}  # already logged when the run was opened
 
     def serve(self) -> None:
         """Logs the events since the last call, and calls their hooks."""
@@ -67,13 +67,16 @@ class Queue:
         return bool(self._hooks) or _reports.is_wanted(logging.WARNING)
 
     def _warn(self, text: str) -> None:
-        """Logs what went wrong and stops nothing; the same text once."""
+        """Logs a problem that stops nothing. Logs the same text only once."""
         if text not in self._warned:
             self._warned.add(text)
             _reports.trouble(self._run.root, text)
 
     def serve_last(self, uploads: bool) -> _pawl.PawlError | None:
-        """Before the run is closed: waits as closing does. Returns the error of that wait."""
+        """Waits as closing the run does, then serves the last events.
+
+        Returns the error of the wait.
+        """
         if self._run.closed or not self._is_needed():
             return None
         failed: _pawl.PawlError | None = None

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The few things that the package does with files itself: copying a checkpoint's folder, the notes next to one, and
-giving a folder that was filled its name.
+"""The few file operations of this package itself:
 
-All appear complete and durable, or not at all: written next to it, synced, then renamed.
+- copying a checkpoint's folder
+- writing the notes next to a checkpoint
+- giving a finished folder its name
+
+The result appears complete and durable, or not at all. It is written under a hidden name next to
+the target, synced, then renamed.
 """
 
 from __future__ import annotations
@@ -35,7 +39,7 @@ _NUMBERS = {
 
 @contextmanager
 def _as_ours(path: str) -> Generator[None, None, None]:
-    """Errors of the system as those of pawl, which name what was being made."""
+    """Turns errors of the system into pawl's errors, which name the target."""
     try:
         yield
     except PawlError:
@@ -61,7 +65,7 @@ def hidden(target: str, suffix: str = ".partial") -> str:
 
 
 def make_room(target: str) -> None:
-    """Refuses a place where something is; an empty folder is nothing."""
+    """Raises ExistsError if something exists at the target. Removes an empty folder."""
     if not os.path.lexists(target):
         return
     with _as_ours(target):
@@ -71,7 +75,7 @@ def make_room(target: str) -> None:
 
 
 def copy(source: str, target: str, notes: str, verify: Callable[[str, str], None]) -> None:
-    """Copies the files of a checkpoint, but no hidden ones except its notes, into a folder that is not there yet."""
+    """Copies the files of a checkpoint into a new folder. Of the hidden files, only its notes."""
     partial = hidden(target)
     try:
         with _as_ours(target):
@@ -91,7 +95,10 @@ def copy(source: str, target: str, notes: str, verify: Callable[[str, str], None
 
 
 def replace(target: str, content: str | bytes, durable: bool = True, near: str | None = None) -> None:
-    """Gives a file this content at once. near: the hidden file is made next to this; None: next to the target."""
+    """Replaces a file's content atomically.
+
+    near: the hidden file is made next to this path. None: next to the target.
+    """
     partial = hidden(near or target, ".tmp")
     try:
         with _as_ours(target):
@@ -110,7 +117,10 @@ def replace(target: str, content: str | bytes, durable: bool = True, near: str |
 
 
 def publish(partial: str, target: str) -> None:
-    """Gives a folder its name, durably, with all that is in it; a folder that has the name already is replaced."""
+    """Gives a folder and its contents the target's name, durably.
+
+    Replaces a folder of that name.
+    """
     with _as_ours(target):
         for folder, _, files in os.walk(partial, topdown=False):
             for file in files:

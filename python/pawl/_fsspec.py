@@ -1,8 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sync function for URLs that pawl has no way to of its own, by fsspec where it is installed.
+"""A sync function for URLs that pawl cannot open itself. It uses fsspec, where that is installed.
 
-Packs go before the manifests of their checkpoints and the journals of searches. What makes a folder a search follows,
-and pointers are last. Each sent file is read back and compared, byte by byte.
+Files are copied in this order:
+
+- packs and other files
+- the manifests of checkpoints, and the journals of searches
+- ``experiment.json``, which makes a folder a search
+- the pointers ``latest`` and ``best``
+
+Each sent file is read back and compared byte by byte.
 """
 
 from __future__ import annotations
@@ -19,7 +25,7 @@ _POINTERS = ("latest", "best")
 
 
 def takes(url: str) -> bool:
-    """Is it a URL for fsspec?"""
+    """Whether it is a URL for fsspec."""
     scheme, sign, _ = url.partition("://")
     if not sign or scheme in _OWN:
         return False
@@ -28,11 +34,12 @@ def takes(url: str) -> bool:
     except ImportError:
         return False
     kind = scheme.split("::")[0]
-    return kind in fsspec.available_protocols() or kind in fsspec.registry  # the program may have brought its own
+    # The program may have registered its own.
+    return kind in fsspec.available_protocols() or kind in fsspec.registry
 
 
 def _stays(name: str) -> bool:
-    """Belongs to this place only: running saves, the lease, temporary names."""
+    """Whether a file is never copied: those of running saves, the lease, temporary files."""
     return name == ".lease" or (name.startswith(".") and name.endswith((".partial", ".tmp")))
 
 
@@ -44,7 +51,7 @@ def _turn(key: str) -> int:
 
 
 class Fsspec:
-    """Called as a sync function."""
+    """A sync function between a local folder and a URL."""
 
     def __init__(self, local: str, url: str) -> None:
         self.local, self.url = local, url
@@ -52,7 +59,7 @@ class Fsspec:
         self._equal: set[tuple[str, int, int]] = set()
 
     def has(self, name: str) -> bool:
-        """Is there a file of that name at the place?"""
+        """Whether a file of that name exists at the URL."""
         import fsspec
 
         fs, root = fsspec.core.url_to_fs(self.url)
@@ -87,7 +94,7 @@ class Fsspec:
         try:
             status = os.stat(here)
         except FileNotFoundError:
-            return  # taken by retention meanwhile
+            return  # retention has deleted it meanwhile
         mark = (key, status.st_size, status.st_mtime_ns)
         if mark in self._equal and fs.exists(there):
             return
@@ -109,7 +116,7 @@ class Fsspec:
                     return True
 
     def prune(self, folders: list[str]) -> None:
-        """Removes folders at the place."""
+        """Removes folders at the URL."""
         import fsspec
 
         fs, root = fsspec.core.url_to_fs(self.url)
@@ -127,7 +134,7 @@ class Fsspec:
             here = os.path.join(self.local, *key.split("/"))
             os.makedirs(os.path.dirname(here), exist_ok=True)
             if posixpath.basename(key) in _POINTERS:
-                continue  # hints; made anew by who trains next
+                continue  # only hints, which the next training run writes again
             if os.path.exists(here) and os.path.getsize(here) == fs.size(path) and "/checkpoints/" in f"/{key}":
                 continue
             part = os.path.join(os.path.dirname(here), f".{os.path.basename(here)}.sync.tmp")

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A file system of fsspec as a store of the library, for URLs that it has no engine for.
 
-Called by py_stores.c, from any thread and several at a time; keys are relative paths. Nothing is decided here: each
-method is one operation, and what it raises becomes a code by ``code_of``.
+py_stores.c calls it from any thread, several calls at a time. Keys are relative paths. Each method
+is one operation and decides nothing. ``code_of`` turns the exceptions that it raises into error
+codes.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any, NoReturn
 from . import _fsspec, _pawl
 
 _TIMES = ("mtime", "LastModified", "last_modified", "modified", "updated", "created")
-# The first that fits counts.
+# The first class that matches decides.
 _CODES: tuple[tuple[type[BaseException], type[_pawl.PawlError]], ...] = (
     (FileNotFoundError, _pawl.NotFoundError),
     (NotADirectoryError, _pawl.NotFoundError),
@@ -37,7 +38,7 @@ _MAGIC = frozenset("*?[")
 
 
 def code_of(error: BaseException) -> int:
-    """The library's code for what an operation has raised."""
+    """The library's error code for an exception of an operation."""
     code = getattr(error, "code", None)
     if isinstance(error, _pawl.PawlError) and isinstance(code, int):
         return code
@@ -48,7 +49,7 @@ def code_of(error: BaseException) -> int:
     for kind, ours in _CODES:
         if isinstance(error, kind):
             return ours.code
-    # What ends a program says nothing of what is stored.
+    # KeyboardInterrupt and SystemExit do not come from the store: the operation was cancelled.
     return (_pawl.StorageError if isinstance(error, Exception) else _pawl.CancelledError).code
 
 
@@ -69,7 +70,10 @@ def _entry(info: dict[str, Any]) -> tuple[str, int, int, bool]:
 
 
 def _is_text(name: str) -> bool:
-    """Other programs may have put names there that the library cannot take; none of them is its own."""
+    """Whether the library can represent a name.
+
+    Other programs may have stored other names. None of them belongs to the library.
+    """
     try:
         return b"\0" not in name.encode()
     except UnicodeEncodeError:
@@ -77,7 +81,7 @@ def _is_text(name: str) -> bool:
 
 
 def _refuse(url: str) -> NoReturn:
-    """Says what the library says of a URL that nothing can open."""
+    """Raises the library's error for a URL that no store can open."""
     try:
         _pawl.kind_of(url)
     except _pawl.UsageError as error:
@@ -86,7 +90,7 @@ def _refuse(url: str) -> NoReturn:
 
 
 class Store:
-    """One root."""
+    """The store below one URL."""
 
     def __init__(self, url: str, create: bool) -> None:
         try:
@@ -108,9 +112,11 @@ class Store:
             if isinstance(self.fs, AsyncFileSystem)
             else kind.cp_file is not AbstractFileSystem.cp_file
         )
-        # A file that is being written is seen there, and has a move of its own.
+        # A file system with its own move may show a file that is still being written. New files are
+        # therefore written under another name and moved.
         self._aside = kind.mv is not AbstractFileSystem.mv
-        # Others, such as the one in memory, may share one position among all who read an object.
+        # Other file systems, such as the one in memory, may share one position among all readers of
+        # an object. Their calls must take turns.
         alone = isinstance(self.fs, AsyncFileSystem) or "file" in self._protocols()
         self._turn: Any = (
             contextlib.nullcontext() if alone else self.fs.__dict__.setdefault("_pawl_turn", threading.RLock())
@@ -134,22 +140,25 @@ class Store:
                 self.fs.makedirs(folder, exist_ok=True)
             self._made.add(folder)
 
-    def _into(self, path: str, do: Callable[[str], None]) -> None:
-        """Makes what is at path, in a folder that is there: one that was made may have been removed by others since."""
+    def _into(self, path: str, operation: Callable[[str], None]) -> None:
+        """Makes the folder of path, then calls the operation with path.
+
+        It tries twice: another process may have removed a folder that was made earlier.
+        """
         folder = posixpath.dirname(path)
         self._make(folder)
         try:
             with self._turn:
-                do(path)
+                operation(path)
             return
         except FileNotFoundError:
             self._made.discard(folder)
         self._make(folder)
         with self._turn:
-            do(path)
+            operation(path)
 
     def put(self, key: str, data: bytes) -> None:
-        def do(path: str) -> None:
+        def write_data(path: str) -> None:
             if not self._aside:
                 self.fs.pipe_file(path, data)
                 return
@@ -163,17 +172,17 @@ class Store:
                     self.fs.rm_file(aside)
                 raise
 
-        self._into(self._path(key), do)
+        self._into(self._path(key), write_data)
 
     def upload(self, key: str, source: str, nbytes: int) -> None:
-        def do(path: str) -> None:
+        def send_file(path: str) -> None:
             self.fs.put_file(source, path)
             self.fs.invalidate_cache()
             found = self.fs.info(path).get("size")
             if found is not None and int(found) != nbytes:
                 raise OSError(f"has {found} bytes, expected {nbytes}")
 
-        self._into(self._path(key), do)
+        self._into(self._path(key), send_file)
 
     def get(self, key: str, most: int) -> bytes:
         path = self._path(key)
@@ -213,7 +222,7 @@ class Store:
         path = self._path(key)
         with self._turn:
             if folder:
-                made = list(self._made)  # at once: others may add to it meanwhile
+                made = list(self._made)  # a copy, since other threads may add to it meanwhile
                 self._made.difference_update(one for one in made if one == path or one.startswith(f"{path}/"))
                 self.fs.invalidate_cache()
                 self._remove_tree(path)
@@ -224,14 +233,14 @@ class Store:
         if _MAGIC.isdisjoint(path):
             self.fs.rm(path, recursive=True)
             return
-        # Many would take it for a pattern, and remove what it fits, which is not ours.
+        # Many file systems would take the path for a pattern, and remove other files that match it.
         found = self.fs.find(path, withdirs=True, detail=True)
         folders = {str(name) for name, info in found.items() if info.get("type") == "directory"} | {path}
         for name in found:
             if name not in folders:
                 self.fs.rm_file(name)
         for name in sorted(folders, reverse=True):
-            with contextlib.suppress(OSError, NotImplementedError):  # where there are no folders
+            with contextlib.suppress(OSError, NotImplementedError):  # file systems without folders
                 self.fs.rmdir(name)
 
     def copy(self, source: str, target: str) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a Ticket does as a future, where Python is the shorter way."""
+"""Methods of Ticket as a future that are shorter in Python than in C."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ def wait(ticket: Ticket, _: None) -> Generator[object, None, int | None]:
 
 
 def add_done_callback(ticket: Ticket, fn: Callable[[Ticket], object]) -> None:
-    """Calls ``fn(ticket)`` once it is done. As with a Future, what it raises is logged."""
+    """Calls ``fn(ticket)`` once the save is done.
+
+    As with a Future, an exception of fn is logged.
+    """
 
     def call() -> None:
         ticket.exception()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What adaptors share that are a run's manager and little more."""
+"""Common code of the adaptors that mainly hold a run's manager."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from .records import Restored
 
 
 class HoldsManager:
-    """Has a ``CheckpointManager``, is closed with it, and is a context as it is one."""
+    """Has a ``CheckpointManager``.
+
+    Closing it, or leaving its ``with`` block, closes the manager.
+    """
 
     manager: CheckpointManager
 
@@ -31,7 +34,10 @@ class HoldsManager:
 
 
 def newest(root: str) -> Restored[Any] | None:
-    """The newest valid checkpoint of a run, for the one process that reads it; None if there is none, or no run."""
+    """Restores the newest valid checkpoint of a run in one process.
+
+    None if there is none, or no run.
+    """
     try:
         with CheckpointManager(root, read_only=True, ranks=Ranks(rank=0, world_size=1)) as manager:
             return manager.restore()

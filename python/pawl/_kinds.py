@@ -1,9 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types beyond plain values and tensors, as a plain value and a kind (docs/reference/format.md, section 4).
+"""Types other than plain values and tensors, as a plain value and a kind (docs/reference/format.md,
+section 4).
 
-The extension module calls four functions. ``parts`` takes an object apart. ``make`` makes a value of a kind without a
-live object: only value types of the table below, no class that a file names. ``rebuild`` puts values into a live object
-of any of these types. ``per_rank`` tells which kinds belong to one process. A kind may have an argument: ``deque:8``.
+The extension module calls these functions:
+
+- ``parts`` takes an object apart.
+- ``make`` makes a value of a kind without a live object. It makes only value types of the table
+  below, never a class that a file names.
+- ``misfit`` checks whether a saved value fits a live object.
+- ``rebuild`` puts values into a live object of any of these types.
+- ``per_rank`` returns whether a kind belongs to one process.
+
+A kind may have an argument: ``deque:8``.
 """
 
 from __future__ import annotations
@@ -52,11 +60,11 @@ def _timezone(value: list[Any]) -> datetime.timezone:
 
 
 def _sorted(values: Any) -> list[Any]:
-    """A set has no order of its own; the file must not depend on one."""
+    """Sorts a set, so that the file does not depend on the order of its values."""
     return sorted(values, key=lambda value: (type(value).__name__, repr(value)))
 
 
-# type: kind, to the plain value, from it
+# type -> kind, function to the plain value, function from it
 _VALUES: dict[type, tuple[str, Callable[[Any], Any], _Make]] = {
     datetime.datetime: ("datetime", _datetime_text, _datetime),
     datetime.date: ("date", datetime.date.isoformat, datetime.date.fromisoformat),
@@ -191,7 +199,10 @@ def _torch_parts(value: Any) -> tuple[str, Any] | None:
 
 
 def _is_code(value: Any) -> bool:
-    """A function inside a pytree, such as an activation. The live object keeps its own."""
+    """Whether it is a function in a pytree, such as an activation.
+
+    The live object keeps its own.
+    """
     return (
         callable(value)
         and not hasattr(value, "state_dict")
@@ -233,7 +244,7 @@ def _torch_children(value: Any) -> tuple[list[Any], list[Any], _Make] | None:
 
 
 def _children(value: Any) -> tuple[list[Any], list[Any], _Make] | None:
-    """Names or indices, children, and what makes an object of other children."""
+    """The names or indices, the children, and a function that makes an object of other children."""
     found = _jax_children(value) or _torch_children(value)
     if found is None:
         return None
@@ -251,7 +262,7 @@ def _nnx_is(live: Any, name: str) -> bool:
 
 
 def _pytree_rebuild(live: Any, value: Any, in_place: bool) -> Any:
-    """Of the pytrees only variables and modules of NNX can change: those are changed, not replaced."""
+    """Rebuilds a pytree. Variables and modules of NNX are changed in place, others are replaced."""
     found = _children(live)
     if found is None:
         return live
@@ -345,7 +356,7 @@ def _object_parts(value: Any) -> tuple[str, Any] | None:
 
 
 def per_rank(kind: str) -> bool:
-    """Does each process have its own?"""
+    """Whether each process has its own value of this kind."""
     return kind in _GENERATORS
 
 
@@ -364,7 +375,7 @@ def _make(kind: str, value: Any) -> Any:
 
 
 def make(kind: str, value: Any) -> Any:
-    """The value that a kind names. The plain value, if the kind is unknown here or does not fit it."""
+    """The value of a kind. The plain value itself if the kind is unknown or does not fit it."""
     try:
         return _make(kind, value)
     except (ArithmeticError, AttributeError, ImportError, LookupError, OSError, RuntimeError, TypeError, ValueError):
@@ -379,7 +390,10 @@ def _member(live: enum.Enum, kind: str, value: Any) -> enum.Enum | None:
 
 
 def misfit(live: Any, saved: str, value: Any) -> str | None:
-    """Why a saved value cannot go into the live object; asked before anything is changed."""
+    """Why a saved value does not fit the live object, or None.
+
+    Called before anything is changed.
+    """
     if not isinstance(live, enum.Enum) or saved not in ("enum", "enum.name") or _member(live, saved, value) is not None:
         return None
     members = listed(repr(one.value) if saved == "enum" else one.name for one in type(live))
@@ -387,13 +401,16 @@ def misfit(live: Any, saved: str, value: Any) -> str | None:
 
 
 def rebuild(live: Any, kind: str, value: Any, saved: str, in_place: bool) -> Any:
-    """An object of the live one's type with the saved value; the live object itself where it can be changed.
+    """An object of the live object's type with the saved value. If possible, the live object
+    itself.
 
-    ``kind`` is that of the live object, ``saved`` that of the value. A live object of another kind is replaced."""
+    ``kind`` is the kind of the live object, ``saved`` that of the value. A live object of another
+    kind is replaced.
+    """
     name, old = kind.partition(":")[0], saved.partition(":")[0]
     if isinstance(live, enum.Enum) and old in ("enum", "enum.name"):
         member = _member(live, old, value)
-        return live if member is None else member  # misfit has reported one that no longer exists
+        return live if member is None else member  # misfit has reported a missing member
     if name == "path" == old:
         return type(live)(value)
     if name in ("namedtuple", "dataclass", "attrs") and isinstance(value, dict):
@@ -407,7 +424,7 @@ def rebuild(live: Any, kind: str, value: Any, saved: str, in_place: bool) -> Any
     if not old and not isinstance(value, dict | list):
         return value
     new = make(saved or kind, value)
-    return _put(live, new) if in_place and type(live) is type(new) else new
+    return _fill_live(live, new) if in_place and type(live) is type(new) else new
 
 
 def _fill_dict(live: dict[Any, Any], value: dict[Any, Any]) -> dict[Any, Any]:
@@ -416,8 +433,8 @@ def _fill_dict(live: dict[Any, Any], value: dict[Any, Any]) -> dict[Any, Any]:
     return live
 
 
-def _put(live: Any, new: Any) -> Any:
-    """Puts what was restored into a live container that can be changed."""
+def _fill_live(live: Any, new: Any) -> Any:
+    """Puts the restored contents into a live container, if that can be changed."""
     if isinstance(live, dict):
         return _fill_dict(live, new)
     if isinstance(live, collections.deque) and live.maxlen == new.maxlen:

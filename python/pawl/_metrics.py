@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics as they are reported: numbers, texts, lists and dicts of these; anything else is refused by its name."""
+"""Checks reported metrics: numbers, texts, lists and dicts of these.
+
+Errors name any other value.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +16,20 @@ from typing import Any, TypeGuard
 
 from ._pawl import UsageError
 
-_BEYOND = 1 << 1024  # integers from here on are not exact as floats
+_BEYOND = 1 << 1024  # integers from here on are beyond the range of floats
 
 
 def is_number(value: object) -> TypeGuard[numbers.Number]:
-    """Can it be a score? Decimals and fractions can."""
+    """Whether it can be a score. Decimals and fractions can."""
     is_complex = isinstance(value, numbers.Complex) and not isinstance(value, numbers.Real)
     return isinstance(value, numbers.Number) and not is_complex
 
 
 def as_float(value: Any) -> float:
-    """A number as a float. Beyond the range of floats: the largest float, so that the order is kept."""
+    """A number as a float.
+
+    Beyond the range of floats it is the largest float, which keeps the order.
+    """
     try:
         found = float(value)
     except OverflowError:
@@ -36,12 +42,12 @@ def as_float(value: Any) -> float:
 
 
 def storable(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A checkpoint's dict with its fractions and decimals, which a state cannot hold, as floats."""
+    """A checkpoint's dict with fractions and decimals as floats, since a state cannot hold them."""
     return {k: as_float(v) if isinstance(v, Decimal | Fraction) else v for k, v in values.items()}
 
 
 def plain(metrics: object) -> dict[str, Any]:
-    """Metrics as the driver keeps them; anything but a plain value is refused by name."""
+    """Metrics as the driver keeps them. An error names a value that is not plain."""
     if not isinstance(metrics, Mapping):
         raise UsageError(f"report: metrics must be a dict, received {type(metrics).__name__}")
     return {_name(key): _value(f"metrics[{key!r}]", value) for key, value in metrics.items()}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Unknown names of options: the error names the one that was meant."""
+"""Errors for unknown options, methods and functions. They name the one that was meant."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from typing import Any, TypeVar
 C = TypeVar("C", bound=Callable[..., Any])
 
 _SHOWN = 10
-# Option -> the argument of CheckpointManager, as it is written.
+# Option -> how it is written as an argument of CheckpointManager.
 _WRITTEN: dict[str, str] = {}
 _GROUPS: set[str] = set()
-# Options of Orbax, Flax, Lightning, transformers, accelerate, torch's DCP, Ray, Composer and others -> ours.
+# Options of Orbax, Flax, Lightning, transformers, accelerate, torch's DCP, Ray, Composer and others
+# -> ours.
 _ELSEWHERE = {
     **dict.fromkeys(
         (
@@ -108,7 +109,7 @@ _ELSEWHERE = {
     "state_dict": "state",
     "model": "state={'model': model, ...}",
 }
-# What needs no option, or another call.
+# Options that are not needed, or that need another call.
 _SAID = {
     **dict.fromkeys(
         (
@@ -132,7 +133,7 @@ _SAID = {
     **dict.fromkeys(("device", "map_location"), "tensors come back where those of state=... are"),
     "weights_only": "no code of a checkpoint is ever run",
 }
-# The same for one function alone.
+# The same for single functions and classes.
 _SAID_BY = {
     "CheckpointManager": {"path": "use root"},
     "load": {
@@ -197,7 +198,7 @@ def elsewhere(owner: str, name: str) -> str:
 
 
 def listed(names: Iterable[object]) -> str:
-    """ "a, b, c"; more than 10 are cut with a count: "a, ... and 7 more"."""
+    """ "a, b, c". After 10 names it ends with a count: "a, ... and 7 more"."""
     texts = [str(name) for name in names]
     more = [f"... and {len(texts) - _SHOWN} more"] if len(texts) > _SHOWN else []
     return ", ".join(texts[:_SHOWN] + more)
@@ -210,12 +211,12 @@ def nearest(name: str, known: list[str]) -> str:
 
 
 def _accepts(known: list[str], written: str) -> bool:
-    """Does a function have the argument with which this begins?"""
+    """Whether a function has the argument with which the text begins."""
     return re.split("[= ]", written)[0] in known
 
 
 def explain(owner: str, known: list[str], name: str, value: object = None) -> str:
-    """What to write instead of an unknown option of a class or a function."""
+    """The error text for an unknown option of a class or a function: what to write instead."""
     text = f"{owner} has no option {name!r}"
     if said := _SAID_BY.get(owner, {}).get(name) or _SAID.get(name):
         return f"{text}; {said}"
@@ -252,13 +253,13 @@ def _options_of(function: Callable[..., Any]) -> list[str]:
 
 
 def explained(what: C) -> C:
-    """The function, or the class with its methods, which explains an unknown option."""
+    """A decorator: the function, or the class with its methods, explains unknown options."""
     if not isinstance(what, type):
         return _checked(what, what.__qualname__, _options_of(what))
     name = what.__name__
     for method, function in inspect.getmembers(what, inspect.isfunction):
         if not method.startswith("_"):
-            function.__qualname__ = f"{name}.{method}"  # of an inherited one as well: errors show it
+            function.__qualname__ = f"{name}.{method}"  # also if inherited, since errors show it
             setattr(what, method, _checked(function, function.__qualname__, _options_of(function)))
     original: Callable[..., Any] = vars(what)["__init__"]
     known = _options_of(original)

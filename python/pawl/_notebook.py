@@ -25,7 +25,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def size(nbytes: float) -> str:
-    """A number of bytes for people, as the command shows it."""
+    """A number of bytes with a unit, as the command shows it."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if nbytes < 1023.5:
             return f"{nbytes:.0f} B" if unit == "B" else f"{nbytes:.1f} {unit}"
@@ -34,7 +34,7 @@ def size(nbytes: float) -> str:
 
 
 def cell(name: str, value: object) -> object:
-    """What a table shows of a field of a record."""
+    """The text of a record's field in a table."""
     match value:
         case bool():
             return "yes" if value else None

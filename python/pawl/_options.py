@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The arguments of CheckpointManager, as options of the library.
 
-The library's table of options (src/run/option_table.c) owns names, units, ranges and defaults. Here is only what
-differs: options that Python spells in another way, and values that it takes in another form.
+The library's table of options (src/run/option_table.c) defines names, units, ranges and defaults.
+This module lists only the differences: options with another name in Python, and values in another
+form.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from .rank import Rank, rank_identify
 _ORDERS = {"max": 1, "min": -1}
 _PLAIN = ("read_only", "overwrite", "on_busy", "nonfinite")
 _HOOKS = ("on_durable", "on_uploaded", "on_deleted", "on_error")
-# Argument -> class of its group, and the group of the library's table that its options are in.
+# Argument -> class of its group, and the prefix of its options in the library's table.
 _GROUPS: dict[str, tuple[type, str]] = {
     "retention": (Retention, "retention."),
     "uploads": (Uploads, "mirrors."),
@@ -41,13 +42,13 @@ def _opposite(keyword: str, value: Any) -> bool:
 
 
 def _lease_wait(keyword: str, value: Any) -> Any:
-    """-1 ms = not at all."""
+    """0 means no wait, which is -1 ms in the library."""
     seconds = _pawl.parse_seconds(value) if isinstance(value, str) else value
     return -0.001 if seconds == 0 else seconds
 
 
 def _rule(keyword: str, value: Any) -> Any:
-    """A rule of candidates, as the library asks it: rows in, one truth value for each out."""
+    """Wraps a rule for the library: a function of rows that returns a truth value for each."""
     if not callable(value):
         raise UsageError(f"{keyword} must be a function of the list of candidates, received {_checks.shown(value)}")
 
@@ -72,7 +73,7 @@ def _as_it_is(keyword: str, value: Any) -> Any:
     return value
 
 
-# Where the library's name, or the form of the value, is another one.
+# Options whose name, or the form of whose value, differs in the library.
 _OTHERS: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
     "retention.keep_latest": ("retention.drop_latest", _opposite),
     "retention.keep": ("retention.keep", _rule),
@@ -118,7 +119,10 @@ def _num_to_keep(value: Any) -> int:
 
 
 def interval(keyword: str, value: Any) -> str | None:
-    """A time string; a number, also as text, counts steps. None: there is none, or it is a function."""
+    """An interval as a time string. A number, also as text, counts steps.
+
+    None if there is no interval, or if it is a function.
+    """
     if isinstance(value, timedelta):
         if value <= timedelta(0):
             raise UsageError(f"{keyword} must be above 0, received {_checks.shown(value)}")
@@ -152,7 +156,7 @@ def _mirror(given: Any) -> tuple[str, str | None, dict[str, Any] | None]:
         )
     rules = None if mirror.keep is None else _of_group("retention", mirror.keep)
     if rules is not None and "retention.keep" in rules:
-        raise UsageError("mirrors: keep must have no rule of your own, which is for the run only")
+        raise UsageError("mirrors: keep must not contain a function; only the run's retention can have one")
     return _checks.path("mirrors", mirror.url), interval("mirrors: every", mirror.every), rules
 
 
@@ -177,13 +181,16 @@ def _scores(attribute: Any, order: Any) -> dict[str, Any]:
 
 
 def _who(root: str, rank: int | None, world_size: int | None) -> Rank:
-    """As given, else as the launcher says. A run in memory is one process's own."""
+    """The rank as given, else as the launcher reports it.
+
+    A run in memory belongs to one process.
+    """
     if rank is None or world_size is None:
         if root.startswith("mem:"):
             return Rank(0, 1, None, None, None, "", "")
         return rank_identify()
     given = (_checks.whole("rank", rank, 31), _checks.whole("world_size", world_size, 31))
-    with contextlib.suppress(UsageError):  # the launcher may have other values
+    with contextlib.suppress(UsageError):  # the launcher's values may differ
         found = rank_identify()
         if (found.rank, found.world_size) == given:
             return found
@@ -202,13 +209,16 @@ def _ranks(who: Rank, node_rank: int | None) -> dict[str, Any]:
 
 
 def retention(num_to_keep: Any, score_attribute: Any, score_order: Any, group: Any) -> dict[str, Any]:
-    """What decides which checkpoints to keep, as options of ``_pawl.Run``."""
+    """The rules of retention as options of ``_pawl.Run``."""
     rules = _of_group("retention", group) | _scores(score_attribute, score_order)
     return rules | {"retention.num_to_keep": _num_to_keep(num_to_keep)}
 
 
 def read(given: Mapping[str, Any]) -> tuple[str, Rank, dict[str, Any]]:
-    """The root, who this process is, and the options of ``_pawl.Run``; given: the arguments by their names."""
+    """The root, the rank of this process, and the options of ``_pawl.Run``.
+
+    given: the arguments of CheckpointManager by their names.
+    """
     options = {name: given[name] for name in _PLAIN}
     for name in _GROUPS.keys() - {"retention"}:
         options |= _of_group(name, given[name])

@@ -235,7 +235,9 @@ class Saver:
 @final
 class Run:
     def __new__(cls, root: str, **options: Any) -> Run:
-        """options: by their names in the table of options ("staging.ring_bytes"); None = the default."""
+        """options: by their names in the table of options ("staging.ring_bytes"); None: the
+        default.
+        """
     @property
     def root(self) -> str: ...
     @property

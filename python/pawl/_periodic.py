@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Composer's ``checkpoint_periodically``: a ``save_interval`` as a function, to be combined with conditions."""
+"""Composer's ``checkpoint_periodically``: makes a function of a ``save_interval``.
+
+A program can combine the function with its own conditions.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,10 @@ _START: dict[str, float] = {
 
 
 def checkpoint_periodically(interval: object, save_end_of_training: bool = True) -> Callable[[Any, Any], bool]:
-    """A function for ``save_interval``. It takes Composer's ``(State, Event)``, or in any other
-    loop ``(progress, event)``; there it counts from the last call that returned True.
+    """A function for ``save_interval``. It takes Composer's ``(State, Event)``.
+
+    In any other loop it takes ``(progress, event)``. There it counts from the last call that
+    returned True.
 
     Args:
         interval: A Time, a time string or a number of epochs.
@@ -51,7 +56,7 @@ def checkpoint_periodically(interval: object, save_end_of_training: bool = True)
         before = last
         if getattr(state, "previous_timestamp", None) is not None:
             before = progress_of(state.previous_timestamp)
-        if "batch" in now and now["batch"] == last.get("batch"):  # the end of a batch may be that of an epoch, too
+        if "batch" in now and now["batch"] == last.get("batch"):  # a batch may also end an epoch
             return False
         if not _pawl.interval_due(text, before or None, now):
             return False

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A function and its configuration on their way to other processes: by cloudpickle where it is installed, else by
-reference."""
+"""Pickles a function and its configuration for other processes: by cloudpickle where it is
+installed, else by reference.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +15,12 @@ from ._pawl import UnsupportedError
 
 
 def who(function: Callable[..., Any]) -> str:
-    """Its name with its module."""
+    """The name of a function with its module."""
     return f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', repr(function))}"
 
 
 def _culprit(function: Callable[..., Any], config: Any, config_name: str, dumps: Callable[[Any], bytes]) -> str:
-    """Which of the parts cannot be pickled, as precisely as possible."""
+    """Names the part that cannot be pickled, as precisely as possible."""
     if isinstance(config, Mapping):
         for key, value in config.items():
             try:
@@ -37,8 +38,11 @@ def _culprit(function: Callable[..., Any], config: Any, config_name: str, dumps:
 
 
 def dumps(payload: object, function: Callable[..., Any], config: Any, config_name: str, what: str) -> bytes:
-    """The payload, which is of a function (``what``: "train function") and of a configuration, as bytes for
-    pickle.loads; an error that names what cannot be handed over."""
+    """Pickles the payload, which contains the function and the configuration.
+
+    ``what`` names the function in errors ("train function"). An error names the part that cannot be
+    pickled.
+    """
     if importlib.util.find_spec("cloudpickle") is not None:
         import cloudpickle  # type: ignore[import-untyped, unused-ignore]
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values that a state cannot hold, as pickles inside of it: with ``allow_pickle`` only, in both directions."""
+"""Stores values that a state cannot hold as pickles in it.
+
+Both directions need ``allow_pickle``.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ def _fits(value: object) -> bool:
 
 
 def wrap(value: Any) -> Any:
-    """A state: what fits stays, down to the smallest part that does not, which becomes a pickle."""
+    """Makes a state. The smallest parts that a state cannot hold become pickles."""
     if _fits(value):
         return value
     if type(value) is dict and all(isinstance(key, str) for key in value):
@@ -40,7 +43,7 @@ def wrap(value: Any) -> Any:
 
 
 def unwrap(value: Any, allow_pickle: bool, path: str = "") -> Any:
-    """What wrap was given; an error that names the first pickle if they are not to be read."""
+    """The reverse of ``wrap``. Without allow_pickle an error names the first pickle."""
     if isinstance(value, dict):
         if set(value) == {_MARK} and isinstance(value[_MARK], bytes):
             if not allow_pickle:

@@ -12,7 +12,7 @@ from .checkpoint import load, save
 
 
 class TrialSaver:
-    """The checkpoints of a trial of Ray Tune's own Tuner; made in the trial's function.
+    """The checkpoints of a trial of Ray Tune's own Tuner. Create it in the trial's function.
 
         saver = pawl.ray.TrialSaver()
         saver.restore(state)                                    # its own, or that of the trial it was cloned from
@@ -20,13 +20,13 @@ class TrialSaver:
             ...
             saver.report({"loss": loss}, state)
 
-    Ray copies, clones, pauses and deletes them as its schedulers want it. A state that another
-    trial saved brings that one's optimizer: put what ``config`` says over it after ``restore``,
-    ``group["lr"] = config["lr"]``.
+    Ray copies, clones and deletes the checkpoints as its schedulers decide. A state of another
+    trial contains the optimizer settings of that trial. Set the values of ``config`` again after
+    ``restore``: ``group["lr"] = config["lr"]``.
     """
 
     def report(self, metrics: Mapping[str, Any], state: object = None) -> None:
-        """``ray.tune.report``. May not return: the trial was paused or stopped.
+        """Calls ``ray.tune.report``. It does not return if the trial is paused or stopped.
 
         Args:
             metrics: Values by name.
@@ -49,7 +49,7 @@ class TrialSaver:
             state: Objects to restore into. Default: None, new objects.
 
         Returns:
-            The tree; None if the trial begins.
+            The tree; None if the trial has no checkpoint.
         """
         from ray import tune
 

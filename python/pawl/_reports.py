@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What must be reported without a call that asks: it goes to the logger "pawl"."""
+"""Reports that no call returns. They go to the logger "pawl"."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from . import _pawl
 from ._notebook import size
 from .records import Event
 
-_RAISED = {"pawl_raised": True}  # in a record: a call raises it as well
+_RAISED = {"pawl_raised": True}  # marks a log record of an error that a call raises as well
 
 
 class _Unheard(logging.Handler):
-    """For programs that set up no logging: writes a warning to stderr, unless a call raises the same error."""
+    """Writes warnings to stderr in programs that set up no logging.
+
+    It skips errors that a call raises as well.
+    """
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Passes the record on, if nothing else shows it."""
+        """Passes the record to ``logging.lastResort`` if no other handler shows it."""
         last = logging.lastResort
         if last and record.levelno >= last.level and not hasattr(record, "pawl_raised") and not self._is_heard(record):
             last.handle(record)
@@ -37,51 +40,51 @@ _log.addHandler(_Unheard())
 
 
 def fallbacks(root: str | os.PathLike[str], taken: str, reasons: Sequence[str]) -> None:
-    """An older checkpoint than the one that was meant has been restored."""
+    """Warns that an older checkpoint than the requested one was restored."""
     for reason in reasons:
         _log.warning("%s: restored %s, since a newer checkpoint was skipped: %s", root, taken, reason)
 
 
 def added(root: str | os.PathLike[str], report: Sequence[str]) -> None:
-    """Tensors went into dicts that were empty, where no optimizer sees them yet."""
+    """Warns that tensors were added to empty dicts, where no optimizer knows them yet."""
     for row in report:
         if row.startswith("added: "):
             _log.warning("%s: %s", root, row.removeprefix("added: "))
 
 
 def no_numbers(root: str | os.PathLike[str], names: Sequence[str]) -> None:
-    """Metrics that are not kept, since they are not numbers."""
+    """Warns that some metrics are not kept, since they are not numbers."""
     _log.warning("%s: metrics that are not numbers are not kept: %s", root, ", ".join(names))
 
 
 def store(root: str | os.PathLike[str], warning: str | None) -> None:
-    """What the store of a run cannot promise."""
+    """Warns of a guarantee that the store of a run cannot give."""
     if warning is not None:
         _log.warning("%s: %s", root, warning)
 
 
 def waits(root: str | os.PathLike[str], why: str) -> None:
-    """Opening a run waits for the lease of another process."""
+    """Warns that opening a run waits for the lease of another process."""
     _log.warning("%s: waiting for the lease: %s", root, why)
 
 
 def trouble(root: str | os.PathLike[str], why: str) -> None:
-    """What went wrong in the background, without a failed save or upload."""
+    """Warns of a background problem that fails no save and no upload."""
     _log.warning("%s: %s", root, why)
 
 
 def is_wanted(level: int = logging.INFO) -> bool:
-    """Whether lines of this level go anywhere."""
+    """Whether the logger is enabled for this level."""
     return _log.isEnabledFor(level)
 
 
 def resumed(root: str | os.PathLike[str], step: int, name: str) -> None:
-    """A checkpoint was restored."""
+    """Logs that a checkpoint was restored."""
     _log.info("%s: resumed from step %d (%s)", root, step, name)
 
 
 def event(root: str | os.PathLike[str], event: Event) -> None:
-    """What has happened to a checkpoint."""
+    """Logs what happened to a checkpoint."""
     what = f"step {event.step}" if event.step is not None else event.name
     match event.kind:
         case "saved":
@@ -104,14 +107,17 @@ def _seconds(seconds: float) -> str:
 
 
 def beside(root: str | os.PathLike[str], error: BaseException, what: str, other: BaseException) -> None:
-    """What went wrong while an exception was on its way out: told with that one, never in its place."""
+    """Reports an error that occurred while another exception propagates.
+
+    It becomes a note of that exception, and never replaces it.
+    """
     text = f"{what}: {type(other).__name__}: {other}"
     error.add_note(f"pawl: {text}")
     _log.error("%s: %s", root, text, extra=_RAISED)
 
 
 def finish(run: _pawl.Run) -> None:
-    """Closes a run that its owner has left open, and logs errors that no call has raised."""
+    """Closes a run that its owner left open. Logs the error if closing fails."""
     root = run.root
     try:
         run.close()

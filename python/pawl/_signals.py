@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The watcher of SIGTERM and SIGUSR1, one per process, shared by all that use it; how a job ends by them."""
+"""The watcher of SIGTERM and SIGUSR1, one per process, and the exception that ends a job after
+them.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ import threading
 
 from . import _pawl
 
-REQUEUE_EXIT_CODE = 75  # EX_TEMPFAIL: what was asked for may go well another time
+REQUEUE_EXIT_CODE = 75  # EX_TEMPFAIL: another start may succeed
 
 
 class Preempted(SystemExit):
@@ -32,7 +34,7 @@ _users = 0
 
 
 def acquire(grace_seconds: float) -> _pawl.Watch:
-    """Starts watching, or joins in. The first user's grace time counts."""
+    """Starts the watcher, or shares the running one, which keeps its first user's grace time."""
     global _watch, _users
     with _lock:
         if _watch is None:
@@ -42,7 +44,7 @@ def acquire(grace_seconds: float) -> _pawl.Watch:
 
 
 def release() -> None:
-    """Puts the earlier handlers back when the last user leaves."""
+    """Restores the earlier handlers when the last user releases the watcher."""
     global _watch, _users
     with _lock:
         _users -= 1

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What needs torch itself: its modules when they are restored, its distributed tensors. Imported only then."""
+"""The code that needs torch: restoring modules, distributed tensors.
+
+Imported only when it is needed.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ from .shard import Shard
 
 
 def as_tensor(array: Any, dtype: torch.dtype) -> torch.Tensor:
-    """The memory of a new array as a tensor; by its bytes, since neither knows the small floats of the other."""
+    """The memory of a new array as a tensor.
+
+    It is viewed as bytes, since NumPy and torch do not know each other's small floats.
+    """
     return torch.from_numpy(array.reshape(-1).view("u1")).view(dtype).reshape(array.shape)
 
 
@@ -26,10 +32,13 @@ def as_array(tensor: torch.Tensor, dtype: Any) -> Any:
 
 
 def memory(module: nn.Module) -> set[int]:
-    """Addresses of the tensors that the module itself uses: reading into these is restoring."""
+    """Addresses of the tensors that the module itself uses.
+
+    Reading into these restores the module.
+    """
     found = set()
     for tensor in chain(module.parameters(), module.buffers()):
-        with suppress(RuntimeError, ValueError, AttributeError):  # not materialised yet: load_state_dict will do it
+        with suppress(RuntimeError, ValueError, AttributeError):  # not yet materialised
             found.add(getattr(tensor, "_local_tensor", tensor).data_ptr())
     return found
 
@@ -50,8 +59,11 @@ def must_load(module: nn.Module) -> bool:
 
 
 def distributed_parameters(optimizer: object, numbers: list[list[int | None]]) -> dict[int, torch.Tensor]:
-    """The DTensors among an optimizer's parameters, by the number that each had when it was saved: groups and their
-    parameters stand for each other in their order, as for load_state_dict. Empty if optimizer is not an optimizer."""
+    """The DTensors among an optimizer's parameters, by the number that each had when it was saved.
+
+    Groups and parameters correspond by their order, as in load_state_dict. The result is empty if
+    optimizer is not an optimizer.
+    """
     if not isinstance(optimizer, torch.optim.Optimizer):
         return {}
     groups = [group["params"] for group in optimizer.param_groups]
@@ -62,16 +74,22 @@ def distributed_parameters(optimizer: object, numbers: list[list[int | None]]) -
 
 
 def laid_out_as(parameter: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor | None:
-    """An empty DTensor on the parameter's mesh with its placements, if it is to have its shape. The piece is in the
-    processor's memory, where it can be read into; load_state_dict takes it to the device."""
+    """An empty DTensor with the parameter's mesh and placements; None if the shapes differ.
+
+    Its local piece is in host memory, where data can be read into it. load_state_dict moves it to
+    the device.
+    """
     if tuple(parameter.shape) != shape:
         return None
     return torch.empty_like(parameter, dtype=dtype, device="cpu", requires_grad=False)
 
 
 def _writes(key: object, coordinates: list[tuple[int, int]]) -> bool:
-    """Of several copies along the given (index, size) of mesh dimensions one writes; which one depends on
-    the tensor, so that the work is spread."""
+    """Whether this copy of a tensor is the one to write.
+
+    coordinates: (index, size) in each mesh dimension along which there are copies. Which copy
+    writes depends on the tensor, so that the work is spread.
+    """
     seed = zlib.crc32(repr(key).encode())
     for index, size in coordinates:
         if index != seed % size:
@@ -81,14 +99,16 @@ def _writes(key: object, coordinates: list[tuple[int, int]]) -> bool:
 
 
 def _nothing(tensor: Any) -> Shard:
-    """What a rank says of a tensor that it holds nothing of."""
+    """The Shard of a rank that holds no part of the tensor."""
     empty = torch.empty([0] * tensor.ndim, dtype=tensor.dtype)
     return Shard(empty, tuple(tensor.shape), (0,) * tensor.ndim, "elsewhere")
 
 
 def _copies_outside(mesh: Any) -> list[tuple[int, int]]:
-    """(index, size) along the dimensions of the complete mesh that the tensor's own leaves out: what is sharded over
-    one dimension of two exists there once for every index of the other."""
+    """(index, size) along the dimensions of the root mesh that the tensor's own mesh lacks.
+
+    A tensor that is sharded over one of two dimensions exists once for every index of the other.
+    """
     root = mesh._get_root_mesh()
     if root is None or root.ndim == mesh.ndim or not root.mesh_dim_names:
         return []
@@ -143,8 +163,11 @@ def _box_of_sharded_tensor(tensor: Any) -> object:
 
 
 def box(tensor: object) -> object:
-    """Which part of its values a distributed tensor holds on this rank: a Shard, or a plain tensor where all have all.
-    None for a tensor of any other class."""
+    """The part of a distributed tensor on this rank: a Shard, or a plain tensor if all ranks have
+    all of it.
+
+    None for a tensor of any other class.
+    """
     match type(tensor).__name__:
         case "DTensor":
             return _box_of_dtensor(tensor)

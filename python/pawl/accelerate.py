@@ -8,7 +8,7 @@
             ...
             saver.save(step, metrics={"loss": loss.item()})
 
-Of a job of many processes whose model is complete in each (DDP) one copy is saved.
+If every process of a job has the complete model (DDP), one copy is saved.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["AcceleratorSaver"]
 class AcceleratorSaver(HoldsManager):
     """Saves and restores what an Accelerator has prepared: models, optimizers, schedulers, the
     scaler, data loaders that keep their own state, registered objects, and the random generators of
-    each process. All processes call it. ``manager`` is the run's CheckpointManager.
+    each process. All processes must call it. ``manager`` is the run's CheckpointManager.
 
     Args:
         accelerator: The Accelerator.
@@ -72,7 +72,7 @@ class AcceleratorSaver(HoldsManager):
 
         Args:
             step: The training's counter.
-            given: More arguments of it.
+            given: More arguments of ``CheckpointManager.save``.
 
         Returns:
             The ticket; None when no save is due.
@@ -80,10 +80,10 @@ class AcceleratorSaver(HoldsManager):
         return self.manager.save(step, self.state(), **given)
 
     def restore(self, **given: Any) -> Restored[Any] | None:
-        """As ``CheckpointManager.restore``, into what was prepared.
+        """As ``CheckpointManager.restore``, into the prepared objects.
 
         Args:
-            given: Arguments of it.
+            given: Arguments of ``CheckpointManager.restore``.
 
         Returns:
             What was restored; None on a fresh run.

@@ -34,9 +34,8 @@ def save(
 
     Args:
         state: What ``CheckpointManager.save`` takes.
-        path: A folder or a URL. A path that ends in .pt, .pth or .safetensors (or in one of these
-            and a compression, .pt.zst) and is not a folder becomes a single file that other
-            programs read.
+        path: A folder or a URL. A path that ends in .pt, .pth or .safetensors, and is not a folder,
+            becomes a single file that other programs read. A compression may follow (.pt.zst).
         overwrite: Replace what exists there. Default: False.
         metadata: A tree of plain values, stored with the checkpoint; not in a single file. Default:
             None.
@@ -104,14 +103,16 @@ def load(
 
 
 def is_foreign(path: str) -> bool:
-    """Is it a file or a folder that another program wrote?"""
+    """Whether it is a file or a folder that another program wrote."""
     return os.path.isfile(path) or (
         os.path.isfile(os.path.join(path, ".metadata")) and not os.path.isfile(os.path.join(path, "manifest.json"))
     )
 
 
 def new_folder(path: str | os.PathLike[str] | None) -> str:
-    """Where to write a folder: a new one if none is named, else one that is empty or not there."""
+    """The folder to write: a new temporary one if path is None, else one that is empty or does not
+    exist.
+    """
     if path is None:
         return os.path.join(tempfile.mkdtemp(prefix="pawl-"), "checkpoint")
     target = _checks.path("path", path)
@@ -120,7 +121,7 @@ def new_folder(path: str | os.PathLike[str] | None) -> str:
 
 
 def is_far(place: str) -> bool:
-    """Is it a URL of a store that is not a folder of this machine?"""
+    """Whether it is a URL of a store, not a folder of this machine."""
     return "://" in place
 
 
@@ -173,7 +174,10 @@ def run_of(place: str) -> _pawl.Run:
 
 
 def named(place: str) -> str:
-    """The place of the checkpoint that RUN@SELECTOR names now; any other place as it is."""
+    """The place of the checkpoint that RUN@SELECTOR names now.
+
+    Returns any other place unchanged.
+    """
     selector = _pawl.split_address(place)[1]
     if selector is None:
         return place
@@ -185,7 +189,7 @@ def named(place: str) -> str:
 
 
 def _led_to(place: str) -> tuple[str, str]:
-    """What to open, and what a link leads to."""
+    """The place to open, and the target of the link that names it."""
     try:
         return place, os.readlink(place.removeprefix("file://"))
     except OSError:
@@ -193,8 +197,10 @@ def _led_to(place: str) -> tuple[str, str]:
 
 
 def look(place: str, read: Callable[[_pawl.Run], _T]) -> _T:
-    """Opens one checkpoint and reads it. If what RUN/latest or RUN@best led to was deleted, follows
-    it again: by then it leads to a newer one.
+    """Opens one checkpoint and reads it.
+
+    If the target of RUN/latest or RUN@best was deleted meanwhile, it follows the link again: it
+    then leads to a newer checkpoint.
     """
     while True:
         before = _led_to(place)
@@ -238,7 +244,10 @@ def _as_json(metadata: Mapping[str, Any]) -> str:
 
 
 def only(run: _pawl.Run, path: str) -> _pawl.Info:
-    """The checkpoint of a folder, or why it is not one."""
+    """The checkpoint of a folder.
+
+    Raises an error that explains why a folder is not a checkpoint.
+    """
     found = run.list(True)
     if not found:
         _pawl.explain_address(path)
@@ -252,8 +261,9 @@ def only(run: _pawl.Run, path: str) -> _pawl.Info:
 
 
 def _verify(path: str, name: str) -> None:
-    """Reads every byte of a checkpoint's copy; damage is that of the one it was made from,
-    ``name``.
+    """Reads every byte of a checkpoint's copy.
+
+    Errors name the original, ``name``, as the damaged one.
     """
     run = _pawl.Run(path, single=True, read_only=True)
     try:
@@ -274,7 +284,7 @@ class Checkpoint:
             read when it is needed. RUN@SELECTOR stands for the checkpoint that it names now.
     """
 
-    _id = 0  # which one of the run in memory; 0: its only one
+    _id = 0  # id of the checkpoint in a run in memory; 0: its only one
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """The checkpoint in a folder, by a path or a URL, or in what another program wrote (as load
@@ -321,7 +331,7 @@ class Checkpoint:
 
     @classmethod
     def from_directory(cls, path: str | os.PathLike[str]) -> Checkpoint:
-        """The checkpoint in a folder, of a run or saved by itself.
+        """The checkpoint in a folder: one of a run, or a single one.
 
         Args:
             path: As for the class.
@@ -340,7 +350,7 @@ class Checkpoint:
         """The saved dict with new tensors.
 
         Returns:
-            The dict, and three keys more unless it has them: ``_timestamp`` (seconds since 1970),
+            The dict with three more keys, unless it has them: ``_timestamp`` (seconds since 1970),
             ``_preprocessor`` (None) and ``_current_checkpoint_id`` (from 0).
 
         Raises:
@@ -416,8 +426,8 @@ class Checkpoint:
         """The notes on this checkpoint.
 
         Returns:
-            Those set later, else those it was saved with, as they were (a file's ``__metadata__``);
-            {} if there are none.
+            The notes that were set later, else the metadata that it was saved with (a file's
+            ``__metadata__``); {} if there are none.
 
         Raises:
             AccessError: The notes cannot be read for lack of permission.
@@ -425,7 +435,7 @@ class Checkpoint:
         if self._notes is not None:
             return dict(self._notes)
         if self._path is not None:
-            try:  # no file has a URL's name
+            try:  # a URL is never the path of a file
                 with open(os.path.join(self._path, _NOTES), encoding="utf-8") as file:
                     return dict(json.load(file))
             except (FileNotFoundError, NotADirectoryError):
@@ -479,12 +489,12 @@ class Checkpoint:
             raise AttributeError(elsewhere("Checkpoint", name), name=name, obj=self)
 
     def _here(self) -> str | None:
-        """A folder of this machine, which can be read as it is."""
+        """The folder if it is on this machine and can be read directly, else None."""
         path = self._path
         return None if path is None or is_far(path) or is_foreign(path) else path
 
     def _numbered(self) -> tuple[Any, _pawl.Info, int]:
-        """The state, its facts, and how many checkpoints there were before its run."""
+        """The state, its facts, and the number of checkpoints before its run."""
         return *self._load()[:2], 0
 
     def _mem(self) -> _pawl.Run:

@@ -11,8 +11,8 @@ or in any loop:
         saver.step({"run_name": "demo", "epoch": epoch, "batch": n}, lambda: {"model": model, "optimizer": optimizer})
     saver.close()
 
-Names, intervals, what is left out, links, uploads and what is kept are the library's; here are the translation of
-Composer's objects, the caller's own functions, and loading.
+The library handles names, intervals, ignored keys, links, uploads and retention. This module
+translates Composer's objects, calls the caller's functions, and loads files.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ EPOCH_CHECKPOINT = "epoch_checkpoint"
 
 @functools.cache
 def _theirs() -> Any:
-    """Composer's own saver. Ours counts as one for ``issubclass``, too."""
+    """Composer's own saver class. For ``issubclass`` ours is registered as a subclass of it."""
     from composer.callbacks.checkpoint_saver import CheckpointSaver as Theirs
 
     Theirs.register(CheckpointSaver)
@@ -71,16 +71,14 @@ def _theirs() -> Any:
 
 @functools.cache
 def _composers(kind: Any) -> Any:
-    """The same class as a subclass of Composer's own saver, which its Trainer and its algorithms
-    look for.
-    """
+    """A class as a subclass of Composer's own saver, which its Trainer and algorithms look for."""
     if _theirs() in kind.__mro__:
         return kind
     return type(kind.__name__, (kind, _theirs()), {"__module__": kind.__module__})
 
 
 def _scheduler(interval: str, given: Any) -> Callable[[Any, Any], bool]:
-    """Composer's own answer to whether a save is due, for each of the time strings."""
+    """A function that asks Composer whether a save is due by any of the time strings."""
     from composer.utils import create_interval_scheduler
 
     parts = [given] if not isinstance(given, str) else [re.sub(r"(?<=\d)it$", "iter", one) for one in given.split(",")]
@@ -92,8 +90,9 @@ def _scheduler(interval: str, given: Any) -> Callable[[Any, Any], bool]:
 
 
 class _SavedPath(str):
-    """A path, as Composer's list has them. It unpacks as the ``(timestamp, [paths])`` that Composer
-    documents.
+    """A path in Composer's list of checkpoints.
+
+    It unpacks into the ``(timestamp, [paths])`` that Composer documents.
     """
 
     timestamp: Any
@@ -109,11 +108,13 @@ _in_use: weakref.WeakSet[CheckpointSaver] = weakref.WeakSet()  # in a Trainer of
 class CheckpointSaver:
     """Saves checkpoint files: Composer's callback of that name, with its options and rules.
 
-    Where Composer is imported it is a subclass of its saver, to be given to its Trainer.
-    Everywhere: ``step(progress, state)`` after every batch, and ``close()``. Templates may have
-    {run_name}, {rank}, {local_rank}, {world_size}, {local_world_size}, {node_rank}, and but in
-    ``folder`` {epoch}, {batch}, {batch_in_epoch}, {sample}, {sample_in_epoch}, {token},
-    {token_in_epoch}, {total_wct}, {epoch_wct} and {batch_wct}, with formats as {epoch:04d}.
+    If Composer is imported, it is a subclass of Composer's saver: pass it to the Trainer. In any
+    other loop call ``step(progress, state)`` after every batch, and ``close()`` at the end.
+
+    Templates may contain {run_name}, {rank}, {local_rank}, {world_size}, {local_world_size} and
+    {node_rank}. Except in ``folder`` they may also contain {epoch}, {batch}, {batch_in_epoch},
+    {sample}, {sample_in_epoch}, {token}, {token_in_epoch}, {total_wct}, {epoch_wct} and
+    {batch_wct}. Formats such as {epoch:04d} work.
 
     Args:
         folder: Template of the folder.
@@ -121,16 +122,16 @@ class CheckpointSaver:
         latest_filename: Template of the link to the newest file.
         remote_file_name: URL of a file (``s3://bucket/{run_name}/...``), or in Composer a name for
             its uploaders.
-        latest_remote_file_name: The same of the newest file.
+        latest_remote_file_name: The same for the link to the newest file.
         save_interval: A time string, a number of epochs, or a function of ``(state, event)``, in
             any other loop of ``(progress, event)``. Default: "1ep".
         overwrite: Write into a folder that has files. Default: False.
         num_checkpoints_to_keep: Keep the newest N files. Default: -1, all.
-        weights_only: Of the state only what is at "model", or "state/model". Default: False.
+        weights_only: Save only the part of the state at "model", or "state/model". Default: False.
         ignore_keys: Paths with ``*``, whose branches are left out, or a function that changes the
             state dict.
         num_concurrent_uploads: Uploads at a time. Default: 1.
-        upload_timeout_in_seconds: Duration until an upload has failed. Default: 3,600 seconds.
+        upload_timeout_in_seconds: Duration after which an upload fails. Default: 3,600 seconds.
 
     Raises:
         UsageError: An option is wrong; the message names it.
@@ -166,9 +167,9 @@ class CheckpointSaver:
         self._when: Any = save_interval if interval is None else None
         self._saver: _pawl.Saver | None = None
         self._left: list[Any] = []  # the rows of saved() once it is closed
-        self._epoch: float | None = None  # of the last step, which tells the end of an epoch
+        self._epoch: float | None = None  # of the last step, to detect the end of an epoch
         self._run_name: str | None = None
-        self._state: Any = None  # weak: of the Trainer
+        self._state: Any = None  # a weak reference to the Trainer's
         self._fits = self._at_event = False
         self.folder = _checks.path("folder", folder)
         self._names = (
@@ -203,7 +204,7 @@ class CheckpointSaver:
             "upload_timeout_ms": max(1, int(self.upload_timeout_in_seconds * 1000)),
         }
         self._interval = interval
-        # What the first save would refuse is refused here.
+        # Errors that the first save would raise are raised here.
         self._new_saver("run", (0, 1, 0, 1, 0), composer_imported() is not None, False).close()
         if composer_imported() is not None:
             self._become_composers()
@@ -214,11 +215,13 @@ class CheckpointSaver:
         """Saves if a save is due. Returns when the tensors have been copied.
 
         Args:
-            progress: A mapping with ``run_name`` and counters (epoch, batch, ...; ``fraction`` of
-                the complete training, at whose end there is a save, too), or a Timestamp.
-            state: A tree, or a function that gives one and is only called when a save is due; the
-                path of a folder is packed as this rank's tar file.
-            event: What a function for ``save_interval`` gets. Default: None, from the counters.
+            progress: A Timestamp, or a mapping with ``run_name`` and counters (epoch, batch, ...).
+                The counter ``fraction`` is the part of the training that is done. A save is also
+                due at its end.
+            state: A tree, or a function that returns one and is only called when a save is due. If
+                it is the path of a folder, that is packed as this rank's tar file.
+            event: The event that a function for ``save_interval`` gets. Default: None, from the
+                counters.
 
         Returns:
             True if a save has begun.
@@ -266,7 +269,7 @@ class CheckpointSaver:
         if saver is None:
             return
         try:
-            saver.wait()  # hears Ctrl+C
+            saver.wait()  # Ctrl+C interrupts it
         finally:
             self._left = saver.saved()
             saver.close()
@@ -285,10 +288,11 @@ class CheckpointSaver:
 
     @property
     def saved_checkpoints(self) -> list[Any]:
-        """The checkpoints that are here, the latest last: ``(timestamp, paths)``, one path, or with
-        a file per rank one for each rank. Waits for saves that are being written. Outside of
-        Composer the timestamp is a dict of counters; in a Trainer each is the path itself, as
-        Composer's, and unpacks so.
+        """The local checkpoints as ``(timestamp, paths)``, the latest last.
+
+        There is one path, or one for each rank if every rank writes a file. The property waits for
+        saves that are being written. Outside of Composer the timestamp is a dict of counters. In a
+        Trainer each item is the path itself, as in Composer, and unpacks into this pair.
         """
         if self._saver is not None:
             self._saver.wait_saves()
@@ -339,7 +343,7 @@ class CheckpointSaver:
         together(lambda: self._ready(state, logger))
 
     def _ready(self, state: Any, logger: Any) -> None:
-        """Opens the saver, unless it is."""
+        """Opens the saver unless it is open."""
         from composer.utils import dist
 
         if self._saver is not None:
@@ -353,14 +357,14 @@ class CheckpointSaver:
         )
         uploads = any(_can_upload(destination) for destination in logger.destinations)
         saver = self._open(state.run_name, ranks, uploads, True)
-        os.makedirs(str(saver.folder), exist_ok=True)  # on every rank: the Trainer looks for files there
+        os.makedirs(str(saver.folder), exist_ok=True)  # on every rank: the Trainer searches it
         self._state = weakref.ref(state)
         for earlier in self._earlier():
             earlier.wait()  # this Trainer may be about to look for the newest file
         _in_use.add(self)
 
     def _start(self, state: Any, logger: Any) -> None:
-        """Takes the folder, also from the saver of an earlier Trainer of this process."""
+        """Takes over the folder, also from the saver of an earlier Trainer of this process."""
         self._ready(state, logger)
         assert self._saver is not None
         now = progress_of(state.timestamp)
@@ -409,17 +413,19 @@ class CheckpointSaver:
         self._on_event(state, logger, Event.ITERATION_CHECKPOINT)
 
     def fit_end(self, state: Any, logger: Any) -> None:
-        """Event.FIT_END: the files are there, and others may write into the folder."""
+        """Event.FIT_END: all files are written, and other savers may write into the folder."""
         self._fits = False
         together(lambda: self._end(logger))
 
     def _save_checkpoint(self, state: Any, logger: Any) -> None:
-        """Saves. For the Trainer's ``save_checkpoint_to_save_folder`` it returns when the file is
-        there, as Composer's does; at an event the file is written behind the training.
+        """Saves. At an event the file is written in the background.
+
+        For the Trainer's ``save_checkpoint_to_save_folder`` it returns when the file is written, as
+        Composer's does.
         """
         self._save_state(state, logger)
         if not self._at_event:
-            together(lambda: self._settle(logger) if self._fits else self._end(logger))
+            together(lambda: self._finish_saves(logger) if self._fits else self._end(logger))
 
     # ---- inside ----
 
@@ -496,10 +502,10 @@ class CheckpointSaver:
         if elapsed is not None:
             now["fraction"] = min(max(float(elapsed), 0.0), 1.0)
         self.last_checkpoint_batch = state.timestamp.batch
-        # Before the save: the state has it, too.
+        # Before the save, since the state contains it.
         name = checkpoint.get_save_filename(state, self.filename.format(state, keep_placeholders=True))
         self.all_saved_checkpoints_to_timestamp[name] = state.timestamp
-        tree = state_of(state, self.weights_only)  # every rank puts its state together: ranks meet there
+        tree = state_of(state, self.weights_only)  # on every rank: it is a collective operation
 
         def write() -> None:
             self._start(state, logger)
@@ -507,7 +513,7 @@ class CheckpointSaver:
 
         together(write)
 
-    def _settle(self, logger: Any) -> None:
+    def _finish_saves(self, logger: Any) -> None:
         assert self._saver is not None
         self._saver.wait_saves()
         self._saver.check()
@@ -521,8 +527,8 @@ class CheckpointSaver:
             self.close()
 
     def _give_to(self, logger: Any) -> None:
-        """Durable files to Composer's own uploaders, where there are any and the library has no
-        store.
+        """Passes durable files to Composer's own uploaders, if any, unless the library uploads
+        itself.
         """
         if self._saver is None or self._saver.uploads or not any(_can_upload(one) for one in logger.destinations):
             return
@@ -546,14 +552,14 @@ def _can_upload(destination: Any) -> bool:
 
 
 def Trainer(*args: Any, save_folder: Path | None = None, autoresume: bool = False, **options: Any) -> Any:  # noqa: N802
-    """Composer's Trainer with pawl's saver where it would make its own.
+    """Composer's Trainer with pawl's saver in place of its own.
 
     Args:
-        args: Of Composer's Trainer.
+        args: Arguments of Composer's Trainer.
         save_folder: As in Composer's; the other ``save_...`` options are the saver's. Default:
             None, no saver.
         autoresume: Continue from the run's latest checkpoint. Default: False.
-        options: Of Composer's Trainer.
+        options: Options of Composer's Trainer.
 
     Returns:
         The Trainer.
@@ -583,7 +589,7 @@ def Trainer(*args: Any, save_folder: Path | None = None, autoresume: bool = Fals
     callbacks = options.pop("callbacks", None) or []
     callbacks = list(callbacks) if isinstance(callbacks, Sequence) else [callbacks]
     options["callbacks"] = [*callbacks, saver]
-    with tempfile.TemporaryDirectory() as there:  # the Trainer has loaded when it is made
+    with tempfile.TemporaryDirectory() as there:  # the Trainer loads in its constructor
         latest = latest_for_all(options, saver.folder, saver._names, there) if autoresume else None
         if latest is not None:
             if options.get("load_path") is not None:

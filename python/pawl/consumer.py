@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading a run from another process: waiting for its next checkpoint, and holding one while it is used."""
+"""Reads a run from another process: waits for its next checkpoint, or holds one during its use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _POLL_SECONDS = 0.1
 
 
 def _open(root: str, deadline: float | None) -> _pawl.Run:
-    """Opens a run to read from; until the deadline waits for it to be there."""
+    """Opens a run for reading. Waits for it to exist, until the deadline."""
     while True:
         try:
             return _pawl.Run(root, read_only=True)
@@ -42,7 +42,7 @@ def wait_for_new(root: str | os.PathLike[str], after: int = 0, timeout: Duration
         The id of the newest checkpoint.
 
     Raises:
-        TimeoutError: None came in time.
+        TimeoutError: No such checkpoint was saved in time.
     """
     after = _checks.whole("after", after)
     place = _checks.path("root", root)

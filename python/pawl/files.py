@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Single files that other programs read: written in the background, complete and durable or not at all."""
+"""Single files that other programs read.
+
+They are written in the background, durable or not at all.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +18,19 @@ _COMPRESSIONS = (".gz", ".bz2", ".lz4", ".lzma", ".lzo", ".planes", ".xz", ".zst
 
 
 def is_file_name(path: str) -> bool:
-    """Does the name say that it is a single file, and not a checkpoint's folder?"""
+    """Whether the name is that of a single file, and not of a checkpoint's folder."""
     stem, suffix = os.path.splitext(path)
     return (stem if suffix in _COMPRESSIONS else path).endswith(_FORMATS) and not os.path.isdir(path)
 
 
 class FileSaver:
-    """Writes states to single files in the background: what ``torch.save`` does, without holding
-    the training up.
+    """Writes states to single files in the background: ``torch.save`` without blocking the
+    training.
 
-    The name's suffix says the format: ``.pt`` and ``.pth`` for ``torch.load``, ``.safetensors``,
-    each also with that of a compression after it (``x.pt.zst``). ``save`` copies the tensors and
-    returns; a file appears under its name when it is complete and durable, and what was there before
-    stays until then.
+    The suffix of the name selects the format: ``.pt`` and ``.pth`` for ``torch.load``, or
+    ``.safetensors``. The suffix of a compression may follow (``x.pt.zst``). ``save`` copies the
+    tensors and returns. A file appears under its name when it is complete and durable. An earlier
+    file of that name stays until then.
 
     Args:
         threads: Threads that copy and write. Default: 0, one per core.
@@ -99,7 +102,7 @@ class FileSaver:
         self._files.check()
 
     def close(self) -> None:
-        """Waits for what is being written.
+        """Waits for files that are being written.
 
         Raises:
             PawlError: The first error that no call has raised.
@@ -107,13 +110,13 @@ class FileSaver:
         self._files.close()
 
     def __enter__(self) -> FileSaver:
-        """Itself."""
+        """Returns the saver itself."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Closes it; an error of the block comes before one of a file."""
+        """Closes it. An error of the block takes precedence over an error of a file."""
         try:
             self.close()
         except _pawl.PawlError:

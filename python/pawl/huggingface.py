@@ -5,7 +5,8 @@
     trainer = Trainer(model, args, train_dataset=data, callbacks=[saver])
     trainer.train(resume_from_checkpoint=saver.resume())    # None on a fresh run
 
-Of a job of many processes whose model is complete in each (DDP) one copy is saved. Accelerate's loops: pawl.accelerate.
+If every process of a job has the complete model (DDP), one copy is saved. For loops of Accelerate
+see pawl.accelerate.
 """
 
 from __future__ import annotations
@@ -34,14 +35,17 @@ __all__ = ["AcceleratorSaver", "Saver"]
 
 
 class Saver(TrainerCallback):
-    """Callback of the Trainer: where the Trainer would save by its ``save_strategy`` ("steps" or
-    "epoch"), pawl saves instead: model, optimizer, scheduler, random generators and the Trainer's
-    own state. If an evaluation is due at that step it comes first, and its metrics go with the
-    checkpoint (``score_attribute="eval_loss"``).
+    """Callback of the Trainer: pawl saves wherever the Trainer would save.
+
+    That depends on the Trainer's ``save_strategy`` ("steps" or "epoch"). A checkpoint has the
+    model, optimizer, scheduler, random generators and the Trainer's own state. If an evaluation is
+    due at that step, it runs first, and its metrics are stored with the checkpoint
+    (``score_attribute="eval_loss"``).
 
     Args:
         root: The run's folder or URL.
-        save_interval: When to save in addition ("500ba" or 500 counts optimizer steps). Default: None.
+        save_interval: When to save in addition ("500ba" or 500 counts optimizer steps). Default:
+            None.
         options: Options of ``CheckpointManager``.
 
     Raises:
@@ -115,7 +119,7 @@ class Saver(TrainerCallback):
 
     def _offer(self, state: Any, control: Any, given: dict[str, Any]) -> None:
         due = control.should_save
-        control.should_save = False  # the Trainer has nothing left to do
+        control.should_save = False  # the Trainer itself must not save
         if self._manager is None or state.global_step == self._saved:
             return
         if self._by_interval:

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the command does with checkpoints, as functions: look into them, compare, verify, copy, clean up, repair.
+"""The work of the command ``pawl`` as functions: show checkpoints, compare, verify, copy, clean up,
+repair.
 
-A place is what ``pawl.load`` takes: a checkpoint's folder or URL, or RUN@SELECTOR ("runs/demo@400", "runs/demo@best").
-``progress`` is called on the calling thread with what is done and all of it, a few times a second and at the end; an
-exception of it, and Ctrl+C, cancel the work. It counts bytes where bytes are read or written, else checkpoints. All
-errors are ``PawlError``.
+A place is what ``pawl.load`` takes: a checkpoint's folder or URL, or RUN@SELECTOR ("runs/demo@400",
+"runs/demo@best"). ``progress`` is called on the calling thread with the amount done and the total,
+a few times a second and at the end. An exception that it raises, or Ctrl+C, cancels the work. The
+amount is in bytes if bytes are read or written, else in checkpoints. All errors are ``PawlError``.
 """
 
 from __future__ import annotations
@@ -62,18 +63,18 @@ _NUMPY = {
 _NUMPY |= {
     f"{letter}{bits}": f"{word}{bits}" for letter, word in (("I", "int"), ("U", "uint")) for bits in (8, 16, 32, 64)
 }
-_WORKS = {"yes": True, "no": False}  # the first word of what was found
+_WORKS = {"yes": True, "no": False}  # by the first word of the result
 
 
 @contextlib.contextmanager
 def _opened(place: str) -> Iterator[tuple[_pawl.Run, int]]:
-    """The run of one checkpoint, and its id. It cannot be deleted as long as the block lasts."""
+    """The run of one checkpoint, and its id. The checkpoint cannot be deleted within the block."""
     selector = _pawl.split_address(place)[1]
     run = _pawl.Run(place, single=True, read_only=True) if selector is None else checkpoint.run_of(place)
     try:
         id = checkpoint.only(run, place)["id"] if selector is None else run.find(selector)
         hold = None
-        with contextlib.suppress(PawlError):  # where nothing can be written, nothing is deleted either
+        with contextlib.suppress(PawlError):  # a read-only store, where nothing is deleted either
             hold = run.hold(id)
         try:
             yield run, id
@@ -94,7 +95,10 @@ def _edited(place: Place, *, read_only: bool = False, **options: Any) -> Iterato
 
 
 def _runs(text: str) -> list[str] | None:
-    """The runs at a place: itself, or those below a folder; None if it names a checkpoint."""
+    """The runs at a place: the run itself, or those below a folder.
+
+    None if it names a checkpoint.
+    """
     if _pawl.split_address(text)[1] is not None:
         return None
     kind = _pawl.kind_of(text)
@@ -118,16 +122,16 @@ def _describe(run: _pawl.Run, id: int) -> Any:
 
 @explained
 def tree(place: Place, *, progress: Progress | None = None) -> Any:
-    """The state of a checkpoint without its tensors, each of which is a ``TensorInfo``. Reads
-    manifests only.
+    """The state of a checkpoint with a ``TensorInfo`` in place of each tensor. Reads manifests
+    only.
 
     Args:
         place: A checkpoint; or a run, or a folder of runs.
         progress: Called with the number of checkpoints done and of all.
 
     Returns:
-        Dicts, lists, tuples and plain values as they were saved. Of a run, a dict of such trees by
-        step; of a folder of runs, a dict of those by the runs' paths in it.
+        Dicts, lists, tuples and plain values as they were saved. For a run, a dict of such trees by
+        step. For a folder of runs, a dict of those dicts by the runs' paths in the folder.
 
     Raises:
         NotFoundError: There is no checkpoint.
@@ -170,8 +174,9 @@ def _find(place: str, found: Any, path: str) -> TensorInfo:
 
 
 def _box(path: str, shape: tuple[int, ...], index: Index) -> tuple[list[int], list[int], list[int]]:
-    """Offsets and extents in the tensor, and the shape of the result, which lacks the dimensions
-    with a number.
+    """Offsets and extents in the tensor, and the shape of the result.
+
+    The result lacks the dimensions whose index is a number.
     """
     given = list(index) if isinstance(index, Sequence) else [index]
     if (at := next((at for at, one in enumerate(given) if one is ...), None)) is not None:
@@ -198,7 +203,9 @@ def _box(path: str, shape: tuple[int, ...], index: Index) -> tuple[list[int], li
 
 
 def _empty(info: TensorInfo, extents: list[int]) -> Any:
-    """Memory of torch for tensors of torch and dtypes that NumPy lacks, else of NumPy."""
+    """An empty tensor of torch for tensors of torch and dtypes that NumPy lacks, else a NumPy
+    array.
+    """
     if info.kind.startswith("torch") or info.dtype not in _NUMPY:
         import torch
 
@@ -211,7 +218,7 @@ def _empty(info: TensorInfo, extents: list[int]) -> Any:
 
 
 def _read_rows(run: _pawl.Run, id: int, tensor: int, offsets: list[int], target: Any, progress: Progress) -> None:
-    """Reads a box some rows at a time, to report the progress between them."""
+    """Reads a box some rows at a time, to report progress in between."""
     n, total = target.shape[0], target.nbytes
     rows = max(1, _READ_BYTES * n // total)
     for first in range(0, n, rows):
@@ -228,18 +235,19 @@ def read(
     *,
     progress: Progress | None = None,
 ) -> Any:
-    """One tensor of a checkpoint, or a part of it. Memory: the result, and a few blocks.
+    """Reads one tensor of a checkpoint, or a part of it. Needs memory for the result and a few
+    blocks.
 
     Args:
         place: The checkpoint.
         path: Path of the tensor, as ``tree`` and ``pawl show`` have it: "model/layers.0.weight".
-        index: A number or a slice of step 1 for each dimension, from the first; ``...`` stands for
-            those between. Default: (), all of it.
+        index: A number or a slice of step 1 for each dimension, from the first. ``...`` stands for
+            the dimensions between. Default: (), all of it.
         progress: Called with the bytes done and all bytes of the result.
 
     Returns:
-        A tensor of torch, or a NumPy array of what was saved from NumPy and the like; checked
-        against its checksums.
+        A tensor of torch, or a NumPy array if it was saved from NumPy and the like. The bytes are
+        compared with their checksums.
 
     Raises:
         NotFoundError: There is no such checkpoint or tensor.
@@ -288,7 +296,7 @@ def diff(a: Place, b: Place, *, progress: Progress | None = None) -> Rows[Differ
 
 
 class _Sum:
-    """Progress over several works: each begins with what the ones before it have done."""
+    """Progress over several tasks. Each task counts on from the end of the task before it."""
 
     def __init__(self, progress: Progress | None) -> None:
         self._progress = progress
@@ -300,11 +308,11 @@ class _Sum:
             self._progress(self._last, self._before + total)
 
     def next(self) -> None:
-        """The next work begins."""
+        """Begins the next task."""
         self._before = self._last
 
     def end(self) -> None:
-        """All work is done, or there was none."""
+        """Reports that all work is done, or that there was none."""
         if self._progress is not None:
             self._progress(self._last, self._last)
 
@@ -315,8 +323,8 @@ def verify(place: Place, *, progress: Progress | None = None) -> Rows[Finding]:
 
     Args:
         place: A checkpoint; or a run, or a folder of runs, of which all checkpoints are verified.
-        progress: Called with the bytes done and all bytes. Of several runs, those of the next ones
-            are not counted yet.
+        progress: Called with the bytes done and all bytes. With several runs, the total does not
+            yet include the runs that follow.
 
     Returns:
         The damage; [] if every byte is as it was written.
@@ -366,7 +374,7 @@ def copy(place: Place, to: Place, *, progress: Progress | None = None) -> Rows[C
 
 
 def _count_removed(run: _pawl.Run, progress: Progress, total: int) -> Progress:
-    """Reports the checkpoints whose deletion the run has noted."""
+    """A progress function that counts the checkpoints that the run has deleted."""
     done = 0
 
     def report(_done: int, _total: int) -> None:
@@ -440,7 +448,7 @@ def gc(run: Place, *, dry_run: bool = False, progress: Progress | None = None) -
         progress: Called with the bytes freed and all bytes to free.
 
     Returns:
-        How much.
+        The number of files and folders, and their bytes.
 
     Raises:
         BusyError: A training has it open.
@@ -488,7 +496,7 @@ def repair(run: Place, *, dry_run: bool = False, progress: Progress | None = Non
 
 @explained
 def doctor(place: Place, *, progress: Progress | None = None) -> Rows[Answer]:
-    """Tries what saves rely on in a folder or a store.
+    """Tests the features of a folder or a store that saves rely on.
 
     Args:
         place: A folder or a URL.

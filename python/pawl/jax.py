@@ -9,8 +9,9 @@
     if manager.restore(host):
         state = pawl.jax.arrays(host, like=state)
 
-An array on one device needs nothing of this. An array's part in this process must be a box (it is, for meshes whose
-devices are in the order of the processes); what several processes hold is written by one of them.
+An array on one device needs none of this. The part of an array in this process must be a box. That
+is so for meshes whose devices are in the order of the processes. If several processes hold the same
+part, one of them writes it.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ Box = tuple[tuple[int, int], ...]  # begin and end in each dimension
 
 
 def shards(tree: Any, *, empty: bool = False) -> Any:
-    """The tree with what this process holds of each array, in its own memory.
+    """Replaces each array of a tree by the part that this process holds, in host memory.
 
     Args:
         tree: A tree with arrays of JAX.
-        empty: Memory only, to restore into. Default: False.
+        empty: Only allocate the memory, to restore into it. Default: False.
 
     Returns:
-        The tree with a ``pawl.Shard`` of a NumPy array, or a NumPy array where that is the complete
-        one.
+        The tree with a ``pawl.Shard`` of a NumPy array for each array. An array that is complete in
+        every process becomes a plain NumPy array.
     """
     leaves = [leaf for leaf in jax.tree.leaves(tree) if isinstance(leaf, jax.Array)]
     for leaf in () if empty else leaves:
@@ -46,7 +47,7 @@ def shards(tree: Any, *, empty: bool = False) -> Any:
 
 
 def arrays(tree: Any, like: Any) -> Any:
-    """The tree that ``shards`` made (and a restore has filled), as arrays of JAX.
+    """Converts a tree that ``shards`` made (and a restore has filled) to arrays of JAX.
 
     Args:
         tree: What ``shards`` returned.
@@ -59,7 +60,7 @@ def arrays(tree: Any, like: Any) -> Any:
 
 
 def _place(values: np.ndarray[Any, Any], like: jax.Array) -> jax.Array:
-    """For the extension module: the values as an array on the devices of another one."""
+    """For the extension module: puts values into an array on the devices of another array."""
     if not getattr(like, "committed", True):  # JAX chooses the device
         return jax.numpy.array(values)
     placed: jax.Array = jax.device_put(values, like.sharding)
@@ -86,7 +87,7 @@ def _around(boxes: set[Box], shape: tuple[int, ...], process: int) -> Box:
 
 
 def _boxes(array: jax.Array) -> dict[int, Box]:
-    """What each process holds."""
+    """The box of an array that each process holds."""
     found: dict[int, set[Box]] = {}
     places: dict[Any, Any] = dict(array.sharding.devices_indices_map(array.shape))
     for device, index in places.items():

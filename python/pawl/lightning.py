@@ -5,9 +5,10 @@
     trainer = Trainer(callbacks=[saver], plugins=[pawl.lightning.CheckpointIO()])
     trainer.fit(model, ckpt_path=saver.ckpt_path())     # None on a fresh run
 
-``CheckpointIO`` alone puts the checkpoints of Lightning's own ``ModelCheckpoint`` and ``save_checkpoint`` into pawl's
-form; ``Saver`` keeps a run with pawl's intervals and retention. Both save what Lightning gives one process to save: for
-FSDP and DeepSpeed, which write by themselves, ``pawl.torch`` is there.
+``CheckpointIO`` alone writes the checkpoints of Lightning's own ``ModelCheckpoint`` and
+``save_checkpoint`` in pawl's format. ``Saver`` keeps a run with pawl's intervals and retention.
+Both save the state that Lightning gives to one process. FSDP and DeepSpeed write by themselves: use
+``pawl.torch`` for them.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ class CheckpointIO(_CheckpointIO):
     """Plugin of the Trainer: each checkpoint is a folder of pawl's at the path that Lightning
     names.
 
-    ``save_checkpoint`` returns when the state has been copied; one save is under way at a time, and
-    an error of the background is raised by the next call. What Lightning removes goes once the
-    checkpoint after it is durable. Loading takes these folders, a run's folder or URL (its newest
-    valid checkpoint), and files of Lightning's own.
+    ``save_checkpoint`` returns when the state has been copied. One save runs at a time. The next
+    call raises an error of a background save. A checkpoint that Lightning removes is deleted once
+    the next one is durable. Loading takes these folders, a run's folder or URL (its newest valid
+    checkpoint), and files of Lightning's own.
     """
 
     def __init__(self) -> None:
@@ -61,8 +62,7 @@ class CheckpointIO(_CheckpointIO):
         self._run.save(int(checkpoint.get("global_step", 0)), checkpoint)
 
     def load_checkpoint(self, path: Any, map_location: Any | None = None, weights_only: bool | None = None) -> Any:
-        """Loads a checkpoint. Nothing that pawl has written can run code, so ``weights_only`` is
-        always kept.
+        """Loads a checkpoint. A folder of pawl never runs code, whatever ``weights_only`` is.
 
         Args:
             path: A folder of pawl's, a run (its newest valid checkpoint), or a file of Lightning's
@@ -96,7 +96,7 @@ class CheckpointIO(_CheckpointIO):
         """Waits until what was saved is durable, then removes what it replaces."""
         run, self._run = self._run, None
         if run is not None:
-            run.close()  # waits, and raises what went wrong: then nothing is removed
+            run.close()  # waits; if it raises an error, nothing is removed
         self._remove()
 
     teardown = wait
@@ -106,16 +106,16 @@ class CheckpointIO(_CheckpointIO):
         for place in doomed:
             if os.path.isdir(place) and not os.path.islink(place):
                 with contextlib.suppress(FileNotFoundError):
-                    os.unlink(os.path.join(place, "manifest.json"))  # first: no half of it is taken for a checkpoint
+                    os.unlink(os.path.join(place, "manifest.json"))  # first: the rest is not a checkpoint
                 shutil.rmtree(place)
             elif os.path.lexists(place):
                 os.unlink(place)
 
 
 class Saver(Callback):
-    """Callback: saves the complete state of the training into a run, and the random generators with
-    it. On SIGTERM, as Lightning sees it, the state is saved once more. ``metrics`` are the
-    Trainer's.
+    """Callback: saves the complete state of the training and the random generators into a run.
+
+    When Lightning receives SIGTERM, the state is saved once more. The metrics are the Trainer's.
 
     Args:
         root: The run's folder or URL.

@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics and what each checkpoint has cost, to the logger that a training run has already.
+"""Sends metrics and the cost of each checkpoint to the logger that a training run already has.
 
     CheckpointManager(root, logger=SummaryWriter("tb"))                     # TensorBoard
     CheckpointManager(root, logger=mlflow)                                  # MLflow, in its active run
     CheckpointManager(root, logger=wandb.init())                            # Weights & Biases
     CheckpointManager(root, logger=pawl.loggers.PrometheusFile("/var/lib/node_exporter/pawl.prom"))
 
-Several go in a list; a function ``f(scalars, step)`` is a logger, too. The scalars are the metrics given to ``save``
-and ``checkpoint/blocked_seconds``, ``checkpoint/bytes`` and ``checkpoint/durable_seconds`` (from the call of ``save``
-until the checkpoint survives a power cut). These are known when a save has ended: they are logged with its step by the
-next call of ``save``, ``wait_until_finished`` or ``close``, in the thread that calls.
+Several loggers are given as a list. A function ``f(scalars, step)`` is a logger, too. The scalars
+are:
+
+- the metrics given to ``save``
+- ``checkpoint/blocked_seconds`` and ``checkpoint/bytes``
+- ``checkpoint/durable_seconds``, from the call of ``save`` until the checkpoint survives a power
+  cut
+
+The last three are known when a save has ended. The next call of ``save``, ``wait_until_finished``
+or ``close`` logs them with the step of the save, in the calling thread.
 """
 
 from __future__ import annotations
@@ -29,8 +35,8 @@ _SCALARS = ("checkpoint/blocked_seconds", "checkpoint/bytes", "checkpoint/durabl
 
 
 def _log_of(logger: Any) -> Log:
-    """How this logger takes scalars, by what it can do."""
-    if hasattr(logger, "add_scalar"):  # TensorBoard and what is like it
+    """A function that gives scalars to the logger by the methods that it has."""
+    if hasattr(logger, "add_scalar"):  # TensorBoard and similar
 
         def add(scalars: Mapping[str, float], step: int) -> None:
             for name, value in scalars.items():
@@ -50,7 +56,7 @@ def _log_of(logger: Any) -> Log:
 
 
 class Scalars:
-    """What the manager hands on to the loggers.
+    """Passes the manager's scalars to the loggers.
 
     Args:
         loggers: One logger, or a list: each has ``add_scalar``, ``log_metrics`` or ``log``, or is a
@@ -63,7 +69,7 @@ class Scalars:
         self._running: list[tuple[Ticket, int]] = []
 
     def saved(self, ticket: Ticket, step: int) -> None:
-        """A save has begun.
+        """Registers a save that has begun.
 
         Args:
             ticket: Its ticket.
@@ -73,7 +79,7 @@ class Scalars:
         self.flush()
 
     def metrics(self, metrics: Mapping[str, object] | None, step: int) -> None:
-        """Logs those of the metrics that are numbers.
+        """Logs the metrics that are numbers.
 
         Args:
             metrics: Values by name, or None.
@@ -107,9 +113,10 @@ class Scalars:
 
 
 class PrometheusFile:
-    """A file in Prometheus' text form, for the textfile collector of node_exporter: the last
-    checkpoint's step, time and cost, how many there were, and the last metrics. It is replaced
-    atomically.
+    """A file in Prometheus' text format, for the textfile collector of node_exporter.
+
+    It has the last checkpoint's step, time and cost, the number of checkpoints, and the last
+    metrics. It is replaced atomically.
 
     Args:
         path: The file.

@@ -23,7 +23,7 @@ Order = Literal["max", "min"]
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    # What save returns: a Ticket, or None as well where a save may not be due.
+    # What save returns: a Ticket, or also None if a save may not be due.
     Saved = TypeVar("Saved", bound=Ticket | None, default=Ticket | None, covariant=True)
 else:
     from typing import TypeVar
@@ -158,18 +158,18 @@ class CheckpointManager(Contents, Generic[Saved]):
                 "refuse". Default: "accept".
             read_only: Take no lease, and write only holds, pins and scores. Default: False.
             overwrite: Use a folder that holds another run. Default: False.
-            signals: Watch SIGTERM and SIGUSR1 for ``preempted``. Default: None, from the first look
-                at it.
+            signals: Watch SIGTERM and SIGUSR1 for ``preempted``. Default: None, from the first
+                access to it.
             save_on_exception: When the ``with`` block ends by an exception, save the state as it is
                 then, if the last ``save`` has saved nothing (docs/reference/python.md). Default:
                 False.
             logger: Where metrics and the cost of each checkpoint go (pawl.loggers). Default: None.
-            on_durable: Called with a ``pawl.Event`` once a checkpoint is durable. As all hooks it
+            on_durable: Called with a ``pawl.Event`` once a checkpoint is durable. Like all hooks it
                 is called on the caller's thread, by the next call of the manager or by ``poll``.
                 Default: None.
             on_uploaded: Called with a ``pawl.Event`` once a mirror has a checkpoint. Default: None.
-            on_deleted: Called with a ``pawl.Event`` once a checkpoint was deleted; it has the
-                reason. Default: None.
+            on_deleted: Called with a ``pawl.Event`` once a checkpoint was deleted. The event has
+                the reason. Default: None.
             on_error: Called with a ``pawl.Event`` when a save or an upload fails in the background.
                 The error is raised by a later call as well. Default: None.
             retention: More rules of what to keep. Default: None, no other rule.
@@ -179,8 +179,8 @@ class CheckpointManager(Contents, Generic[Saved]):
             packs: How checkpoints are stored in files. Default: None, ``Packs()``.
             io: How bytes reach the store. Default: None, ``IO()``.
             ranks: Many processes that save one run together. Default: None, as the launcher says.
-            timeouts: Durations that the run waits or counts with. Default: None, ``Timeouts()``.
-            naming: How the run and its checkpoints are called. Default: None, ``Naming()``.
+            timeouts: Timeouts and other durations of the run. Default: None, ``Timeouts()``.
+            naming: How the run and its checkpoints are named. Default: None, ``Naming()``.
 
         Raises:
             BusyError: Another process holds the run's lease.
@@ -194,8 +194,8 @@ class CheckpointManager(Contents, Generic[Saved]):
         self._told_metrics: set[str] = set()
         self._scalars = None if logger is None else loggers.Scalars(logger)
         self._save_on_exception = save_on_exception
-        self._offered: dict[str, Any] | None = None  # of the last call of save, for save_on_exception
-        self._ticket: Ticket | None = None  # what that call gave
+        self._offered: dict[str, Any] | None = None  # of the last save, for save_on_exception
+        self._ticket: Ticket | None = None  # returned by that call
         grace = None if timeouts is None else timeouts.grace
         self._grace = _checks.seconds("timeouts.grace", grace or 0.0)
         self._watch: _pawl.Watch | None = None
@@ -209,7 +209,7 @@ class CheckpointManager(Contents, Generic[Saved]):
         self._left_open = weakref.finalize(self, _reports.finish, self._run)
         _reports.store(self.root, self._run.warning)
         if signals or (signals is None and grace is not None):
-            self._look()
+            self._start_watching()
 
     def poll(self) -> None:
         """Calls the hooks for what has happened since, on this thread. Never waits.
@@ -222,9 +222,10 @@ class CheckpointManager(Contents, Generic[Saved]):
     # ---- saving ----
 
     def prepare(self, state: object) -> None:
-        """Readies the memory that saves of ``state`` will use, in the background, so that the first
-        save is as fast as later ones. ``restore`` does this by itself. Returns at once; a save may
-        come at any time.
+        """Prepares the memory that saves of ``state`` will use, in the background.
+
+        The first save is then as fast as later ones. ``restore`` does this by itself. The call
+        returns at once, and a save may follow at any time.
 
         Args:
             state: As ``save`` takes it; it is only measured.
@@ -243,7 +244,7 @@ class CheckpointManager(Contents, Generic[Saved]):
         lazy: bool = False,
         force: bool = False,
     ) -> Saved:
-        """Starts a save; the caller is held only while its tensors are copied.
+        """Starts a save. The caller is blocked only while its tensors are copied.
 
         Args:
             step: The training's counter, a whole number.
@@ -254,10 +255,10 @@ class CheckpointManager(Contents, Generic[Saved]):
             progress: Counters of the training, such as ``{"epoch": 3}``. Default: ``step`` counts
                 batches.
             wait: Return when the checkpoint is durable and settled.
-            lazy: Copy what an optimizer in the state updates in the background, too: call
-                ``before_step()`` before the optimizer's step. If a tensor changes earlier the save
-                fails.
-            force: Save though none is due, and wait for its turn where ``on_busy`` is "skip".
+            lazy: Also copy in the background the tensors that an optimizer in the state updates.
+                Call ``before_step()`` before the optimizer's step. If a tensor changes earlier, the
+                save fails.
+            force: Save even if no save is due. If ``on_busy`` is "skip", wait for the other save.
 
         Returns:
             The save's ticket; None when no save is due, or when another one is written and
@@ -383,7 +384,7 @@ class CheckpointManager(Contents, Generic[Saved]):
         self._run.check()
 
     def mirrors(self) -> list[_pawl.Mirror]:
-        """How far each mirror is.
+        """The progress of each mirror.
 
         Returns:
             For each a dict: ``url``, ``n_done``, ``n_waiting`` and ``n_failed`` checkpoints,
@@ -434,7 +435,7 @@ class CheckpointManager(Contents, Generic[Saved]):
             rank_values: How values per rank are restored on another number of ranks: "strict",
                 "drop" or "wrap".
             share_reads: One rank reads the data that every rank needs, and ``broadcast(data,
-                root)`` sends it to the others. The same on all ranks.
+                root)`` sends it to the others. Must be the same on all ranks.
             rename: Pairs of an old and a new path of the checkpoint, ``("old/*", "new/*")``.
             cast: Converts floats: a dtype ("float32"), or a dict of globs of paths and dtypes.
             fallback: Whether an older checkpoint may take the place of a damaged one.
@@ -458,8 +459,9 @@ class CheckpointManager(Contents, Generic[Saved]):
             )
         sharing = share_reads and self.world_size > 1
         any_will_do = step is None and id is None
-        # Another thread may commit the run's first checkpoint between the search and the look at the list: search
-        # again. Not where the ranks read together: all of them would have to.
+        # Another thread may commit the run's first checkpoint after the search and before the list
+        # is read: search again. Not if the ranks read together, since all of them would have to
+        # search.
         for _ in range(3 if any_will_do and not sharing else 1):
             answer = self._run.restore(
                 state,
@@ -499,14 +501,14 @@ class CheckpointManager(Contents, Generic[Saved]):
 
     @property
     def preempted(self) -> bool:
-        """True once SIGTERM or SIGUSR1 came: save and leave."""
-        watch = self._look()
+        """True once SIGTERM or SIGUSR1 was received: save and end the training."""
+        watch = self._start_watching()
         return watch is not None and watch.signal != 0
 
     @property
     def seconds_left(self) -> float | None:
         """Seconds until the process is killed, None if that is not known."""
-        watch = self._look()
+        watch = self._start_watching()
         return None if watch is None else watch.seconds_left
 
     # ---- life ----
@@ -517,7 +519,7 @@ class CheckpointManager(Contents, Generic[Saved]):
         Raises:
             PawlError: The first error that no call has raised.
         """
-        self._stop_looking()
+        self._stop_watching()
         try:
             failed: Exception | None = self._events.serve_last(self._waits_uploads)
         except Exception as error:  # of a hook; after an interrupt the run is still open
@@ -565,15 +567,18 @@ class CheckpointManager(Contents, Generic[Saved]):
 
     @staticmethod
     def _beside(root: str | os.PathLike[str], error: BaseException, what: str, call: Callable[[], object]) -> None:
-        """A call while an exception is on its way out, which it must not replace."""
+        """Calls a function while an exception propagates.
+
+        Its own error must not replace that one.
+        """
         try:
             call()
         except Exception as other:
             _reports.beside(root, error, what, other)
 
     def _save_interrupted(self) -> None:
-        """The state as it is now, somewhere after the last step that was offered: where, only the
-        caller could say.
+        """Saves the state as it is now: some point after the last offered step, unknown to the
+        manager.
         """
         given = dict(self._offered or {})
         notes = given.pop("metadata")
@@ -587,12 +592,12 @@ class CheckpointManager(Contents, Generic[Saved]):
             self._told_metrics.update(new)
             _reports.no_numbers(self.root, new)
 
-    def _look(self) -> _pawl.Watch | None:
+    def _start_watching(self) -> _pawl.Watch | None:
         if self._watch is None and self._watches and not self._run.closed:
             self._watch = _signals.acquire(self._grace)
         return self._watch
 
-    def _stop_looking(self) -> None:
+    def _stop_watching(self) -> None:
         if self._watch is not None:
             self._watch = None
             _signals.release()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The options of CheckpointManager that few runs need, in groups.
 
-A size is a number of bytes or a text (``"500MB"``, ``"2GiB"``). A duration is a number of seconds, a text (``"90s"``,
-``"5min"``, ``"7d"``) or a ``timedelta``. Zero or None is the default.
+A size is a number of bytes or a text (``"500MB"``, ``"2GiB"``). A duration is a number of seconds,
+a text (``"90s"``, ``"5min"``, ``"7d"``) or a ``timedelta``. Zero or None is the default.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Retention:
         keep: A function that takes the list of candidates, oldest first, and returns the ids to
             keep. It may run on any thread, and must not use the manager. If it raises, nothing is
             deleted. Default: None.
-        max_bytes: Delete the oldest above this size of all together. Default: 0, no limit.
+        max_bytes: Delete the oldest while all together are above this size. Default: 0, no limit.
         strict_score: Refuse a save that is not better than the worst of a full list. Default:
             False.
     """
@@ -209,7 +209,8 @@ class IO:
 @explained
 @dataclass(frozen=True, kw_only=True)
 class Ranks:
-    """Many processes that save one run together. The launcher's variables give what is None here.
+    """Many processes that save one run together. Values that are None come from the launcher's
+    variables.
 
     Attributes:
         rank: Which process this is, from 0. Default: None, as the launcher says.
@@ -240,7 +241,7 @@ class Ranks:
 @explained
 @dataclass(frozen=True, kw_only=True)
 class Timeouts:
-    """Durations that a run waits or counts with.
+    """Timeouts and other durations of a run.
 
     Attributes:
         lease: Duration after which a lease that is not renewed is taken over. Default: None, 2
@@ -265,7 +266,7 @@ class Timeouts:
 @explained
 @dataclass(frozen=True, kw_only=True)
 class Naming:
-    """How a run and its checkpoints are called.
+    """How a run and its checkpoints are named.
 
     Attributes:
         run_id: Expected id of the run, 32 hex digits. Default: None, any.

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints of Orbax, read by Orbax itself (``pip install orbax-checkpoint``): to load, or to write in other formats.
+"""Loads and converts checkpoints of Orbax. Orbax itself reads them (``pip install
+orbax-checkpoint``).
 
     state = pawl.orbax.load("checkpoints")                     # the newest step, as NumPy arrays
     pawl.orbax.convert("checkpoints", "model.safetensors", include="params/*")
     pawl.orbax.convert("checkpoints", "first", to="pawl")      # a checkpoint of pawl's, with all values
 
-A path is that of an ``ocp.CheckpointManager``, of one of its steps, or of what a checkpointer has saved by itself. The
-complete state is in memory meanwhile. Orbax keeps no sums that tie its arrays to their names: what is wrong with them
-is seen as far as Orbax and zstd see it.
+A path is the folder of an ``ocp.CheckpointManager``, of one of its steps, or of a single checkpoint
+of a checkpointer. The complete state is loaded into memory. Orbax stores no checksums that tie its
+arrays to their names. Damage is found only if Orbax or zstd detects it.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def load(path: str | os.PathLike[str], *, step: int | None = None, item: str | N
         item: Which tree, where several were saved together. Default: None.
 
     Returns:
-        The saved tree; arrays are NumPy arrays, on whatever devices they were.
+        The saved tree; arrays are NumPy arrays, whatever devices they were on.
 
     Raises:
         NotFoundError: There is no such checkpoint.
@@ -104,18 +105,18 @@ def _is_tree(place: str) -> bool:
 
 
 def _step(place: str, step: int | None) -> str:
-    """The folder of a step, of a manager's folder; any other as it is."""
+    """The folder of a step in a manager's folder. Returns any other folder unchanged."""
     steps = {int(name): name for name in _folders(place) if name.isdecimal()}
     if step is None:
         return os.path.join(place, steps[max(steps)]) if steps and not _is_tree(place) else place
     if step not in steps:
         there = listed(sorted(steps)) or "none"
-        raise NotFoundError(f"{place} has no step {step}; there: {there}")
+        raise NotFoundError(f"{place} has no step {step}; it has: {there}")
     return os.path.join(place, steps[step])
 
 
 def _item(place: str, item: str | None) -> str:
-    """The folder of a tree, in that of a step."""
+    """The folder of a tree in the folder of a step."""
     if _is_tree(place) and item is None:
         return place
     trees = [name for name in _folders(place) if _is_tree(os.path.join(place, name))]
@@ -124,5 +125,5 @@ def _item(place: str, item: str | None) -> str:
     if item is None and len(trees) > 1:
         raise UsageError(f"{place} holds several trees: give item=, one of {listed(trees)}")
     if item is not None and item not in trees:
-        raise NotFoundError(f"{place} has no tree '{item}'; there: {listed(trees)}")
+        raise NotFoundError(f"{place} has no tree '{item}'; it has: {listed(trees)}")
     return os.path.join(place, trees[0] if item is None else item)

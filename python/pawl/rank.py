@@ -15,11 +15,11 @@ class Rank:
     Attributes:
         rank: Which process this is, from 0.
         world_size: Number of processes.
-        local_rank: Which process of its node; None where the launcher does not say.
+        local_rank: Which process of its node; None if the launcher does not report it.
         local_world_size: Number of processes of its node; None as above.
         node_rank: Which node; None as above.
         launcher: Name of the launcher; "" if there is none.
-        attempt: What all ranks of this start of the job share and no other start has, or "".
+        attempt: An id that all ranks of this start of the job share, and no other start; or "".
     """
 
     rank: int
@@ -32,9 +32,10 @@ class Rank:
 
 
 def rank_identify() -> Rank:
-    """Rank and size of this process, from what its launcher left in the environment. Known are
-    torchrun, Open MPI, MPICH, MVAPICH, Slurm, Flux, PALS, PMI, JAX, Kubernetes, and RANK with
-    WORLD_SIZE.
+    """Rank and size of this process, from the environment variables of its launcher.
+
+    The known launchers are torchrun, Open MPI, MPICH, MVAPICH, Slurm, Flux, PALS, PMI, JAX and
+    Kubernetes. RANK and WORLD_SIZE work as well.
 
     Returns:
         The rank; 0 of 1 without a launcher.

@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ray Train: workers of Ray's own TorchTrainer save through pawl, straight into Ray's storage, and nothing is copied.
+"""Ray Train: workers of Ray's own TorchTrainer save through pawl directly into Ray's storage.
 
     def train_func(config):                                         # in every worker
         with pawl.ray.Saver() as saver:
             restored = saver.restore(state)                         # None on a fresh run
             for epoch in range(restored.step + 1 if restored else 0, 10):
                 ...
-                saver.report({"loss": loss}, epoch, state)          # blocked for the copy and for Ray's own meeting
+                saver.report({"loss": loss}, epoch, state)          # blocks for the copy and Ray's barrier
 
-Ray copies what ``ray.train.report`` is given into its storage, while training waits. Here the checkpoint is written
-there to begin with, by all workers together, in the run ``pawl`` in the folder of Ray's run (a path, ``s3://`` or ``gs://``),
-and Ray learns of it when it is durable. Ray keeps, deletes and names the latest as ever (``CheckpointConfig``).
+``ray.train.report`` alone copies a checkpoint into Ray's storage while training waits. Here all
+workers together write it there directly, without a copy. It becomes part of the run ``pawl`` in the
+folder of Ray's run (a path, ``s3://`` or ``gs://``). When it is durable it is reported to Ray. Ray
+still decides which checkpoints to keep and which is the latest (``CheckpointConfig``).
 
-Trials of Ray Tune's own Tuner save and continue by TrialSaver.
+For trials of Ray Tune's own Tuner use TrialSaver.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ except ImportError as error:
 __all__ = ["Saver", "TrialSaver", "from_ray", "root", "to_ray", "upload"]
 
 _RAYS = ("num_to_keep", "retention")
-_SCHEMES = {"gcs": "gs"}  # where a file system of Arrow has another name than the scheme of its URLs
+_SCHEMES = {"gcs": "gs"}  # Arrow's file systems whose name is not the scheme of their URLs
 
 
 def to_ray(checkpoint: Checkpoint) -> Any:
@@ -57,8 +58,9 @@ def to_ray(checkpoint: Checkpoint) -> Any:
 
 
 def from_ray(checkpoint: Any) -> Checkpoint:
-    """What ``ray.train.get_checkpoint()`` gave, if pawl wrote it: its folder, or a copy of what is
-    not on a disk.
+    """Converts a checkpoint of ``ray.train.get_checkpoint()`` that pawl wrote.
+
+    The result is its folder, or a copy if it is not on a disk.
 
     Args:
         checkpoint: Ray's checkpoint.
@@ -71,9 +73,10 @@ def from_ray(checkpoint: Any) -> Checkpoint:
 
 
 def upload(checkpoint: Any, name: str) -> Any:
-    """For ``ray.train.report(.., checkpoint_upload_fn=pawl.ray.upload)``: a checkpoint on the disk
-    of Ray's storage is linked into it (files of pawl never change), so that no byte is copied;
-    another one is copied, as Ray does.
+    """For ``ray.train.report(.., checkpoint_upload_fn=pawl.ray.upload)``.
+
+    A checkpoint on the disk of Ray's storage is linked into the storage, and no byte is copied.
+    This is safe, since files of pawl never change. Any other checkpoint is copied, as Ray does.
 
     Args:
         checkpoint: Ray's checkpoint.
@@ -103,7 +106,7 @@ def upload(checkpoint: Any, name: str) -> Any:
 
 
 def root() -> str:
-    """The run of pawl in the folder of Ray's run; asked in a worker.
+    """The run of pawl in the folder of Ray's run. Call it in a worker.
 
     Returns:
         Its path or URL.
@@ -123,14 +126,14 @@ def root() -> str:
 
 class Saver(HoldsManager):
     """The checkpoints of a run of Ray Train. Every worker makes one and calls it in the same way.
-    ``manager`` is the run's CheckpointManager. What is kept is Ray's
-    ``CheckpointConfig(num_to_keep, checkpoint_score_attribute, ..)``.
+    ``manager`` is the run's CheckpointManager. Ray's
+    ``CheckpointConfig(num_to_keep, checkpoint_score_attribute, ..)`` decides what is kept.
 
     Args:
-        options: Options of ``CheckpointManager`` without those that delete.
+        options: Options of ``CheckpointManager``, except those that delete checkpoints.
 
     Raises:
-        UsageError: An option is Ray's.
+        UsageError: The option must be set in Ray.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -150,8 +153,10 @@ class Saver(HoldsManager):
     def report(
         self, metrics: Mapping[str, Any], step: int | None = None, state: object = None, **given: Any
     ) -> Ticket | None:
-        """``ray.train.report`` with the state as checkpoint. Ray hears of the checkpoint when it is
-        durable on all workers; an error of that ends the training.
+        """Calls ``ray.train.report`` with the state as checkpoint.
+
+        The checkpoint is reported to Ray when it is durable on all workers. An error of the save
+        ends the training.
 
         Args:
             metrics: Values by name; their numbers are the checkpoint's metrics.
@@ -179,8 +184,10 @@ class Saver(HoldsManager):
         return ticket
 
     def restore(self, state: object = None, **given: Any) -> Restored[Any] | None:
-        """The newest valid checkpoint of this run. Those that were durable before Ray heard of them
-        count, and are reported to Ray now, so that it keeps or deletes them as all others.
+        """Restores the newest valid checkpoint of this run.
+
+        Durable checkpoints that were not yet reported to Ray count as well. They are reported now,
+        so that Ray keeps or deletes them like all others.
 
         Args:
             state: Objects to restore into. Default: None, new objects.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What pawl tells about checkpoints."""
+"""Records that describe checkpoints and the results of operations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ T = TypeVar("T")
 
 
 def place_of(text: str) -> pathlib.Path | str:
-    """A local path as ``pathlib.Path``; the library gives all of them in full. A URL stays text."""
+    """A local path as ``pathlib.Path``: the library makes all of them absolute.
+
+    A URL stays text.
+    """
     return pathlib.Path(text) if os.path.isabs(text) else text
 
 
@@ -54,7 +57,7 @@ class CheckpointInfo:
         held: Whether a reader holds it.
         nonfinite: Whether its state holds NaN or Inf.
         bad: Whether its manifest is missing, damaged or unreadable.
-        denied: Bad for lack of permission to read it: it may well be good.
+        denied: Whether it is bad only for lack of permission to read it. It may well be valid.
     """
 
     _columns: ClassVar[Sequence[str]] = (
@@ -134,8 +137,8 @@ class Restored(Generic[T]):
 
     @property
     def interrupted(self) -> bool:
-        """True of what ``save_on_exception`` has saved: a state from after ``step``, maybe inside
-        the next.
+        """True if ``save_on_exception`` saved it: a state from after ``step``, maybe inside the
+        next.
         """
         return isinstance(self.metadata, dict) and self.metadata.get("interrupted") is True
 
@@ -150,7 +153,7 @@ class Restored(Generic[T]):
         return table(("restored", ""), (row for row in rows if row[1] not in ("", (), [])))
 
     def __repr__(self) -> str:
-        """A line, whatever the size of the state."""
+        """One line, whatever the size of the state."""
         parts = [f"step={self.step}", f"id={self.id}", f"path={str(self.path)!r}"]
         if self.fallbacks:
             parts.append(f"skipped {len(self.fallbacks)}")
@@ -162,7 +165,7 @@ class Restored(Generic[T]):
 
 @dataclass(frozen=True)
 class Event:
-    """What has happened to a checkpoint; hooks of CheckpointManager get one.
+    """Something that happened to a checkpoint. Hooks of CheckpointManager get one.
 
     Attributes:
         kind: "saved", "uploaded", "deleted" or "failed".
@@ -170,7 +173,7 @@ class Event:
         id: Id of the checkpoint.
         step: Step of the checkpoint; None where it is not known.
         name: Name of its folder.
-        reason: Why it was deleted, as ``prune`` says it.
+        reason: Why it was deleted, as ``prune`` reports it.
         mirror: The mirror, of an upload.
         error: Message of a failure.
         nbytes: Bytes of its files.
@@ -251,9 +254,9 @@ class TensorInfo:
     """A tensor that was not read.
 
     Attributes:
-        dtype: As in safetensors: "F32", "BF16".
+        dtype: Its dtype, named as in safetensors: "F32", "BF16".
         shape: Its extents.
-        kind: Of the array that was saved, such as "torch" or "numpy".
+        kind: Kind of the array that was saved, such as "torch" or "numpy".
         index: Its number in the checkpoint.
     """
 
@@ -270,8 +273,8 @@ class Difference:
     Attributes:
         path: Its path, as ``tree`` and ``pawl show`` have it.
         change: "added", "removed" or "changed".
-        was: Of a tensor dtype and shape, else the value as text; None where it does not exist.
-        now: The same of the second checkpoint.
+        was: Dtype and shape of a tensor, else the value as text; None if it does not exist.
+        now: The same in the second checkpoint.
         max_abs: Largest absolute difference of the elements; None unless both are tensors of one
             dtype and shape.
         max_rel: Largest relative difference of the elements; None as ``max_abs``.
@@ -339,7 +342,7 @@ class Answer:
     Attributes:
         about: What was tried, such as "hard links" or "free space".
         found: The result as text: "yes", "no: ...", "252.0 GiB".
-        works: True or False of what works or does not; None of other facts.
+        works: Whether a feature works; None for other facts.
     """
 
     about: str

@@ -12,11 +12,11 @@ class RngState:
     """Python's ``random``, NumPy's global generator and torch's (CPU and CUDA), as far as they are
     imported.
 
-    Put one into the state: it is saved with it and set on restore. Generators of your own are saved
-    by their own state.
+    Put one into the state: it is saved with the state and set on restore. Your own generators go
+    into the state as separate values.
     """
 
-    per_rank = True  # each process of a job has its own; pawl.PerRank says what that means
+    per_rank = True  # each process of a job has its own, as with pawl.PerRank
 
     def state_dict(self) -> dict[str, Any]:
         """The present state of all generators.

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one of several processes says of its part of a state: a piece of a tensor, or a value of its own."""
+"""Marks the part of a state that one of several processes holds: a piece of a tensor, or its own
+value.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +16,16 @@ from . import _pawl
 class Shard:
     """The box of a global tensor that this process holds.
 
-    It stands in a state wherever a tensor may stand. Saved, it is recorded where the box is;
-    restored, exactly this box is read, however the tensor was cut when it was saved. The boxes of
-    all ranks must fill the tensor exactly, and only once.
+    It may be used in a state wherever a tensor may. A save records where the box is. A restore
+    reads exactly this box, however the tensor was divided when it was saved. The boxes of all ranks
+    must fill the tensor exactly once.
 
     Attributes:
         tensor: The tensor or array with the elements of the box; its shape is that of the box.
         global_shape: Shape of the complete tensor.
         offsets: Where the box begins, one index for each dimension.
-        writer: Of several ranks with the same box one has "here", the others "elsewhere". Default:
-            "auto", which is for boxes that only one rank has.
+        writer: Of several ranks with the same box, one has "here" and the others "elsewhere".
+            Default: "auto", for boxes that only one rank has.
     """
 
     tensor: object
@@ -33,11 +35,11 @@ class Shard:
 
 
 class PerRank:
-    """A value that every rank of a job has for itself: a place in the data, a random generator's
+    """A value of which every rank of a job has its own: a position in the data, a generator's
     state.
 
-    It stands in a state wherever its ``value`` may stand. Saved, the values of all ranks are kept;
-    restored, each rank gets its own back, in ``value``. (``pawl.rng_state()`` is of this kind by
+    It may be used in a state wherever its ``value`` may. A save keeps the values of all ranks. A
+    restore gives each rank its own value, in ``value``. (``pawl.rng_state()`` behaves like this by
     itself.)
 
     Args:

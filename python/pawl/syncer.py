@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bringing a folder (a run, or many in one) to another place, and back: docs/how-to/sync.md.
+"""Copies a folder (a run, or many in one) to another place, and back: docs/how-to/sync.md.
 
     config = pawl.SyncConfig(upload_dir="s3://bucket/experiments", sync_period=60)
     with pawl.CheckpointManager("runs/demo") as manager, pawl.Syncer("runs/demo", config) as syncer:
         ...
 
-The work is libpawl's: rsync over ssh, its own stores, or a command. A function of the caller's runs on a thread of its
-own, never on one of the library's.
+libpawl does the work: by rsync over ssh, its own stores, or a command. A function of the caller
+runs on its own thread, never on a thread of the library.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ _log = logging.getLogger("pawl")
 SyncFunction = Callable[[str, str], object]
 _T = TypeVar("_T")
 
-_NEVER_RUN = "true {source} {target}"  # stands for the caller's function where only verification is asked for
+_NEVER_RUN = "true {source} {target}"  # the caller's function copies, the library only verifies
 _LOOK_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class SyncConfig:
-    """Where to, by what, and how often.
+    """Where to sync a folder, how, and how often.
 
     Attributes:
         upload_dir: A path, ``user@host:path``, or a URL; what is synced is stored below it under
             its folder's name. Default: None, nowhere.
         syncer: "auto" depends on the place; None syncs nothing (the folder is shared); a command
             with ``{source}`` and ``{target}``; or a function ``f(source, target)``. Commands and
-            functions get a view of the folder, which does not change. Default: "auto".
+            functions get a frozen view of the folder. Default: "auto".
         sync_period: Time between two syncs, as a duration. Default: 300 seconds.
         sync_timeout: Longest time of one sync, as a duration. Default: 1,800 seconds.
         sync_on_checkpoint: Sync soon after a new checkpoint, too. Default: True.
@@ -92,15 +92,16 @@ class SyncReport:
 
 
 class Syncer:
-    """Syncs one folder. ``up`` and ``down`` do it now; as a context manager, or after ``start``, a
-    thread syncs up every ``sync_period``, and soon after a new checkpoint
-    (``sync_on_checkpoint``).
+    """Syncs one folder. ``up`` and ``down`` do it now.
+
+    As a context manager, or after ``start``, a thread syncs up every ``sync_period``, and soon
+    after a new checkpoint (``sync_on_checkpoint``).
 
     Args:
         local: The folder: a run, or many in one.
         config: Where to and how. Default: None, a ``SyncConfig()``.
-        remote: Where to. Default: None, below ``config.upload_dir`` under the folder's name;
-            without that nothing is copied.
+        remote: Where to. Default: None, below ``config.upload_dir`` under the folder's name.
+            Without an ``upload_dir`` nothing is copied.
     """
 
     def __init__(
@@ -145,7 +146,7 @@ class Syncer:
         return f"{place.rstrip('/')}/{os.path.basename(self.local)}{mark}{options}"
 
     def _way(self) -> tuple[SyncFunction | Fsspec | None, str | None]:
-        """The function to call, or the command to run; neither = the library's own ways."""
+        """The function to call, or the command to run. Neither if the library syncs by itself."""
         syncer = self.config.syncer
         if callable(syncer):
             return syncer, _NEVER_RUN
@@ -170,7 +171,7 @@ class Syncer:
         return self._run(down=False)
 
     def down(self) -> SyncReport | None:
-        """Syncs from the remote place now, so that the checkpoints are here.
+        """Syncs from the remote place to this machine now.
 
         Returns:
             What was done; None if there is nothing to do.
@@ -196,7 +197,7 @@ class Syncer:
         return self.up()
 
     def _prune(self, folders: list[str]) -> None:
-        """Removes folders at the remote place that this one does not keep any more."""
+        """Removes folders at the remote place that no longer exist here."""
         if isinstance(self._function, Fsspec):
             self._function.prune(folders)
         elif self._sync is not None:
@@ -237,7 +238,7 @@ class Syncer:
                 sync.thaw()
 
     def _waiting(self, sync: _pawl.Syncer, call: Callable[[], _T]) -> _T:
-        """Runs on another thread, so that Ctrl+C ends the sync, with its processes."""
+        """Runs a call on another thread, so that Ctrl+C ends the sync and its processes."""
         if threading.current_thread() is not threading.main_thread():
             return call()
         result: list[_T] = []
@@ -251,11 +252,11 @@ class Syncer:
             finally:
                 done.set()
 
-        done = threading.Event()  # a join() that is interrupted takes the thread for ended (Python 3.11)
+        done = threading.Event()  # an interrupted join() marks the thread as ended (Python 3.11)
         thread = threading.Thread(target=work, name="pawl-sync")
         thread.start()
         try:
-            while not done.wait(0.1):  # Ctrl+C just before a wait is heard after it
+            while not done.wait(0.1):  # a Ctrl+C just before a wait is handled after it
                 pass
         except BaseException:
             sync.cancel()
@@ -267,8 +268,9 @@ class Syncer:
         return result[0]
 
     def _call_function(self, function: SyncFunction | Fsspec, here: str, down: bool) -> None:
-        """Calls it with the two places, for as long as sync_timeout. It cannot be ended from
-        outside: while it has not come back, no other sync begins.
+        """Calls the function with both places, and waits at most sync_timeout.
+
+        A function cannot be stopped from outside: until it returns, no other sync begins.
         """
         there = str(self.remote)
         outcome: list[object] = []

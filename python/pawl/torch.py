@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pawl below torch.distributed.checkpoint (DCP): its save, async_save and load, with its planners and their resharding.
+"""pawl as the storage of torch.distributed.checkpoint (DCP): for save, async_save and load, with
+any planner.
 
     writer = pawl.torch.StorageWriter("runs/demo", num_to_keep=3)
     dcp.save(state, checkpoint_id=f"step_{step}", storage_writer=writer)
     dcp.load(state, storage_reader=pawl.torch.StorageReader("runs/demo"))
 
-Nothing is pickled: tensors are in packs, and what DCP would have pickled is kept as values of the state.
+Nothing is pickled: tensors are in packs, and objects that DCP would pickle are stored as values of
+the state.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ from .shard import Shard
 __all__ = ["StorageReader", "StorageWriter", "export_dcp"]
 
 _T = TypeVar("_T")
-_COPY_BYTES = 256 << 20  # of tensors that are read into memory of the host first, at a time
+_COPY_BYTES = 256 << 20  # of tensors that are first read into host memory, at a time
 
 
 def _done(value: _T) -> Future[_T]:
@@ -67,7 +69,7 @@ def _done(value: _T) -> Future[_T]:
 
 
 class _OfRun:
-    """What both sides of DCP's storage say of themselves."""
+    """The common part of StorageWriter and StorageReader."""
 
     _root: str
     _checkpoint_id: str | os.PathLike[str] | int | None
@@ -77,7 +79,7 @@ class _OfRun:
 
     @property
     def checkpoint_id(self) -> str | os.PathLike[str]:
-        """As given to the save or load that is under way; else the run's folder."""
+        """The id that the running save or load was given; else the run's folder."""
         return self._root if self._checkpoint_id is None else str(self._checkpoint_id)
 
     @classmethod
@@ -85,7 +87,7 @@ class _OfRun:
         return isinstance(checkpoint_id, str | os.PathLike | int)
 
     def _is_root(self, checkpoint_id: object) -> bool:
-        """Does it only name the run, as the property does where none was given?"""
+        """Whether the id only names the run, as the property does if none was given."""
         if not isinstance(checkpoint_id, str | os.PathLike):
             return False
         given = _checks.path("checkpoint_id", checkpoint_id)
@@ -99,12 +101,14 @@ class StorageWriter(_OfRun, _StorageWriter):
     commit.
 
     Make it once and keep it: it holds the run from the first save until ``close()``, or until it is
-    dropped. All ranks save together. When ``dcp.save`` returns, or the future of ``dcp.async_save``
-    is done, the checkpoint is durable on every rank or an error was raised on every rank.
+    garbage collected. All ranks save together. When ``dcp.save`` returns, or the future of
+    ``dcp.async_save`` is done, the checkpoint is durable on every rank or an error was raised on
+    every rank.
 
-    The step is the last number in ``checkpoint_id`` (``step_400``), which may be a number itself;
-    without one, or if it is the run's folder, it is one more than the last. A tensor of which one
-    rank has several shards is saved as so many tensors, which ``StorageReader`` joins.
+    The step is the last number in ``checkpoint_id`` (``step_400``), which may itself be a number.
+    If there is no number, or if the id is the run's folder, the step is one more than the last. If
+    one rank has several shards of a tensor, each is saved as a tensor. ``StorageReader`` joins
+    them.
 
     Args:
         root: The run's folder or URL.
@@ -127,7 +131,7 @@ class StorageWriter(_OfRun, _StorageWriter):
 
     @property
     def manager(self) -> CheckpointManager:
-        """The run's manager; opened when it is first asked for, by all ranks together."""
+        """The run's manager. The first access opens it, on all ranks together."""
         if self._manager is None:
             rank, world_size = self._who()
             self._manager = CheckpointManager(self._root, **_options.with_rank(self._options, rank, world_size))
@@ -141,7 +145,7 @@ class StorageWriter(_OfRun, _StorageWriter):
         metadata: Mapping[str, Any] | None = None,
         progress: Mapping[str, float] | None = None,
     ) -> None:
-        """What the next save carries; called on every rank alike.
+        """Sets what the next save stores. Call it in the same way on every rank.
 
         Args:
             step: Its step. Default: None, see the class.
@@ -215,7 +219,7 @@ class StorageWriter(_OfRun, _StorageWriter):
             raise
         ticket = manager.save(step, state, metadata=metadata, force=True, **given)
         if ticket is not None:
-            ticket.wait_durable()  # older checkpoints are deleted behind DCP's back
+            ticket.wait_durable()  # older checkpoints are deleted in the background
         if ticket is None or ticket.id is None:
             raise InternalError("the save has no checkpoint")
         self._last_step, self._id = step, ticket.id
@@ -247,7 +251,7 @@ class StorageWriter(_OfRun, _StorageWriter):
         return 0 if last is None else last + 1
 
     def _state(self, plan: SavePlan, planner: SavePlanner) -> dict[Any, Any]:
-        """What this rank has to write: every item is a leaf, and a leaf of this rank alone."""
+        """The state that this rank writes. Every item is a leaf that belongs to this rank alone."""
         state: dict[Any, Any] = {}
         seen: set[Any] = set()
         paths = plan.planner_data if isinstance(plan.planner_data, dict) else {}
@@ -262,7 +266,8 @@ class StorageWriter(_OfRun, _StorageWriter):
                 raise UnsupportedError(f"'{_dcp.text(path)}': the planner gives no tensor for it")
             tensor = tensor.detach()
             if self._who()[1] > 1 and tensor.numel():
-                # Tied memory would be stored once, under one name. Here the other ranks need not agree on that name.
+                # Tensors that share memory would be stored once, under one name. The ranks might
+                # not choose the same name, so such tensors are copied.
                 memory = (tensor.device, tensor.data_ptr(), tuple(tensor.shape), tensor.dtype)
                 tensor = tensor.clone() if memory in seen else tensor
                 seen.add(memory)
@@ -286,9 +291,10 @@ def _plain_id(checkpoint_id: object) -> str | int | None:
 
 
 class StorageReader(_OfRun, _StorageReader):
-    """Loads checkpoints of a run, or a single one, through DCP, whatever saved them: the tensors of
-    DCP's plan are read from just the byte ranges they need, verified, into the tensors of the
-    state.
+    """Loads checkpoints of a run, or a single one, through DCP, whatever program saved them.
+
+    The tensors of DCP's plan are read into the tensors of the state. Only the byte ranges that they
+    need are read and verified.
 
     ``which`` is "latest", "best", "good" or a step. A ``checkpoint_id`` given to ``dcp.load``
     replaces it: as it was given to ``dcp.save``, a step, or the name of a checkpoint's folder.
@@ -309,7 +315,7 @@ class StorageReader(_OfRun, _StorageReader):
         self._places: dict[str, _dcp.Place] = {}
 
     def close(self) -> None:
-        """Lets go of the checkpoint; a load that went through has done so."""
+        """Releases the checkpoint. A load that has ended does this by itself."""
         run, self._run, self._hold = self._run, None, None
         if run is not None:
             run.close()
@@ -351,7 +357,7 @@ class StorageReader(_OfRun, _StorageReader):
             values = [item for item in plan.items if item.type == LoadItemType.BYTE_IO]
             read = self._read_values({item.storage_index.fqn for item in values})
             for item in values:
-                buffer = io.BytesIO()  # the form in which planners take values
+                buffer = io.BytesIO()  # planners take values in this form
                 torch.save(read[item.storage_index.fqn], buffer)
                 buffer.seek(0)
                 planner.load_bytes(item, buffer)
@@ -383,7 +389,7 @@ class StorageReader(_OfRun, _StorageReader):
     def _describe(self, run: _pawl.Run, selector: str) -> Metadata:
         tree, info, fallbacks = run.describe(selector, _dcp.Leaf)
         _reports.fallbacks(self._root, info["name"], fallbacks)
-        with suppress(_pawl.PawlError):  # where nothing can be written, nothing is deleted either
+        with suppress(_pawl.PawlError):  # a read-only store, where nothing is deleted either
             self._hold = run.hold(info["id"])
         note = _dcp.note_of(run.metadata(info["id"]))
         self._info = info
@@ -450,8 +456,9 @@ class StorageReader(_OfRun, _StorageReader):
         return tensor
 
     def _read_values(self, names: set[str]) -> dict[str, Any]:
-        """Values that are not tensors of DCP's. Most are there already; what has arrays in it must
-        be read.
+        """The values that are not tensors for DCP.
+
+        Most are in the manifest; those with arrays are read.
         """
         run, selector = self._opened()
         read = {name: self._places[name].value for name in names}
@@ -467,7 +474,10 @@ class StorageReader(_OfRun, _StorageReader):
 
 
 def _takes(target: torch.Tensor, dtype: torch.dtype) -> bool:
-    """Can be read into in place; else it is copied to, which also converts."""
+    """Whether data can be read directly into the target.
+
+    Else it is copied, which also converts it.
+    """
     plain = type(target) is torch.Tensor and target.layout is torch.strided and target.device.type == "cpu"
     return plain and target.dtype == dtype and not target.is_conj() and not target.is_neg()
 
@@ -492,7 +502,7 @@ def _read(
 
 
 class _ExportPlanner(DefaultSavePlanner):
-    """Plans a checkpoint by its metadata, and reads its tensors one by one when they are written."""
+    """Plans a checkpoint by its metadata. Reads its tensors one by one when they are written."""
 
     def __init__(self, reader: StorageReader, metadata: Metadata) -> None:
         super().__init__()

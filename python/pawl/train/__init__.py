@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pawl.train: a function trained by several workers, with checkpoints that are kept, found again and resumed from.
+"""pawl.train: runs a train function in several workers, with checkpoints to resume from.
 
     def train_func(config):
         model = Net()
@@ -61,7 +61,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """CheckpointStrategy is where the older Ray Train has it; its module is only loaded when it is asked for."""
+    """Loads CheckpointStrategy on first use.
+
+    It is here because older versions of Ray Train have it here.
+    """
     if name == "CheckpointStrategy":
         from .legacy import CheckpointStrategy
 

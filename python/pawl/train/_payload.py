@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The train function on its way to the workers."""
+"""Passes the train function to the workers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .._pawl import UsageError
 
 
 def check_function(function: object) -> None:
-    """It can be called, with its config or with nothing."""
+    """Checks that the function can be called with its config or without arguments."""
     if not callable(function):
         raise UsageError(f"the train function must be a function, received {function!r}")
     needed = [
@@ -28,18 +28,18 @@ def check_function(function: object) -> None:
 
 
 def pack(function: Callable[..., Any], config: Mapping[str, Any] | None) -> bytes:
-    """Bytes for unpack; an error that names what cannot be handed over."""
+    """Pickles the function and its config for ``unpack``. An error names what cannot be pickled."""
     payload = (function, None if config is None else dict(config))
     return _pickled.dumps(payload, function, config, "train_loop_config", "train function")
 
 
 def unpack(payload: bytes) -> Callable[[], Any]:
-    """The call that a worker makes."""
+    """The call of the train function that a worker makes."""
     return bind(*pickle.loads(payload))
 
 
 def bind(function: Callable[..., Any], config: Mapping[str, Any] | None) -> Callable[[], Any]:
-    """The train function with its config, if it takes one."""
+    """Binds the train function to its config, if it takes one."""
     if not inspect.signature(function).parameters:
         call: Callable[[], Any] = function
         return call

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .channel import Channel
     from .engine import Job
 
-_LONGEST = 20_000  # characters of a traceback
+_LONGEST = 20_000  # most characters of a traceback
 
 
 def _begin_group(job: Job, store: Any) -> None:
@@ -40,9 +40,12 @@ def _begin_group(job: Job, store: Any) -> None:
 
 
 def work(job: Job, call: Callable[[], Any], store: Any = None) -> BaseException | None:
-    """Runs the train function as one of the workers; the environment says which. Returns what it has failed with, of
-    which the others know then, or Preempted where the job has to end. store: where torch's process group meets,
-    None = as the environment says."""
+    """Runs the train function as one of the workers. The environment has the rank.
+
+    Returns the error that the function failed with, which is then published to the other workers.
+    Returns Preempted if the job has to end. store: the rendezvous of torch's process group; None:
+    by the environment.
+    """
     from . import beat, session
 
     watch, channel, sessions, alive = beat.start(job)
@@ -64,7 +67,7 @@ def work(job: Job, call: Callable[[], Any], store: Any = None) -> BaseException 
         sessions[0].leave()
         return error
     except BaseException as error:
-        _tell(channel, error)
+        _report_error(channel, error)
         for one in sessions:
             one.settle(5)
         return error
@@ -79,14 +82,17 @@ def work(job: Job, call: Callable[[], Any], store: Any = None) -> BaseException 
 
 
 def _ignore_signals() -> None:
-    """A launcher tells the others to end when the first has left (srun --kill-on-bad-exit). They do, each with its own
-    exit status, which asks for a new start."""
+    """Ignores SIGTERM and SIGUSR1 while this process ends.
+
+    When the first process has ended, a launcher signals the others (srun --kill-on-bad-exit). They
+    are already ending, each with its own exit status, which requests a new start.
+    """
     with contextlib.suppress(ValueError):  # not in the main thread
         for number in (signal.SIGTERM, signal.SIGUSR1):
             signal.signal(number, signal.SIG_IGN)
 
 
-def _tell(channel: Channel, error: BaseException) -> None:
+def _report_error(channel: Channel, error: BaseException) -> None:
     from . import session
 
     kind = "usage" if isinstance(error, session.USAGE_ERRORS) else "failure"
@@ -101,7 +107,7 @@ def _tell(channel: Channel, error: BaseException) -> None:
 
 
 def run(job: Job) -> int:
-    """A worker that an engine has started. Returns the exit status."""
+    """Runs a worker that an engine has started. Returns the exit status."""
     for entry in job.path:
         if entry not in sys.path:
             sys.path.append(entry)
@@ -120,7 +126,7 @@ def main() -> None:
     status = run(job)
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(status)  # process groups and their threads need no end of their own
+    os._exit(status)  # does not wait for process groups and their threads
 
 
 if __name__ == "__main__":

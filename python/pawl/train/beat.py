@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The thread of a worker that says that it lives, and hears what the driver and the other workers say."""
+"""The heartbeat thread of a worker. It also reads messages of the driver and the other workers."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _log = logging.getLogger("pawl")
 
 
 class Beat(threading.Thread):
-    """Says that this process lives. Ends it where the driver is gone, and where the agent ends the group."""
+    """Sends heartbeats. Ends the process if the driver is gone, or if the agent ends the group."""
 
     def __init__(self, job: Job, watch: _pawl.Watch, session: list[Session]) -> None:
         super().__init__(name="pawl-beat", daemon=True)
         self._job, self._watch, self._who = job, watch, session
         self._rank, self._parent = os.environ["RANK"], os.getppid()
         self._answered = False
-        self._first: tuple[Any, float] = (None, 0.0)  # rank 0's last sign of life, and when it came
-        self._beats = 0  # that the store has answered
+        self._first: tuple[Any, float] = (None, 0.0)  # rank 0's last heartbeat, and its time
+        self._beats = 0  # heartbeats that the store has confirmed
         self._over = threading.Event()
 
     def stop(self) -> None:
-        """The training is over, the process continues."""
+        """Ends the thread: the training is over, but the process continues."""
         self._over.set()
         self.join()
 
@@ -57,15 +57,18 @@ class Beat(threading.Thread):
                         for session in self._who:
                             session.settle(3)
                         os._exit(143)
-        except RuntimeError:  # the store is gone, and with it the driver
+        except RuntimeError:  # the store has ended, and the driver with it
             if not self._over.is_set():
                 if self._job.launched:
                     self._say_lost()
                 os._exit(1)
 
     def _guard(self) -> None:
-        """Where the network is cut a call of the store may wait for a quarter of an hour. Rounds are counted, not time,
-        so that a process that was stopped for a while is not taken for dead."""
+        """Ends the process if the store no longer answers.
+
+        If the network is cut, a call of the store may block for 15 minutes. Rounds are counted
+        instead of time, so that a process that was suspended for a while is not taken for dead.
+        """
         beats, rounds = self._beats, 0
         while not self._over.wait(0.5):
             beats, rounds = self._beats, rounds + 1 if beats == self._beats else 0
@@ -77,12 +80,16 @@ class Beat(threading.Thread):
         _log.error("rank %s ends: it lost the connection to %s, where all ranks meet", self._rank, self._job.host)
 
     def _end_if_told(self, channel: Channel) -> None:
-        """Without an agent that ends processes each of them does so by itself; with one where time is left for it."""
+        """Ends this process if the group has to end.
+
+        Without an agent (engine "launcher") each process has to do this itself. With an agent it
+        does so if it is given time for its saves.
+        """
         if (why := channel.get("end")) is not None and why["rank"] != int(self._rank):
             if self._job.launched:
                 _log.error("rank %s ends: %s", self._rank, why["words"])
                 channel.put(f"heard/{self._rank}", 1)
-                if self._rank == "0":  # with it goes the store
+                if self._rank == "0":  # the store ends with this process
                     channel.wait_heard(self._job.world_size)
             for session in self._who:
                 session.settle(why["seconds"])
@@ -102,7 +109,7 @@ class Beat(threading.Thread):
 
 
 def place_of(thread: threading.Thread) -> str:
-    """Where a thread is: the innermost line of the program, that of a library if there is none."""
+    """Where a thread is: the innermost line of the program, or of a library if there is none."""
     frame = sys._current_frames().get(thread.ident or 0)
     frames = traceback.extract_stack(frame) if frame is not None else []
     own = [

@@ -1,21 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the driver and its workers tell each other, through a TCPStore of torch that the driver holds.
+"""The channel between the driver and its workers: a TCPStore of torch that the driver holds.
 
 Keys, under the number of the attempt:
 
-    at/<rank>            the report that a rank has reached
-    done/<rank>          how many it has made in all, when its train function has ended
-    meet/<n>, go/<n>     which ranks have reached report n, and with what; all have
-    all                  the last report that all have reached
-    row/<n>              the first rank's metrics; log/<n> scalars for the logger, and their step
-    folder/<n>           a rank reports a folder; files/<n>/<rank> what is in it
-    error/<rank>         what a rank has failed with; cause: which was the first, the others may have failed of that
-    pid/<rank>           its process; beat/<rank> a count that goes up while it lives
-    on/<rank>            a count that goes up when it says that it gets on
-    ask, where/<rank>    the driver wants to know where the train functions are, and what they answered
-    end, heard/<rank>    the group is to end, why, and how soon; which ranks know of it (engine "launcher")
-    preempt              the job has to end; left/<rank> a rank has ended because of that
-    know, knew/<rank>    how many ranks know of it, and the report that they had reached; last: the one to end with
+    at/<rank>            number of the report that the rank has reached
+    done/<rank>          number of reports that the rank made, set when its train function has ended
+    meet/<n>             counters of the ranks that have reached report n, and of their checkpoints
+    go/<n>               the final counters of meet/<n>, set when all ranks have reached report n
+    all                  the last report that all ranks have reached
+    row/<n>              metrics of rank 0
+    log/<n>              scalars for the logger, and their step
+    folder/<n>           set if a rank reports a folder
+    files/<n>/<rank>     length and checksum of each file in the rank's folder
+    error/<rank>         the error of a rank that failed
+    failed               counter of the ranks that failed
+    cause                the first rank that failed, which may have made the others fail
+    pid/<rank>           process id of the rank
+    beat/<rank>          heartbeat: a counter that grows while the process lives
+    on/<rank>            a counter that grows when the rank reports progress
+    ask                  set when the driver asks where the train functions are
+    where/<rank>         the rank's answer to "ask"
+    end                  set when the group has to end: the reason, and the time left
+    heard/<rank>         the rank has read "end" (engine "launcher")
+    preempt              set when the job has to end
+    left/<rank>          the rank has ended because of "preempt"
+    know                 counter of the ranks that know of "preempt"
+    knew/<rank>          the report that the rank had reached when it learned of "preempt"
+    last                 the last report before the job ends
 """
 
 from __future__ import annotations
@@ -28,26 +39,26 @@ from typing import Any
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 from torch.distributed import DistStoreError
 
-LONGEST = 32767  # workers: what a meeting can count
-_HEARD_SECONDS = 10.0  # for the others to hear that the group is to end
+LONGEST = 32767  # most workers: the range of a counter in meet/<n>
+_HEARD_SECONDS = 10.0  # for the other ranks to learn that the group has to end
 
 
 class Channel:
-    """One end of the channel; not shared between threads, as a call that waits keeps the others waiting."""
+    """One end of the channel. Threads do not share one, since a waiting call blocks all others."""
 
     def __init__(self, store: TCPStore, attempt: int | str) -> None:
         self._store = PrefixStore(f"pawl/{attempt}", store)
 
     @classmethod
     def join(cls, host: str, port: int, attempt: int | str, seconds: float = 60.0) -> Channel:
-        """seconds: so long a call waits for an answer."""
+        """Connects to the driver's store. seconds: how long a call waits for an answer."""
         return cls(TCPStore(host, port, None, False, timedelta(seconds=seconds), False), attempt)
 
     def put(self, key: str, value: object) -> None:
         self._store.set(key, json.dumps(value))
 
     def get(self, key: str) -> Any:
-        """What was put, None if nothing was."""
+        """The value of a key; None if it was never put."""
         return json.loads(self._store.get(key)) if self._store.check([key]) else None
 
     def get_all(self, name: str, world_size: int) -> list[Any]:
@@ -57,15 +68,18 @@ class Channel:
         return bool(self._store.check([key]))
 
     def ended(self, rank: int) -> bool:
-        """Has it said good-bye, or what it has failed with?"""
+        """Whether a rank has reported its end or its error."""
         return any(self.has(f"{key}/{rank}") for key in ("done", "left", "error"))
 
     def count(self, key: str) -> int:
-        """One more; returns how many there are."""
+        """Increments a counter and returns its new value."""
         return int(self._store.add(key, 1))
 
     def wait_heard(self, world_size: int) -> None:
-        """Until all the others know that the group is to end, or have left; not for ever, as they may be gone."""
+        """Waits until all other ranks know that the group has to end, or have failed.
+
+        The wait is limited, since a rank may have been killed.
+        """
         until = time.monotonic() + _HEARD_SECONDS
         while time.monotonic() < until:
             if all(self.has(f"heard/{n}") or self.has(f"error/{n}") for n in range(1, world_size)):
@@ -76,7 +90,10 @@ class Channel:
         self._store.delete_key(key)
 
     def arrive(self, n: int, world_size: int, has: bool, first: bool, folder: bool) -> None:
-        """This rank has reached report n, with a checkpoint or without. The last one tells the others."""
+        """Counts this rank at report n, with or without a checkpoint.
+
+        The last rank wakes the others.
+        """
         bits = 1 | int(has) << 16 | int(folder) << 32 | int(has and first) << 48
         total = int(self._store.add(f"meet/{n}", bits))
         if total & 0xFFFF == world_size:
@@ -91,13 +108,13 @@ class Channel:
         return None if (total := self._wait(f"go/{n}", timeout)) is None else Meeting(total)
 
     def know_end(self, rank: int, n: int, world_size: int) -> None:
-        """This rank knows that the job has to end, and has reached n reports."""
+        """Records that this rank knows that the job has to end, and has reached n reports."""
         self.put(f"knew/{rank}", n)
         if self.count("know") == world_size:
             self.put("last", 1 + max(self.get_all("knew", world_size)))
 
     def last_report(self, timeout: float) -> int | None:
-        """Waits until all ranks know that the job is to end; which report is the last."""
+        """Waits until all ranks know that the job has to end. Returns the last report."""
         return self._wait("last", timeout)
 
     def _wait(self, key: str, timeout: float) -> int | None:
@@ -109,10 +126,10 @@ class Channel:
 
 
 class Meeting:
-    """What the ranks have said of a report, all together."""
+    """The checkpoints of all ranks at one report."""
 
     def __init__(self, total: int) -> None:
-        self.n_with = total >> 16 & 0xFFFF  # a checkpoint
+        self.n_with = total >> 16 & 0xFFFF  # ranks with a checkpoint
         self.n_folders = total >> 32 & 0xFFFF
         self.first_has = total >> 48 > 0
 

@@ -23,14 +23,14 @@ class Checkpoint(_Checkpoint):
     """One checkpoint: a dict, or a folder with any files.
 
     ``from_dict`` and ``from_directory`` make one to report; it is copied when it is reported.
-    ``get_checkpoint()`` and ``Result.checkpoint`` give one that is stored in a run. Paths are ``str``,
-    as those of Ray Train are.
+    ``get_checkpoint()`` and ``Result.checkpoint`` return one that is stored in a run. Paths are
+    ``str``, as in Ray Train.
 
     Args:
         path: A folder, a file of another program, or a URL.
     """
 
-    _rank = 0  # whose dict is meant where every worker's was kept
+    _rank = 0  # whose dict to return if those of all workers were kept
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(path)
@@ -108,7 +108,7 @@ class Checkpoint(_Checkpoint):
 
     @property
     def path(self) -> str | None:
-        """The folder; for one of a run in a bucket, its URL; None in memory."""
+        """The folder; the URL if the run is in a bucket; None in memory."""
         if self._path is None and self._source is not None:
             with _opened(self._source[0]) as run:
                 return run.info(self._source[1])["path"]
@@ -127,7 +127,7 @@ class Checkpoint(_Checkpoint):
         return path
 
     def values(self, allow_pickle: bool) -> dict[str, Any]:
-        """The dict to report; of a stored checkpoint what it holds.
+        """The dict to report. For a stored checkpoint, its contents.
 
         Args:
             allow_pickle: Pickle values that a state cannot hold.
@@ -163,7 +163,7 @@ class Checkpoint(_Checkpoint):
         """The reported dict with new tensors.
 
         Returns:
-            The dict, and three keys more unless it has them: ``_timestamp`` (seconds since 1970),
+            The dict with three more keys, unless it has them: ``_timestamp`` (seconds since 1970),
             ``_preprocessor`` (None) and ``_current_checkpoint_id`` (from 0; in a resumed training
             it continues from the number of the checkpoint that it began with).
 
@@ -193,7 +193,8 @@ class Checkpoint(_Checkpoint):
             run.restore(state, selector=f"id:{self._source[1]}")
 
     def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:  # type: ignore[override]
-        """The reported files in a folder; of a dict a folder that ``pawl.load`` reads.
+        """Writes the reported files into a folder. A dict becomes a folder that ``pawl.load``
+        reads.
 
         Args:
             path: A folder that is new or empty. Default: None, a temporary one.
@@ -269,7 +270,7 @@ class Checkpoint(_Checkpoint):
         return super()._mem()
 
     def _raw(self) -> tuple[Any, _pawl.Info, Any]:
-        """State as it is stored, facts, metadata."""
+        """The stored state, its facts and its metadata."""
         if self._source is None:
             return super()._load()
         root, id = self._source
@@ -284,7 +285,7 @@ class Checkpoint(_Checkpoint):
         return answer[0], answer[1], answer[4]
 
     def _whole(self) -> tuple[Any, _pawl.Info, dict[str, Any]]:
-        """What was reported, facts, and what the trainer notes."""
+        """The reported dict, its facts, and the trainer's notes."""
         if self.folder is not None:
             raise UsageError(f"{self._path} is a folder of files, not a dict: use as_directory()")
         state, info, metadata = self._raw()
@@ -334,7 +335,7 @@ def _opened(root: str) -> Generator[_pawl.Run, None, None]:
         run.close()
 
 
-# The older classes are in this module in Ray Train; theirs is only loaded when one of them is asked for.
+# Ray Train has its older classes in this module. Here they are loaded on first use.
 _OLDER = (
     "MAX",
     "MIN",

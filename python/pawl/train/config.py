@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of a trainer: how many workers, where to store, what to keep, what to do about failures."""
+"""Settings of a trainer: the workers, the storage, what to keep, what to do about failures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MIN = "min"
 
 
 def check_num_to_keep(value: object) -> None:
-    """None or 0 and more."""
+    """Checks that the value is None, 0 or more."""
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
@@ -42,10 +42,10 @@ class ScalingConfig:
         engine: "local" starts processes of this machine, by torch's elastic agent. "ray" starts
             actors of the Ray cluster that this process is connected to. With "launcher" this
             process is a worker that mpirun, srun or torchrun has started; all of them call ``fit``.
-            Default: None, the launcher's if it started several processes, Ray's if connected, else
-            local.
-        trainer_resources: Ray's: what the trainer takes. Local workers ignore it. Default: None.
-        placement_strategy: Ray's. Default: "PACK".
+            Default: None, "launcher" if a launcher started several processes, "ray" if connected,
+            else "local".
+        trainer_resources: The trainer's resources in Ray. Local workers ignore it. Default: None.
+        placement_strategy: Ray's placement strategy. Default: "PACK".
     """
 
     num_workers: int = 1
@@ -78,14 +78,14 @@ class FailureConfig:
     Attributes:
         max_failures: How many times the workers are started again, from the newest valid
             checkpoint; -1 means no limit. Default: 0.
-        heartbeat_timeout: A worker without a sign of life for this time is killed, which is a
-            failure. Default: 60.
-        report_timeout: All workers must come to a report within this time of the first. Default:
+        heartbeat_timeout: A worker without a heartbeat for this time is killed. That is a failure.
+            Default: 60.
+        report_timeout: All workers must reach a report within this time of the first. Default:
             1,800.
-        grace_seconds: Time from SIGTERM or SIGUSR1 until everything is killed; ``fit`` ends before.
-            Default: None, unknown.
-        progress_timeout: It is a failure if no worker comes to a report for this time. Between
-            reports ``get_context().alive()`` counts, too. Default: None, no limit.
+        grace_seconds: Time from SIGTERM or SIGUSR1 until all processes are killed. ``fit`` ends
+            before. Default: None, unknown.
+        progress_timeout: It is a failure if no worker reports for this time. Calls of
+            ``get_context().alive()`` count as well. Default: None, no limit.
     """
 
     max_failures: int = 0
@@ -117,11 +117,11 @@ class CheckpointConfig:
         keep_latest: Keep the latest in addition to the best N, so that a resume never loses
             progress. Default: True.
         allow_pickle: Pickle values that a state cannot hold, and load pickles. Default: False.
-        _checkpoint_keep_all_ranks: Keep the dict of every worker, and give each its own back.
-            Default: False, the first worker's counts. Pieces of distributed tensors and files of
-            folders are always those of all workers.
-        _checkpoint_upload_from_workers: Ray's; with pawl each worker always writes its own part.
-            Default: False.
+        _checkpoint_keep_all_ranks: Keep the dict of every worker, and return to each its own.
+            Default: False, only the first worker's is kept. Pieces of distributed tensors and files
+            of folders are always kept for all workers.
+        _checkpoint_upload_from_workers: An option of Ray. With pawl each worker always writes its
+            own part. Default: False.
     """
 
     num_to_keep: int | None = None
@@ -139,8 +139,8 @@ class CheckpointConfig:
 
 @dataclass
 class RunConfig:
-    """Where a run is stored and what becomes of its checkpoints. An existing run continues from its
-    newest checkpoint.
+    """Where a run is stored, and what happens to its checkpoints. An existing run continues from
+    its newest checkpoint.
 
     Attributes:
         name: Name of the run's folder. Default: None, ``train_<date and time>/run_001``.
@@ -169,6 +169,6 @@ class RunConfig:
         if "logger" in self.options:
             raise UsageError("options: give the logger as RunConfig(logger=..), every worker would log by itself")
         if self.logger is not None:
-            loggers.Scalars(self.logger)  # refuses what is none
+            loggers.Scalars(self.logger)  # an error if it is not a logger
         self.failure_config = self.failure_config or FailureConfig()
         self.checkpoint_config = self.checkpoint_config or CheckpointConfig()

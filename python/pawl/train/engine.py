@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How workers are started and stopped: the seam between a trainer and what runs its processes.
+"""Engines start and stop workers: the interface between a trainer and what runs its processes.
 
-An engine starts ``job.world_size`` processes. Each of them has RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,
-GROUP_RANK (its node), MASTER_ADDR and MASTER_PORT in its environment, and calls ``pawl.train._worker.run(job)``, which
-returns its exit status. All else goes through the driver's store (``channel.py``): reports, signs of life, errors, the
-agreement to end. So an engine only starts, looks and kills:
+An engine starts ``job.world_size`` processes. Each of them has RANK, WORLD_SIZE, LOCAL_RANK,
+LOCAL_WORLD_SIZE, GROUP_RANK (its node), MASTER_ADDR and MASTER_PORT in its environment. It calls
+``pawl.train._worker.run(job)``, which returns its exit status. Everything else goes through the
+driver's store (``channel.py``): reports, heartbeats, errors, the agreement to end. An engine has
+only these methods:
 
-    available(scaling)  how many workers can be had now
+    available(scaling)  how many workers can be started now
     host()              the address under which workers reach the driver's store
-    start(job)          starts all of them and returns
+    start(job)          starts all workers and returns
     poll()              None while they run, then an Outcome
-    kill(rank, pid)     SIGKILL for one worker that hangs; poll then tells of a failure
-    stop()              ends what still runs, at once; repeating it is fine
+    kill(rank, pid)     sends SIGKILL to a worker that hangs; poll then returns a failure
+    stop()              kills all workers that still run; may be repeated
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from .config import ScalingConfig
 
 @dataclass(frozen=True)
 class Job:
-    """What a worker must know; goes to it as it is, by pickle."""
+    """What a worker must know. It is pickled and passed to the worker."""
 
     payload: bytes  # the train function and its config, as _payload.pack made it
     world_size: int
@@ -58,9 +59,9 @@ class Job:
     )  # where the first checkpoint is: a run's folder and an id, or a checkpoint's folder and 0
     names: dict[str, str] = field(default_factory=dict)  # of experiment and trial, for get_context
     path: tuple[str, ...] = ()  # sys.path of the driver
-    launched: bool = False  # this process was started by mpirun, srun or the like; pawl does not start it again
-    heartbeat_timeout: float = 60.0  # launched: after so long without a sign of rank 0 the others end
-    log: Log | bool = False  # what the first worker does with scalars: nothing, tells the driver, or this function
+    launched: bool = False  # started by mpirun, srun or the like: pawl does not start it again
+    heartbeat_timeout: float = 60.0  # launched: the ranks end this long after rank 0's last heartbeat
+    log: Log | bool = False  # for scalars of rank 0; True: they go to the driver, False: nowhere
     channel: str = ""  # prefix of the keys in the store; "" = the attempt
 
 
@@ -74,7 +75,7 @@ class Outcome:
 
 
 class Reached(Protocol):
-    """Where the store is."""
+    """The address of the store."""
 
     host: str
     port: int
@@ -90,7 +91,7 @@ class Engine(Protocol):
 
 
 def name_of_engine(scaling: ScalingConfig) -> str:
-    """The engine that was asked for, else the one that fits where this process runs."""
+    """The requested engine, else the one that fits the environment of this process."""
     if scaling.engine is not None:
         return scaling.engine
     if rank_identify().world_size > 1:
@@ -100,7 +101,7 @@ def name_of_engine(scaling: ScalingConfig) -> str:
 
 
 def engine_of(scaling: ScalingConfig) -> Engine:
-    """What starts workers: Ray, or this machine."""
+    """The engine that starts the workers: on Ray, or on this machine."""
     if name_of_engine(scaling) == "ray":
         from .ray_engine import RayEngine
 
@@ -109,8 +110,11 @@ def engine_of(scaling: ScalingConfig) -> Engine:
 
 
 class LocalEngine:
-    """Processes of this machine, by torch's elastic agent: it starts them, finds them their ranks and a rendezvous,
-    watches them, and when one fails ends the others."""
+    """Workers as processes of this machine, under torch's elastic agent.
+
+    The agent starts the processes, assigns their ranks, provides a rendezvous and watches them.
+    When one fails, it ends the others.
+    """
 
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
@@ -169,7 +173,7 @@ class LocalEngine:
             self._outcome = Outcome(False, None, f"the workers could not be started: {type(error).__name__}: {error}")
 
     def _launch(self, world_size: int, words: list[str]) -> Outcome:
-        """As torchrun --standalone does, but for the command line."""
+        """Does the same as ``torchrun --standalone``, without a command line."""
         from torch.distributed.elastic.agent.server.api import WorkerSpec
         from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
         from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
@@ -177,7 +181,7 @@ class LocalEngine:
         from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
         for name in ("torch.distributed.elastic.multiprocessing.api", "torch.distributed.elastic.agent.server.api"):
-            logging.getLogger(name).setLevel(logging.CRITICAL)  # what they would say is in the Outcome
+            logging.getLogger(name).setLevel(logging.CRITICAL)  # the Outcome has the same information
         where = RendezvousParameters("c10d", "localhost:0", uuid.uuid4().hex, 1, 1, local_addr="localhost", timeout=60)
         handler = get_rendezvous_handler(where)
         spec = WorkerSpec(
@@ -186,7 +190,7 @@ class LocalEngine:
             rdzv_handler=handler,
             entrypoint=sys.executable,
             args=tuple(words),
-            max_restarts=0,  # whether it starts again is the trainer's to say: with how many, and from where
+            max_restarts=0,  # the trainer decides about a new start
             monitor_interval=0.05,
             local_addr="localhost",
         )
@@ -198,9 +202,9 @@ class LocalEngine:
             handler.shutdown()
         if not result.is_failed():
             return Outcome(True)
-        ended = (-signal.SIGTERM, 128 + signal.SIGTERM)  # by the agent, because another one had failed
+        ended = (-signal.SIGTERM, 128 + signal.SIGTERM)  # by the agent, after another had failed
         first = {rank: one for rank, one in result.failures.items() if one.exitcode not in ended} or result.failures
-        # Who was killed comes first: what the others then ran into is not the cause.
+        # A killed worker comes first: its end is the cause of the others' errors.
         rank, failure = min(first.items(), key=lambda item: (item[1].exitcode >= 0, item[1].timestamp, item[0]))
         if failure.exitcode < 0:
             return Outcome(False, rank, f"rank {rank} was killed by {failure.signal_name()}")

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A group of workers, watched: what they have reported, what is wrong with them, whether they start again.
+"""Watches a group of workers: collects their reports, detects problems, and starts them again.
 
-What is wrong and whether to start again is decided in ``workers``, from what the channel and the clock report here.
+This module reads the channel and the clock. ``workers`` decides from that what is wrong, and
+whether to start again.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from .session import Preempted
 
 _log = logging.getLogger("pawl")
 _LOOK_SECONDS = 0.05
-_CLASH_SECONDS = 60.0  # for a checkpoint that holds files of which nothing is to be lost
-_ANSWER_SECONDS = 10.0  # for workers that are asked where they are
+_CLASH_SECONDS = 60.0  # for saving a checkpoint with conflicting files, so that none is lost
+_ANSWER_SECONDS = 10.0  # for workers to answer where they are
 
 
 class Group:
-    """One group of workers after the other, and what has been heard of them."""
+    """Runs one group of workers after the other, and collects what they report."""
 
     def __init__(self, engine: Engine, host: Host, run: RunConfig, watch: _pawl.Watch) -> None:
         self._engine, self._host, self._config, self._watch = engine, host, run.failure_config, watch
@@ -84,8 +85,8 @@ class Group:
         reason = outcome.reason
         if told is not None:
             reason, self._wrong = told.words, told.wrong
-        elif errors and (outcome.rank is None or outcome.rank in errors):  # else they are what the others ran into
-            rank = channel.get("cause")  # the first: an agent that has seen several end at once may name another
+        elif errors and (outcome.rank is None or outcome.rank in errors):  # else they are only consequences
+            rank = channel.get("cause")  # the first; if several end at once, the agent may name another
             if rank not in errors:
                 rank = min(errors) if outcome.rank is None else outcome.rank
             reason, self._trace, self._wrong = said(rank, errors[rank])
@@ -93,7 +94,7 @@ class Group:
         self.reasons.append(reason)
 
     def again(self) -> bool:
-        """Is the group to be started once more?"""
+        """Whether to start the group again."""
         outcome, most = self._outcome, self._config.max_failures
         if outcome is None or outcome.ok:
             return False
@@ -116,24 +117,27 @@ class Group:
 
 
 def said(rank: int, error: dict[str, Any]) -> tuple[str, str, bool]:
-    """A worker's error: in one line, its traceback, and whether the program is wrong."""
+    """A worker's error in one line, its traceback, and whether the program itself is wrong."""
     return f"rank {rank} raised {error['type']}: {error['message']}", error["traceback"], error["kind"] == "usage"
 
 
 class Trouble:
-    """Something is wrong. rank: the one that is to be killed; None: all. wrong: it would be so again. settle_seconds:
-    so long what is being saved may take to become durable before all end; 0: they end at once."""
+    """A problem of a group.
+
+    rank: the worker to kill; None: all of them. wrong: a new start would fail in the same way.
+    settle_seconds: how long running saves may take before all workers end; 0: they end at once.
+    """
 
     def __init__(self, words: str, rank: int | None = None, wrong: bool = False, settle_seconds: float = 0.0) -> None:
         self.words, self.rank, self.wrong, self.settle_seconds = words, rank, wrong, settle_seconds
 
     def end(self, cause: int = -1) -> dict[str, Any]:
-        """For the workers, under the key "end". cause: the one whose error it is, which ends by itself."""
+        """The value of the key "end". cause: the rank that failed, which ends by itself."""
         return {"words": self.words, "rank": cause, "seconds": self.settle_seconds}
 
 
 class Look:
-    """What is wrong with a group, seen from outside."""
+    """Observes a group from outside, and finds out what is wrong."""
 
     def __init__(
         self, channel: Channel, job: Job, limits: FailureConfig, rows: list[dict[str, Any]], log: Log | None = None
@@ -141,7 +145,7 @@ class Look:
         self._channel, self._world_size, self._keep_all_ranks = channel, job.world_size, job.keep_all_ranks
         self._silent_ms = int(_checks.seconds("heartbeat_timeout", limits.heartbeat_timeout) * 1000)
         self._still_ms = int((_checks.limit(limits.progress_timeout) or 0) * 1000)
-        self._seen: dict[str, tuple[Any, float]] = {}  # what was read last, and since when it is so
+        self._seen: dict[str, tuple[Any, float]] = {}  # the last value of a key, and when it was first seen
         self._checked, self._next = 1, 0.0
         self._rows, self._n_rows = rows, 0
         self._log, self._n_logged = log, 0
@@ -150,7 +154,10 @@ class Look:
         return int(self._channel.get(f"pid/{rank}") or 0)
 
     def take_rows(self) -> None:
-        """The metrics of reports that all have reached; before them what is for the logger."""
+        """Collects the metrics of reports that all ranks have reached.
+
+        The logger gets its scalars first.
+        """
         self._take_logs()
         while (row := self._channel.get(f"row/{self._n_rows + 1}")) is not None:
             if self._world_size > 1 and int(self._channel.get("all") or 0) <= self._n_rows:
@@ -166,7 +173,7 @@ class Look:
             self._log(found["scalars"], found["step"])
 
     def problem(self) -> Trouble | None:
-        """What is wrong now."""
+        """The present problem, or None."""
         now = time.monotonic()
         if now < self._next:
             return None
@@ -179,7 +186,7 @@ class Look:
         return self._clash()
 
     def disagreement(self) -> Trouble | None:
-        """The same of workers that have all ended."""
+        """The problem of workers that have all ended, or None."""
         found, _, words = workers.look(self._workers(time.monotonic()), 0, 0)
         return Trouble(words, None, True) if found is workers.Trouble.UNEQUAL else self._clash()
 
@@ -196,7 +203,7 @@ class Look:
         return found
 
     def _age(self, key: str, value: Any, now: float) -> int:
-        """For how many ms it has been so; 0 before there is anything."""
+        """For how many ms the key has had this value; 0 before the first value."""
         if value is None:
             return 0
         was = self._seen.get(key)
@@ -205,7 +212,7 @@ class Look:
         return int((now - was[1]) * 1000)
 
     def _where(self) -> str:
-        """Where the train functions are, as the workers themselves tell; "" if none answers."""
+        """Asks the workers where their train functions are. "" if none answers."""
         self._channel.put("ask", 1)
         until = time.monotonic() + _ANSWER_SECONDS
         while True:
@@ -217,8 +224,10 @@ class Look:
         return f" ({'; '.join(words)})" if words else ""
 
     def _clash(self) -> Trouble | None:
-        """A file that several ranks give with different contents. All of it is in the checkpoint, but a reader
-        would have to choose."""
+        """Finds a file that several ranks report with different contents.
+
+        The checkpoint holds all versions, but a reader would have to choose one.
+        """
         while self._checked <= self._n_rows:
             n = self._checked
             if self._channel.has(f"folder/{n}") and not self._keep_all_ranks:

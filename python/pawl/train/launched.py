@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``fit`` in processes that mpirun, srun, torchrun or the like have started: each of them is a worker.
+"""``fit`` in processes that mpirun, srun, torchrun or the like have started: each of them is a
+worker.
 
-Rank 0 holds the store that they talk through, and watches them during its own training; torchrun has a store already.
-None of these processes can start another again: when one fails, all end. The user or a scheduler starts the program
-once more, which resumes from the newest checkpoint. Hence failures are raised, so that the exit status tells.
+Rank 0 holds the store through which they communicate, and watches the others during its own
+training. torchrun already has a store. None of these processes can restart another: when one fails,
+all end. The user or a scheduler starts the program again, which resumes from the newest checkpoint.
+Failures are therefore raised, so that the exit status reports them.
 
-How they find each other: MASTER_ADDR and MASTER_PORT if they are set, else a small file that rank 0 writes, on one node
-among the temporary files, on several in the storage path.
+The processes find each other by MASTER_ADDR and MASTER_PORT, if these are set. Otherwise rank 0
+writes a small file: into the folder for temporary files on one node, or into the storage path on
+several.
 """
 
 from __future__ import annotations
@@ -40,14 +43,14 @@ from .session import Preempted
 if TYPE_CHECKING:
     from .trainer import DataParallelTrainer
 
-_MEET_SECONDS = 300.0  # for all processes to come to fit
-_END_SECONDS = 60.0  # for the others to say good-bye
-_SETTLE_SECONDS = 3.0  # for what is being saved when the group ends
-_SILENT_SECONDS = 10.0  # after an error: a rank that is silent for so long may be its cause
+_MEET_SECONDS = 300.0  # for all processes to call fit
+_END_SECONDS = 60.0  # for the other ranks to confirm the end
+_SETTLE_SECONDS = 3.0  # for running saves when the group ends
+_SILENT_SECONDS = 10.0  # after an error: a rank without a heartbeat for this time may be the cause
 
 
 class _Place:
-    """Where the processes of this job meet; one for all calls of fit."""
+    """The rendezvous of the processes of this job, shared by all calls of fit."""
 
     def __init__(self, who: Rank, folder: str | None) -> None:
         self.who, self.number = who, itertools.count(1)
@@ -94,7 +97,10 @@ class _Place:
         return [rank for rank in range(1, self.who.world_size) if not self.store.check([f"pawl/joined/{rank}"])]
 
     def _find(self, path: str) -> None:
-        """The file may be one that an earlier start has left: then no process answers, or another one."""
+        """Connects to rank 0 through its file.
+
+        An earlier start may have left the file. Then no process answers, or a wrong one.
+        """
         until = time.monotonic() + _MEET_SECONDS
         while time.monotonic() < until:
             with contextlib.suppress(OSError, ValueError, RuntimeError):
@@ -104,7 +110,7 @@ class _Place:
                     told = json.load(file)
                 store = TCPStore(told["host"], int(told["port"]), None, False, timedelta(seconds=5), False)
                 if store.get("pawl/token").decode() == told["token"]:
-                    store.set_timeout(timedelta(seconds=_MEET_SECONDS))  # the group waits by it, too
+                    store.set_timeout(timedelta(seconds=_MEET_SECONDS))  # the process group uses it, too
                     store.set(f"pawl/joined/{self.who.rank}", "1")
                     self.store, self.host, self.port = store, told["host"], int(told["port"])
                     return
@@ -112,11 +118,11 @@ class _Place:
         raise TimeoutError(f"fit: rank 0 has not called it within {_MEET_SECONDS:g} s ({path} does not exist)")
 
 
-_places: list[_Place] = []  # none or one: a store is held until the process ends
+_places: list[_Place] = []  # at most one, since a store is held until the process ends
 
 
 def _address() -> str:
-    """Of this node, as the others reach it."""
+    """The address of this node, as the other nodes reach it."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
         probe.connect((os.environ.get("SLURM_LAUNCH_NODE_IPADDR", "192.0.2.1"), 9))  # sends nothing
         return str(probe.getsockname()[0])
@@ -143,14 +149,17 @@ def _place(trainer: DataParallelTrainer) -> _Place:
 
 
 def _failed(why: dict[str, Any], trace: str = "") -> TrainingFailedError:
-    """What the group ends with; its result has the rows so far, the rest comes with the folder of the run."""
+    """The error that the group ends with.
+
+    Its result has the rows so far; ``_with_result`` adds the rest.
+    """
     error, rows = TrainingFailedError(why["words"], [why["words"]], trace), why.get("rows", [])
     error.result = Result(None, [], rows[-1] if rows else None, "", error, rows, error.reasons)
     return error
 
 
 def _wait(channel: Channel, key: str, seconds: float, rank: int = 0) -> Any:
-    """What another rank puts; an error where the group ends instead."""
+    """Waits for a value of another rank. Raises an error if the group ends instead."""
     until = time.monotonic() + seconds
     while (found := channel.get(key)) is None:
         if (why := channel.get("end")) is not None:
@@ -163,7 +172,7 @@ def _wait(channel: Channel, key: str, seconds: float, rank: int = 0) -> Any:
 
 
 class _Driver(threading.Thread):
-    """Rank 0's look at all of them, its own worker included."""
+    """The thread of rank 0 that watches all ranks, its own worker included."""
 
     def __init__(self, trainer: DataParallelTrainer, job: Job) -> None:
         super().__init__(name="pawl-driver", daemon=True)
@@ -183,14 +192,17 @@ class _Driver(threading.Thread):
                 self._end(words, rank)
                 return
             if (trouble := self._look.problem()) is not None:
-                self._tell(trouble)
+                self._end_with(trouble)
                 return
 
     def _end(self, words: str, rank: int) -> None:
         self._put_end(Trouble(words, settle_seconds=_SETTLE_SECONDS).end(rank))
 
     def _silent(self) -> list[int]:
-        """Who is not heard of any more, and has not said why: what the others run into is not the cause then."""
+        """The ranks that send no heartbeat and have reported no end.
+
+        The errors of the other ranks are then consequences.
+        """
         silent = list(range(1, self._world_size))  # rank 0 is this process
         beats, until = self._channel.get_all("beat", self._world_size), time.monotonic() + _SILENT_SECONDS
         while silent and time.monotonic() < until:
@@ -203,28 +215,34 @@ class _Driver(threading.Thread):
         self.join()
 
     def finish(self) -> None:
-        """All have ended well, or an error names the ranks that have not."""
+        """Waits for all ranks to end.
+
+        Raises an error that names the ranks that did not end well.
+        """
         for rank in range(self._world_size):
             _wait(self._channel, f"done/{rank}", float("inf"))
         self.stop()
         self._look.take_rows()
         if (trouble := self._look.disagreement()) is not None:
-            self._tell(trouble)
+            self._end_with(trouble)
             self._channel.wait_heard(self._world_size)
             raise _failed({"words": trouble.words, "rows": self.rows})
 
-    def _tell(self, trouble: Trouble) -> None:
+    def _end_with(self, trouble: Trouble) -> None:
         trouble.settle_seconds = max(trouble.settle_seconds, _SETTLE_SECONDS)
         self._put_end(trouble.end())
 
     def _put_end(self, why: dict[str, Any]) -> None:
-        """With what was reported until now, for the result of each rank's error."""
+        """Puts "end", with the metrics reported so far for the result of each rank's error."""
         self._look.take_rows()
         self._channel.put("end", {**why, "rows": self.rows})
 
 
 def fit(trainer: DataParallelTrainer) -> Result:
-    """Trains as one of the workers; all processes call it. Raises TrainingFailedError if one of them fails."""
+    """Trains as one of the workers; all processes call it.
+
+    Raises TrainingFailedError if one of them fails.
+    """
     place = _place(trainer)
     try:
         return _fit(trainer, place)
@@ -274,7 +292,7 @@ def _fit(trainer: DataParallelTrainer, place: _Place) -> Result:
             raise _with_result(trainer, place, root, memory, caught) from cause
         result = trainer._result(root, memory, rows, None, [])
         channel.put(f"bye/{who.rank}", 1)
-        if driver is not None:  # what the others still read is not taken away under them
+        if driver is not None:  # the store must live until all ranks have read their results
             with contextlib.suppress(TimeoutError):
                 for rank in range(who.world_size):
                     _wait(channel, f"bye/{rank}", _END_SECONDS)
@@ -289,7 +307,7 @@ def _lost(place: _Place, error: DistError) -> TrainingFailedError:
 def _with_result(
     trainer: DataParallelTrainer, place: _Place, root: str, memory: bool, caught: TrainingFailedError | DistError
 ) -> TrainingFailedError:
-    """The error with what the training has given until then, as far as it can still be read."""
+    """Adds the results so far to the error, as far as they can still be read."""
     error = caught if isinstance(caught, TrainingFailedError) else _lost(place, caught)
     rows = [] if error.result is None else error.result.metrics_history
     error.result = Result(None, [], rows[-1] if rows else None, root, error, rows, error.reasons)
@@ -307,7 +325,10 @@ def _leave_group() -> None:
 
 
 def _part(channel: Channel, driver: _Driver | None, who: Rank, ended: BaseException) -> None:
-    """Raises what the worker has ended with. Rank 0 stays until the others know, as it holds their store."""
+    """Raises the error that ended the worker.
+
+    Rank 0 stays until the others know, since it holds the store.
+    """
     if isinstance(ended, Preempted):
         if driver is not None:
             with contextlib.suppress(TimeoutError, TrainingFailedError, DistError):
@@ -317,7 +338,7 @@ def _part(channel: Channel, driver: _Driver | None, who: Rank, ended: BaseExcept
         raise ended
     try:
         why = _wait(channel, "end", _END_SECONDS)
-    except TimeoutError:  # rank 0 does not look any more
+    except TimeoutError:  # rank 0 no longer watches
         why = {"words": said(who.rank, channel.get(f"error/{who.rank}"))[0], "rank": who.rank}
     channel.put(f"heard/{who.rank}", 1)
     if driver is not None:

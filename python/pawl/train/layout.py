@@ -21,7 +21,7 @@ def construct_checkpoint_file_name(checkpoint_id: int) -> str:
 
 
 def construct_path(path: pathlib.Path, parent_path: pathlib.Path) -> pathlib.Path:
-    """An absolute path as it is, another below the parent."""
+    """Returns an absolute path unchanged, and any other below the parent."""
     path = path.expanduser()
     return path if path.is_absolute() else parent_path.expanduser().joinpath(path).resolve()
 
@@ -32,7 +32,7 @@ def create_log_dir(base: str | os.PathLike[str] = "~/ray_results") -> pathlib.Pa
 
 
 def next_run_dir(log_dir: pathlib.Path) -> str:
-    """``<log_dir>/run_<number>``, the first that is free; made, so that no other process takes it."""
+    """Makes the first free folder ``<log_dir>/run_<number>``, so that no other process takes it."""
     log_dir.mkdir(parents=True, exist_ok=True)
     for number in range(1, 1000):
         run_dir = log_dir / f"run_{number:03d}"

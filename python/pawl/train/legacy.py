@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The older classes of Ray Train, by their names and rules.
+"""The older classes of Ray Train, with their names and rules.
 
-A manager's run folder is a run of pawl: what is kept, which is the best, what the newest is called is decided by the
-library and read from what is stored there, so it is known again after a restart.
+A manager's run folder is a run of pawl. The library decides what is kept, which checkpoint is best,
+and how the newest is named. It reads this from the stored files, so that it is known after a
+restart.
 """
 
 from __future__ import annotations
@@ -90,9 +91,10 @@ class PersistedCheckpoint:
 
 
 class CheckpointManager:
-    """Takes the checkpoints of a training run's workers, writes those worth keeping, and loads them.
+    """Takes the checkpoints of a training run's workers, writes those worth keeping, and loads
+    them.
 
-    They are in ``checkpoints`` of the run's folder; in full, by default:
+    They are stored in ``checkpoints`` in the run's folder. By default the path of one is:
     ~/ray_results/train_<datestring>/run_<run_id>/checkpoints/checkpoint_<checkpoint_id>
 
     Args:
@@ -111,11 +113,11 @@ class CheckpointManager:
     # ---- life ----
 
     def on_init(self) -> None:
-        """Begins with nothing."""
+        """Resets the manager."""
         self.close()
         self.latest_checkpoint: dict[str, Any] | None = None  # the last one; it may not be on disk
         self._latest_checkpoint_id = 0
-        self._given_id = 0  # the highest one in the folder, or that the library gave to a write
+        self._given_id = 0  # the highest id in the folder, or of a write
 
     def on_start_training(
         self,
@@ -123,7 +125,8 @@ class CheckpointManager:
         run_dir: str | pathlib.Path,
         latest_checkpoint_id: int | None = None,
     ) -> None:
-        """Sets rules and place. Numbers continue from the given one, and from those in the folder.
+        """Sets the rules and the folder. Numbers continue from the given one and those in the
+        folder.
 
         Args:
             checkpoint_strategy: The rules. Default: None, keep all.
@@ -150,13 +153,13 @@ class CheckpointManager:
         self.log_dir = path
 
     def create_run_dir(self) -> None:
-        """Makes the folder of the next run in it: run_<run_id>."""
+        """Makes the folder of the next run in ``log_dir``: run_<run_id>."""
         if self.log_dir is None:
             self.create_logdir(None)
         self.run_dir = pathlib.Path(next_run_dir(self.log_dir or create_log_dir()))
 
     def close(self) -> None:
-        """Releases the run's folder; the next write takes it again."""
+        """Releases the run's folder. The next write opens it again."""
         core, self._core = self._core, None
         if core is not None:
             core.close()
@@ -166,14 +169,14 @@ class CheckpointManager:
     def _process_checkpoint(
         self, checkpoint_results: Sequence[Any], decode_checkpoint_fn: Callable[[Any], dict[str, Any]]
     ) -> None:
-        """Decodes the first worker's result, keeps it in memory, writes it, counts on."""
+        """Decodes the first worker's result, keeps it in memory, writes it, and counts it."""
         checkpoint = decode_checkpoint_fn(checkpoint_results[0].data)
         self.latest_checkpoint = checkpoint
         self.write_checkpoint(checkpoint)
         self._latest_checkpoint_id = max(self._latest_checkpoint_id + 1, self._given_id)
 
     def _load_checkpoint(self, checkpoint_to_load: dict[str, Any] | str | pathlib.Path | None) -> dict[str, Any] | None:
-        """A dict as it is, a path's contents, None for None."""
+        """Returns a dict unchanged, the contents of a path, or None for None."""
         if checkpoint_to_load is None or isinstance(checkpoint_to_load, dict):
             return checkpoint_to_load
         path = pathlib.Path(checkpoint_to_load).expanduser()
@@ -231,7 +234,7 @@ class CheckpointManager:
 
     @property
     def latest_checkpoint_file_name(self) -> str | None:
-        """The name that belongs to the newest number, also where it was not written."""
+        """The name for the newest number, even if that checkpoint was not written."""
         found = self._latest_checkpoint_id
         return construct_checkpoint_file_name(found) if found > 0 else None
 
@@ -239,24 +242,24 @@ class CheckpointManager:
 
     @property
     def next_checkpoint_path(self) -> pathlib.Path | None:
-        """Where the next one goes."""
+        """The path of the next checkpoint."""
         folder = self.latest_checkpoint_dir
         return None if folder is None else folder / construct_checkpoint_file_name(self._newest_id + 1)
 
     @property
     def best_checkpoint_path(self) -> pathlib.Path | None:
-        """The best one on disk; of equals the earliest."""
+        """The best checkpoint on disk. The earliest of several equal ones."""
         found = [info for info in self._infos() if info.best]
         return pathlib.Path(found[0].path) if found and self._checkpoint_strategy.num_to_keep != 0 else None
 
     @property
     def latest_checkpoint_id(self) -> int | None:
-        """The number of the newest one that was saved, None before the first."""
+        """The number of the newest checkpoint that was saved, None before the first."""
         return self._latest_checkpoint_id or None
 
     @property
     def persisted_checkpoints(self) -> list[PersistedCheckpoint]:
-        """Those on disk, the worst first."""
+        """The checkpoints on disk, the worst first."""
         sign = 1 if self._checkpoint_strategy.checkpoint_score_order == MAX else -1
         name = self._checkpoint_strategy.checkpoint_score_attribute
         return sorted(PersistedCheckpoint(pathlib.Path(i.path), sign * i.metrics[name]) for i in self._infos())
@@ -268,8 +271,7 @@ class CheckpointManager:
         return max(self._latest_checkpoint_id, self._given_id)
 
     def _forget_write(self) -> None:
-        """After a write that failed: its number is the next one's again, unless a checkpoint has it in spite of the
-        error."""
+        """Frees the number of a write that failed, unless a checkpoint has it despite the error."""
         with contextlib.suppress(PawlError):
             self.close()
         with contextlib.suppress(PawlError):
@@ -329,7 +331,7 @@ class CheckpointManager:
 
 
 class TuneCheckpointManager(CheckpointManager):
-    """The same inside of a trial of a search, which owns the folders and decides what is kept.
+    """The same in a trial of a search. The search owns the folders and decides what is kept.
 
     Args:
         allow_pickle: As in CheckpointManager. Default: False.
@@ -346,7 +348,10 @@ class TuneCheckpointManager(CheckpointManager):
         """Does nothing: the trial has a folder."""
 
     def _load_checkpoint(self, checkpoint_to_load: dict[str, Any] | str | pathlib.Path | None) -> dict[str, Any] | None:
-        """The same; the numbers continue from the loaded one's, also in a trial that is started again."""
+        """Loads in the same way.
+
+        Numbers continue from the loaded one, also in a restarted trial.
+        """
         loaded = super()._load_checkpoint(checkpoint_to_load)
         if loaded is not None:
             self._latest_checkpoint_id = loaded[TUNE_CHECKPOINT_ID]

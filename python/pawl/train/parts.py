@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one worker gives to a checkpoint of all: the first worker's values, every worker's pieces and files.
+"""The part of a common checkpoint that each worker writes.
 
-The state of a checkpoint, by its kind, which its metadata says:
+Rank 0 writes the values, and every rank its pieces and files. The metadata of a checkpoint has its
+kind. The kind determines the form of the state:
 
-    dict   the reported dict. The first worker's values count; pieces of distributed tensors and values per rank
-           (DTensor, ShardedTensor, pawl.Shard, pawl.PerRank) are every worker's.
+    dict   the reported dict. Plain values are those of the first worker. Every worker adds its
+           pieces of distributed tensors and its values per rank (DTensor, ShardedTensor,
+           pawl.Shard, pawl.PerRank).
     ranks  {"rank": every worker's own dict, "shared": pieces of distributed tensors}
     files  {"files": {name: {rank: the file's bytes}}}
 """
@@ -22,11 +24,11 @@ from ..shard import PerRank, Shard
 from . import workers
 
 _NOTHING = object()
-NOTES = "pawl.train"  # the key of the metadata under which kind and first number stand
+NOTES = "pawl.train"  # the key of kind and first number in the metadata
 
 
 def _is_shared(value: object) -> bool:
-    """Is it something that every rank has a part of?"""
+    """Whether every rank has a part of the value."""
     return (
         isinstance(value, Shard | PerRank)
         or type(value).__name__ in ("DTensor", "ShardedTensor")
@@ -39,14 +41,14 @@ def _is_tensor(value: object) -> bool:
 
 
 def _expand(value: Any) -> Any:
-    """An object stands for its state_dict."""
+    """Replaces an object by its state_dict."""
     if isinstance(value, Mapping | list | tuple) or _is_tensor(value) or not hasattr(value, "state_dict"):
         return value
     return value.state_dict()
 
 
 def _claim(value: Any, writer: Any) -> Any:
-    """The same tree with all plain tensors written by this rank, or by another."""
+    """Marks all plain tensors as written by this rank ("here") or another one ("elsewhere")."""
     value = value if _is_shared(value) else _expand(value)
     if _is_shared(value):
         return value
@@ -62,7 +64,7 @@ def _claim(value: Any, writer: Any) -> Any:
 
 
 def _shared(value: Any) -> Any:
-    """Only what every rank has a part of, and the dicts around it."""
+    """The values of which every rank has a part, with the dicts around them."""
     value = value if _is_shared(value) else _expand(value)
     if _is_shared(value):
         return value
@@ -78,7 +80,7 @@ def _shared(value: Any) -> Any:
 
 
 def _own(value: Any) -> Any:
-    """The rest."""
+    """The values that ``_shared`` leaves out."""
     value = value if _is_shared(value) else _expand(value)
     if _is_shared(value):
         return _NOTHING
@@ -94,7 +96,7 @@ def _own(value: Any) -> Any:
 def of_dict(
     data: Mapping[str, Any] | None, rank: int, world_size: int, keep_all_ranks: bool
 ) -> tuple[str, dict[str, Any]]:
-    """Kind and state. data: None where this worker has reported none."""
+    """The kind and the state of a report. data: None if this worker reported no dict."""
     if keep_all_ranks and world_size > 1:
         shared = _shared(data or {})
         return "ranks", {"rank": PerRank(_own(data or {})), "shared": {} if shared is _NOTHING else shared}
@@ -109,7 +111,10 @@ def of_dict(
 
 
 def join_ranks(state: Mapping[str, Any], rank: int) -> dict[str, Any]:
-    """A dict of kind "ranks" as one worker gave it; beyond their number it goes round."""
+    """The dict of one worker in a state of kind "ranks".
+
+    Ranks beyond the saved number start over.
+    """
     rows = state["rank"]
     rows = rows.value if isinstance(rows, PerRank) else rows
     own = rows[rank % len(rows)] if isinstance(rows, list) else rows
@@ -126,7 +131,7 @@ def _merge(own: Any, shared: Any) -> Any:
 
 
 def list_files(folder: str) -> list[str]:
-    """Names of all files below a folder, sorted; what is neither file nor folder is refused."""
+    """Names of all files below a folder, sorted. Anything but a file or a folder is an error."""
     found = []
     for top, folders, files in os.walk(folder, followlinks=True):
         folders.sort()
@@ -139,7 +144,7 @@ def list_files(folder: str) -> list[str]:
 
 
 def of_files(folder: str | None, rank: int) -> tuple[dict[str, Any], dict[str, tuple[int, int]]]:
-    """State, and of each file its length and a sum of its bytes."""
+    """The state, and the length and checksum of each file."""
     import zlib
 
     import numpy as np
@@ -156,24 +161,26 @@ def of_files(folder: str | None, rank: int) -> tuple[dict[str, Any], dict[str, t
 
 
 def conflicts(rows: list[dict[str, list[int]]]) -> str | None:
-    """The first file that two workers give with different bytes, in words."""
+    """Describes the first file that two workers report with different bytes, or None."""
     found = [(name, rank, int(size), int(sum_)) for rank, row in enumerate(rows) for name, (size, sum_) in row.items()]
     return workers.clash(found)
 
 
 def put_files(state: Mapping[str, Any], target: str) -> None:
-    """Writes the files of kind "files" into a folder: those that several ranks gave with different bytes once for
-    each, below rank_<number>."""
+    """Writes the files of kind "files" into a folder.
+
+    If the bytes of a file differ between ranks, each version is written below rank_<number>.
+    """
     for name, ranks in state["files"].items():
         if name.startswith("/") or ".." in name.split("/"):
             raise UsageError(f"the checkpoint holds a file '{name}', which would be outside its folder")
         whole = {rank: memoryview(_bytes_of(data)) for rank, data in ranks.items()}
         values = list(whole.values())
         if all(value == values[0] for value in values[1:]):
-            _put(os.path.join(target, name), values[0])
+            _write_file(os.path.join(target, name), values[0])
             continue
         for rank, value in whole.items():
-            _put(os.path.join(target, f"rank_{rank}", name), value)
+            _write_file(os.path.join(target, f"rank_{rank}", name), value)
 
 
 def _bytes_of(data: Any) -> Any:
@@ -181,7 +188,7 @@ def _bytes_of(data: Any) -> Any:
     return data
 
 
-def _put(path: str, data: memoryview) -> None:
+def _write_file(path: str, data: memoryview) -> None:
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "wb") as file:
         file.write(data)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workers as actors of a Ray cluster: ``ScalingConfig(engine="ray")``. Ray only places, starts and ends them; reports,
-checkpoints and failures are the trainer's own, as on one machine. All nodes need this package and the same storage.
+"""Workers as actors of a Ray cluster: ``ScalingConfig(engine="ray")``.
+
+Ray only places, starts and ends them. The trainer handles reports, checkpoints and failures, as on
+one machine. All nodes need this package and the same storage.
 """
 
 from __future__ import annotations
@@ -26,12 +28,12 @@ except ImportError as error:
     raise ImportError(f"ScalingConfig(engine=\"ray\") needs Ray: pip install 'libpawl[ray]' ({error})") from None
 
 _START_SECONDS = 120.0  # until all actors are placed
-_CAUSE_SECONDS = 5.0  # from the first failure on: who was killed may show later than what the others then ran into
-_FREE_SECONDS = 10.0  # until Ray has noticed that earlier workers have gone
+_CAUSE_SECONDS = 5.0  # after the first failure, since Ray may report its cause later
+_FREE_SECONDS = 10.0  # until Ray has noticed that earlier workers have ended
 
 
 class _Worker:
-    """One actor: a process of its own, of which the train function is all it does."""
+    """One actor: a separate process that only runs the train function."""
 
     def where(self) -> tuple[str, str, int]:
         """Node, address, and a port that is free there."""
@@ -47,13 +49,17 @@ class _Worker:
 
 
 class RayEngine:
-    """The cluster that this process is connected to; else that of RAY_ADDRESS, or one that is started here."""
+    """Starts workers on a Ray cluster.
+
+    It is the cluster that this process is connected to. Otherwise it is the cluster of RAY_ADDRESS,
+    or one that is started on this machine.
+    """
 
     def __init__(self, scaling: ScalingConfig) -> None:
         self._scaling = scaling
         self._group: Any = None
         self._actors: list[Any] = []
-        self._calls: dict[Any, int] = {}  # of ranks
+        self._calls: dict[Any, int] = {}  # call -> rank
         self._failures: list[tuple[bool, int, str]] = []  # was not killed, rank, reason
         self._decide_at = math.inf
         self._outcome: Outcome | None = None
@@ -146,7 +152,7 @@ class RayEngine:
 
     @staticmethod
     def _reason(call: Any, rank: int) -> tuple[bool, str]:
-        """Was it killed, and what is to be said; "" if all went well."""
+        """Whether the worker was killed, and the reason of its failure; "" if it succeeded."""
         try:
             status = ray.get(call)
         except RayActorError as error:

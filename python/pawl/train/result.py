@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a training run has given."""
+"""The results of a training run."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from .checkpoint import Checkpoint
 
 class TrainingFailedError(RuntimeError):
     """The workers have failed more often than ``max_failures`` allows. ``fit`` raises it.
-    ``result`` is what the training gave until then, its checkpoints and metrics; None if the
-    workers did not find each other.
+
+    ``result`` has the checkpoints and metrics until then. It is None if the workers did not find
+    each other.
 
     Args:
         reason: Reason of the last failure, in one line.
@@ -29,15 +30,15 @@ class TrainingFailedError(RuntimeError):
 
 @dataclass(frozen=True)
 class Result:
-    """What a training run has given.
+    """The results of a training run.
 
     Attributes:
         checkpoint: The newest checkpoint; None if there is none.
-        best_checkpoints: All that are kept with their metrics: the best first by the score
-            attribute, without one the newest first.
+        best_checkpoints: All kept checkpoints with their metrics. The best by the score attribute
+            is first; without a score attribute, the newest.
         metrics: The last reported metrics; None before a report.
         path: The run's folder or URL.
-        error: In the result of a TrainingFailedError that error, else None.
+        error: The TrainingFailedError that this result belongs to, or None.
         metrics_history: The metrics of all reports.
         failures: The reasons of all failures.
     """
@@ -52,8 +53,10 @@ class Result:
 
     @property
     def metrics_dataframe(self) -> Any:
-        """A row for each report, as a DataFrame of pandas, which must be installed; ``metrics_history`` has the same as
-        dicts."""
+        """A DataFrame of pandas with a row for each report.
+
+        pandas must be installed. ``metrics_history`` has the same rows as dicts.
+        """
         try:
             import pandas  # type: ignore[import-untyped, import-not-found, unused-ignore]
         except ImportError:

@@ -125,16 +125,16 @@ class Session:
         self.rank, self.world_size = int(env["RANK"]), int(env["WORLD_SIZE"])
         self._channel, self._watch = channel, watch
         self._n = 0  # reports made
-        self._n_saved = 0  # the last of them of which this worker has saved its part
-        self._is_open = False  # the others have not been heard on the last of them
-        self._knows_end = False  # that the job is to end
-        self._lock = threading.Lock()  # guards _n and _knows_end, which the beat's thread looks at, too
-        self._closes, self._closed = False, threading.Event()  # the beat's thread looks at them, too
-        self._told = 0.0  # when it last said that it gets on
+        self._n_saved = 0  # the last report of which this worker has saved its part
+        self._is_open = False  # it is not known whether all ranks have reached the last report
+        self._knows_end = False  # this worker knows that the job has to end
+        self._lock = threading.Lock()  # guards _n and _knows_end, also for the heartbeat thread
+        self._closes, self._closed = False, threading.Event()  # also for the heartbeat thread
+        self._told = 0.0  # when this worker last reported progress
         self._ticket: _pawl.Ticket | None = None  # of the last save
         self._notes = {"first": 0}
-        self._n_before = 0  # reports of earlier starts, up to the checkpoint that this one resumes from
-        self._row: dict[str, Any] | None = None  # of the last report, while it is not known whether all come to it
+        self._n_before = 0  # reports of earlier starts, up to the checkpoint to resume from
+        self._row: dict[str, Any] | None = None  # of the last report, until all ranks reached it
         self._n_logged = 0
         self._scalars = Scalars(self._log) if job.log and self.rank == 0 else None
         timeouts = job.options.get("timeouts") or Timeouts()
@@ -186,7 +186,7 @@ class Session:
                 self._channel.put(f"folder/{self._n}", self.rank)
             self._channel.arrive(self._n, self.world_size, has, self.rank == 0, files)
             self._is_open = True
-            if files or not has:  # what this rank has to save depends on what the others have
+            if files or not has:  # what to save depends on the checkpoints of the other ranks
                 has, files = self._agree()
         self.stopping = self.stopping or is_last
         self._row = row
@@ -219,7 +219,10 @@ class Session:
     # ---- the ends of a session ----
 
     def finish(self) -> None:
-        """The train function has returned: what is being saved becomes durable, or an error."""
+        """Called when the train function has returned.
+
+        Waits for running saves, or raises their error.
+        """
         self._channel.put(f"done/{self.rank}", self._n)
         self._agree()
         self._hear_end(self._channel)
@@ -231,7 +234,7 @@ class Session:
         self._close()
 
     def settle(self, seconds: float) -> None:
-        """What is being saved may take so long, since the other workers may be waiting for this one's part."""
+        """Waits at most this long for running saves: other workers may need this worker's part."""
         if self._closes:
             self._closed.wait(seconds)
             return
@@ -252,13 +255,16 @@ class Session:
     # ---- the others ----
 
     def listen(self, channel: Channel) -> None:
-        """Called by the beat's thread from time to time."""
+        """Called by the heartbeat thread from time to time."""
         if self.world_size > 1 and not self._knows_end and self._asked(channel):
             self._hear_end(channel)
 
     def _hear_end(self, channel: Channel) -> None:
-        """The job is to end, or this worker has ended. Once all of them know, and how many reports each of them had
-        reached by then, all know which one is the last: the first that none of them had reached."""
+        """Publishes that this worker knows of the end of the job, or has ended.
+
+        It also publishes how many reports this worker has reached. When all workers have done so,
+        the last report is known: the first one that no worker had reached.
+        """
         with self._lock:
             if self._knows_end or self.world_size == 1:
                 return
@@ -266,7 +272,7 @@ class Session:
         channel.know_end(self.rank, n, self.world_size)
 
     def _begin_report(self) -> bool:
-        """Counts it. True if it is the last, or would have been if there had been a checkpoint."""
+        """Counts the report. True if it is the last one, or would be the last with a checkpoint."""
         asked = self._asked(self._channel)
         if asked:
             self._hear_end(self._channel)
@@ -285,8 +291,11 @@ class Session:
         return self._n >= last
 
     def _agree(self) -> tuple[bool, bool]:
-        """Waits until all have reached this one's report. Has any of them given a checkpoint, and is it
-        a folder? An error if they do not fit together; then nothing of it is kept."""
+        """Waits until all ranks have reached this rank's last report.
+
+        Returns whether any rank gave a checkpoint, and whether it is a folder. Raises an error if
+        the checkpoints do not fit together. Then none of them is kept.
+        """
         if not self._is_open:
             return False, False
         met = self._channel.meeting(self._n, self.job.report_timeout)
@@ -311,14 +320,14 @@ class Session:
     # ---- inside ----
 
     def _log_reported(self) -> None:
-        """All have reached the last report."""
+        """Logs the last report, which all ranks have reached."""
         row, self._row = self._row, None
         if self._scalars is not None:
             self._scalars.metrics(row, self._n_before + self._n)
             self._scalars.flush()
 
     def _log(self, scalars: Mapping[str, float], step: int) -> None:
-        """To the logger, which is in the driver's process unless that is this one."""
+        """Passes scalars to the logger, which may be in the driver's process."""
         if callable(self.job.log):
             self.job.log(scalars, step)
             return
@@ -326,14 +335,17 @@ class Session:
         self._channel.put(f"log/{self._n_logged}", {"scalars": dict(scalars), "step": step})
 
     def _asked(self, channel: Channel) -> bool:
-        """Was the job told to end? A signal from the agent means that it ends this group, maybe for a new start."""
+        """Whether the job has to end.
+
+        A signal from the agent does not mean that. It only ends this group, maybe for a new start.
+        """
         if self._watch.signal != 0 and (self.job.launched or self._watch.sender != os.getppid()):
             channel.put("preempt", 1)
             return True
         return channel.has("preempt")
 
     def _first(self) -> Checkpoint | None:
-        """The newest checkpoint of the run, else the one that the trainer was given."""
+        """The newest checkpoint of the run, else the one that was given to the trainer."""
         found = self._manager.checkpoints()
         allow = self.job.allow_pickle
         if found:
@@ -363,7 +375,7 @@ class Session:
             else:
                 data = None if checkpoint is None else checkpoint.values(job.allow_pickle)
                 kind, state = parts.of_dict(data, self.rank, self.world_size, job.keep_all_ranks)
-        except Exception as error:  # the others are saving already
+        except Exception as error:  # the other ranks are saving already
             self._manager._run.save_failed(str(error))
             raise
         user = None if checkpoint is None else checkpoint.get_metadata()
@@ -375,7 +387,10 @@ class Session:
             self._scalars.saved(self._ticket, self._n_before + self._n)
 
     def _scored(self, row: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
-        """The first worker's metrics count, so the others need not have the score."""
+        """The metrics with the score.
+
+        Only the first worker needs it, since only its metrics count.
+        """
         attribute = self.job.options.get("score_attribute")
         if attribute is None:
             return found
@@ -406,7 +421,7 @@ def _session(name: str = "this") -> Session:
 
 
 def enter(session: Session | None) -> None:
-    """The session of this process, or None at its end."""
+    """Sets the session of this process; None at its end."""
     global _here
     _here = session
 
@@ -415,9 +430,9 @@ def report(metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None, *, 
     """Reports metrics of the training, and with them a checkpoint. All workers call it equally
     often.
 
-    The caller waits while the checkpoint is copied. It does not wait for the others unless one is a
-    complete report behind; a worker without a checkpoint, or with a folder, waits until all have
-    reached the report.
+    The caller waits while the checkpoint is copied. It does not wait for the other workers unless
+    one is a full report behind. A worker without a checkpoint, or with a folder, waits until all
+    have reached the report.
 
     Args:
         metrics: Values by name; those of the first worker count.
@@ -427,7 +442,7 @@ def report(metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None, *, 
     Raises:
         Preempted: SIGTERM or SIGUSR1 asked the job to end, and the checkpoint is durable.
         MismatchError: The checkpoints of the workers do not fit together.
-        TimeoutError: Not all workers came to the last report within ``report_timeout``.
+        TimeoutError: Not all workers reached the last report within ``report_timeout``.
         UsageError: It is not called by a worker, or the checkpoint is of another class.
     """
     _session("report").report(metrics, checkpoint, wait)
@@ -447,7 +462,7 @@ def get_checkpoint() -> Checkpoint | None:
 
 
 def get_context() -> TrainContext:
-    """Who this worker is.
+    """The rank and the names of this worker.
 
     Returns:
         Its rank, the number of workers, the names of run and storage.

@@ -28,8 +28,9 @@ class TorchTrainer(DataParallelTrainer):
 
 
 class DistributedModel(DistributedDataParallel):
-    """DistributedDataParallel with the state dict of the model that it wraps, so that it fits that
-    one as well. Its arguments are those of DistributedDataParallel.
+    """DistributedDataParallel whose state dict is that of the wrapped model, and fits that as well.
+
+    Its arguments are those of DistributedDataParallel.
     """
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
@@ -78,15 +79,16 @@ def prepare_model(
     parallel_strategy: Literal["ddp", "fsdp"] | None = "ddp",
     parallel_strategy_kwargs: Mapping[str, Any] | None = None,
 ) -> torch.nn.Module:
-    """Moves a model to this worker's device and keeps it in step with those of the others. Load its
-    weights before.
+    """Moves a model to this worker's device and synchronizes it with those of the other workers.
+
+    Load its weights before.
 
     Args:
         model: The model.
         move_to_device: Move it, or to which device. Default: True, this worker's.
         parallel_strategy: "ddp" for DistributedDataParallel, "fsdp" for ``fully_shard``, or None.
             Default: "ddp".
-        parallel_strategy_kwargs: More arguments of it. Default: None.
+        parallel_strategy_kwargs: More arguments of the strategy. Default: None.
 
     Returns:
         The model to train.
@@ -113,7 +115,7 @@ def prepare_model(
 
 
 class _OnDevice:
-    """A data loader whose batches come on the worker's device."""
+    """A data loader whose batches are on the worker's device."""
 
     def __init__(self, loader: DataLoader[Any], device: torch.device) -> None:
         self._loader, self._device = loader, device
@@ -142,8 +144,9 @@ def _move(batch: Any, device: torch.device) -> Any:
 def prepare_data_loader(
     data_loader: DataLoader[Any], add_dist_sampler: bool = True, move_to_device: bool = True
 ) -> Any:
-    """A loader for this worker's share of the data, shuffled if it was. Call
-    ``loader.sampler.set_epoch(epoch)`` in every epoch, as for any DistributedSampler.
+    """A loader for this worker's share of the data, shuffled if ``data_loader`` shuffles.
+
+    Call ``loader.sampler.set_epoch(epoch)`` in every epoch, as for any DistributedSampler.
 
     Args:
         data_loader: The loader of all data.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trainers: start a group of workers, watch it, start it again after failures, collect what it gives."""
+"""Trainers start a group of workers, watch it, restart it after failures, and collect the results."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class DataParallelTrainer:
             UsageError: There is no room for the workers.
         """
         if name_of_engine(self._scaling) == "launcher":
-            from . import launched  # with the worker's module, which a local worker runs as its program
+            from . import launched  # not at the top: it imports the program of local workers
 
             return launched.fit(self)
         payload = _payload.pack(self._function, self._config)
@@ -112,7 +112,7 @@ class DataParallelTrainer:
     # ---- before ----
 
     def _workers(self, engine: Engine, first: bool) -> int:
-        """How many are started: as many as were asked for, or later on as there are, if that is allowed."""
+        """How many workers to start: those requested, or fewer if ``min_workers`` allows it."""
         asked, least = self._scaling.num_workers, self._scaling.min_workers or self._scaling.num_workers
         found = engine.available(self._scaling)
         if found < (asked if first and self._scaling.min_workers is None else least):
@@ -124,7 +124,7 @@ class DataParallelTrainer:
         return min(asked, found)
 
     def _folder(self, after: contextlib.ExitStack) -> tuple[str, bool]:
-        """The run's folder or URL, and whether it is only for the time being, in memory."""
+        """The run's folder or URL, and whether it is a temporary one in memory."""
         if self._run.checkpoint_config.num_to_keep == 0:
             base = "/dev/shm" if os.path.isdir("/dev/shm") else None
             folder = tempfile.mkdtemp(prefix="pawl-train-", dir=base)
@@ -143,13 +143,13 @@ class DataParallelTrainer:
         return root if "://" in root else os.path.abspath(root), False
 
     def _resumed(self, after: contextlib.ExitStack) -> tuple[tuple[str, int] | None, int]:
-        """Where the workers find the checkpoint to begin with, and the number that it resumes from."""
+        """Where the workers find the checkpoint to begin with, and the number to continue from."""
         given = self._resume
         if given is None:
             return None, 0
         first = 0
         if given.folder is None:
-            with contextlib.suppress(UsageError):  # a folder of files of a run
+            with contextlib.suppress(UsageError):  # it holds files, not a dict
                 first = int(given.to_dict().get("_current_checkpoint_id", 0))
         if given._source is not None:
             return given._source, first
@@ -254,7 +254,7 @@ def _stamp() -> str:
 
 def _options(keep: CheckpointConfig, more: Mapping[str, Any]) -> dict[str, Any]:
     retention = more.get("retention") or Retention()
-    if keep.num_to_keep == 0:  # in memory: one place, whatever the scores
+    if keep.num_to_keep == 0:  # in memory: keep one, whatever the scores
         return {**more, "num_to_keep": 1}
     return {
         **more,
@@ -266,7 +266,7 @@ def _options(keep: CheckpointConfig, more: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _ranked(found: list[_pawl.Info], keep: CheckpointConfig) -> list[_pawl.Info]:
-    """The best first; among equals the older; those without a score last."""
+    """The best first, the older first among equals, and those without a score last."""
     if keep.checkpoint_score_attribute is None:
         return found[::-1]
     sign = -1 if keep.checkpoint_score_order == "max" else 1

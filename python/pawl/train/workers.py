@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the driver of a group of workers decides: pure functions of what it has seen.
+"""The decisions of the driver of a group of workers, as pure functions of its observations:
 
-Is a worker gone, do the workers disagree, is the group stuck, does it start again, do two workers give one file.
-The caller has the clock, the processes and the messages. Promises: P11 (all ranks or none, the missing ones named),
-P16 (every wait has a deadline).
+- Has a worker been lost?
+- Do the workers disagree?
+- Is the group stuck?
+- Does it start again?
+- Do two workers report different files of the same name?
+
+The caller has the clock, the processes and the messages. Promises: P11 (all ranks or none, the
+missing ones named), P16 (every wait has a deadline).
 """
 
 from __future__ import annotations
@@ -16,11 +21,11 @@ _NAMED = 8  # ranks that one line names
 
 
 class Worker(NamedTuple):
-    """One rank."""
+    """The observed state of one rank."""
 
-    n_reports: int  # that it has reached
-    has_ended: bool = False  # its function has returned, after so many
-    silent_ms: int = 0  # since its last sign of life; 0 before the first
+    n_reports: int  # reports that it has reached
+    has_ended: bool = False  # its function has returned, after n_reports
+    silent_ms: int = 0  # since its last heartbeat; 0 before the first
     still_ms: int = 0  # since its last progress
 
 
@@ -28,9 +33,9 @@ class Trouble(enum.Enum):
     """What is wrong with a group."""
 
     WELL = 0
-    SILENT = 1  # a worker is gone and is to be killed
+    SILENT = 1  # a worker is gone and has to be killed
     UNEQUAL = 2  # one has ended with fewer reports than another has reached: the program is wrong
-    STUCK = 3  # no worker makes progress: all are to be ended
+    STUCK = 3  # no worker makes progress: all have to end
 
 
 class End(enum.Enum):
@@ -42,7 +47,7 @@ class End(enum.Enum):
 
 
 def late(workers: Sequence[Worker], report: int) -> str:
-    """Where the workers are that have not come to a report."""
+    """Describes where the workers are that have not reached a report."""
     found = [
         f"rank {rank} {'has ended after' if worker.has_ended else 'is at'} {worker.n_reports}"
         for rank, worker in enumerate(workers)
@@ -53,7 +58,7 @@ def late(workers: Sequence[Worker], report: int) -> str:
 
 
 def _unequal(workers: Sequence[Worker]) -> str | None:
-    """One has ended with fewer reports than another has reached, which will wait in vain."""
+    """Describes a worker that ended with too few reports: another one would wait for it in vain."""
     ended = [rank for rank, worker in enumerate(workers) if worker.has_ended]
     if not ended:
         return None
@@ -69,10 +74,10 @@ def _unequal(workers: Sequence[Worker]) -> str | None:
 
 
 def look(workers: Sequence[Worker], silent_ms: int, still_ms: int) -> tuple[Trouble, int | None, str]:
-    """The first thing that is wrong: what, the rank if it is a single one, in words.
+    """The first problem: its kind, the rank if it concerns a single one, and a description.
 
-    A worker without a sign of life for ``silent_ms`` is gone; a group without progress for ``still_ms`` is stuck;
-    0: never.
+    A worker without a heartbeat for ``silent_ms`` is gone. A group without progress for
+    ``still_ms`` is stuck. 0 disables a check.
     """
     for rank, worker in enumerate(workers):
         if 0 < silent_ms < worker.silent_ms and not worker.has_ended:
@@ -89,12 +94,15 @@ def look(workers: Sequence[Worker], silent_ms: int, still_ms: int) -> tuple[Trou
 
 
 def may_start_again(end: End, n_failures: int, max_failures: int) -> bool:
-    """After so many failures, this one included. max_failures -1: always."""
+    """Whether to start again after n_failures, the last one included. max_failures -1: always."""
     return end is End.FAILED and (max_failures < 0 or n_failures <= max_failures)
 
 
 def clash(files: Sequence[tuple[str, int, int, int]]) -> str | None:
-    """Rows of name, rank, length and checksum: the first name that two ranks give with different contents, in words."""
+    """Describes the first file that two ranks report with different contents, or None.
+
+    The rows have the name, rank, length and checksum of a file.
+    """
     first: tuple[str, int, int, int] | None = None
     for file in sorted(files, key=lambda file: file[:2]):
         if first is None or file[0] != first[0]:

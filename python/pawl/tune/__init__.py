@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pawl.tune: a search over hyperparameters: trials that save, pause, clone, fail and continue.
+"""pawl.tune: searches over hyperparameters. Trials save, pause, are cloned, fail and continue.
 
     def train(config, checkpoint_dir=None):
         step = load(checkpoint_dir) if checkpoint_dir else 0
@@ -13,8 +13,8 @@
                         metric="loss", mode="min", resume="AUTO")
     print(analysis.best_config, analysis.best_checkpoint)
 
-The names are those of Ray Tune; the trials are processes that the library's runner starts and watches. See
-docs/reference/tune-python.md.
+The names are those of Ray Tune. The trials are processes that the library's runner starts and
+watches. See docs/reference/tune-python.md.
 """
 
 from ..syncer import SyncConfig

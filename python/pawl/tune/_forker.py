@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What trials of a function or a class have in common, loaded once: a process that the runner starts, and that forks
-one for each trial. What they say to each other: tune/forker.h.
+"""The forker: a process that the runner starts. It loads once what all trials need, and forks each
+trial.
 
-A fork has no threads but the one that forked, so this process has none: where what it is to load starts some, it begins
-again without loading that, and every trial loads it by itself.
+The protocol between runner and forker is in tune/forker.h.
+
+A fork has only the thread that forked, so this process must have no other threads. If loading
+starts threads, the process starts again without loading. Every trial then loads by itself.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ def _threads() -> int:
 
 
 class _Loaded:
-    """The job of all trials; loaded anew in a trial where the file has been replaced since."""
+    """The job of all trials. A trial loads it again if its file was replaced."""
 
     def __init__(self) -> None:
         self._path = os.environ[trainable.PAYLOAD]
@@ -42,7 +44,7 @@ class _Loaded:
         return found.st_ino, found.st_mtime_ns
 
     def load(self) -> None:
-        with contextlib.suppress(BaseException):  # a trial meets the same error, and tells of it
+        with contextlib.suppress(BaseException):  # a trial gets the same error, and reports it
             self._job = self._read()
 
     def _read(self) -> trainable.Job:
@@ -81,10 +83,10 @@ class _Forker:
         return False
 
     def _tell_start(self, pid: int) -> bool:
-        """With a descriptor of the process: its number may be another one's when this process is gone."""
+        """Reports a trial, with a descriptor of its process, since process ids may be reused."""
         try:
             fd = os.pidfd_open(pid)
-        except (OSError, AttributeError):  # none, or no room for one more
+        except (OSError, AttributeError):  # not supported, or too many descriptors
             return self._say(f"pid {pid}")
         try:
             socket.send_fds(self._control, [f"pid {pid}".encode()], [fd])
@@ -103,7 +105,7 @@ class _Forker:
                 self._say(f"over {pid} {status}")
 
     def _is_alone(self) -> bool:
-        """Has the other end been closed? Then no process waits for what it asked for, or a new runner does it."""
+        """Whether the runner has closed its end. Then no process waits for its requests."""
         look = select.poll()
         look.register(self._control, 0)
         return any(events & select.POLLHUP for _, events in look.poll(0))
@@ -129,7 +131,10 @@ class _Forker:
         return True
 
     def _fork(self, env: list[str], fds: list[int]) -> None:
-        """The trial begins when the runner knows of it: else the runner might begin it elsewhere, too."""
+        """Forks a trial.
+
+        It begins once the runner knows of it: else the runner might start it twice.
+        """
         ours, theirs = socket.socketpair()
         with ours, theirs:
             try:
@@ -142,7 +147,7 @@ class _Forker:
                 if not theirs.recv(1):
                     os._exit(1)
                 theirs.close()
-                self._be(env, fds)
+                self._run_trial(env, fds)
             with contextlib.suppress(OSError):
                 os.setpgid(pid, pid)
             self._children.add(pid)
@@ -150,8 +155,8 @@ class _Forker:
                 with contextlib.suppress(OSError):
                     ours.send(b".")
 
-    def _be(self, env: list[str], fds: list[int]) -> NoReturn:
-        """The trial, from here to its end."""
+    def _run_trial(self, env: list[str], fds: list[int]) -> NoReturn:
+        """Runs the trial in the forked process, and ends the process."""
         status = 1
         try:
             os.setpgid(0, 0)
@@ -159,7 +164,7 @@ class _Forker:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             for one in (self._control, self._wake, self._waker):
                 one.close()
-            spare = [os.dup(fd) for fd in fds]  # none of them is in the way of another one's place
+            spare = [os.dup(fd) for fd in fds]  # so that none has the number that another needs
             for fd in fds:
                 os.close(fd)
             for fd, place in zip(spare, (_FD, 1, 2), strict=True):
@@ -178,7 +183,10 @@ class _Forker:
 
 
 def _draw_anew() -> None:
-    """Generators that a process begins with from the system; random does it by itself."""
+    """Seeds NumPy's generator from the system, as in a new process.
+
+    ``random`` does so by itself.
+    """
     numpy = sys.modules.get("numpy")
     if numpy is not None and "numpy.random" in sys.modules:
         numpy.random.seed()
@@ -193,7 +201,7 @@ def main(plain: bool) -> int:
             os.set_inheritable(_FD, True)
             os.execv(sys.executable, [sys.executable, "-m", "pawl.tune._forker", _PLAIN])
     gc.collect()
-    gc.freeze()  # what is shared stays shared
+    gc.freeze()  # pages shared with the trials stay shared
     _Forker(control, loaded).serve()
     return 0
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JSON as the runner writes it: numbers that are not finite are the texts "NaN", "Infinity" and "-Infinity"."""
+"""JSON as the runner writes it: numbers that are not finite are the texts "NaN", "Infinity" and
+"-Infinity".
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ def dumps(value: Any) -> str:
 
 
 def loads(text: str) -> Any:
-    """A result: the three words are numbers again."""
+    """Reads a result. The three texts become numbers again."""
     found = json.loads(text)
     if "NaN" not in text and "Infinity" not in text:
         return found

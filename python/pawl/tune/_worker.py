@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trial: what the runner starts for a function or a class. Its environment names it (docs/reference/tune.md)."""
+"""The process of a trial of a function or a class.
+
+Its environment has its name (docs/reference/tune.md).
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,7 @@ def _class(job: Job, here: session.Session) -> None:
 
 
 def _save(one: trainable.Trainable, here: session.Session, after: bool = False) -> None:
-    """A checkpoint, of the result that comes, or of the one that was reported."""
+    """Makes a checkpoint of the next result. after: of the last reported result."""
     if after and here.is_saved():
         return
     with here.checkpoint_dir(one.iteration) as folder:
@@ -74,7 +77,7 @@ def run(job: Job, channel: session.Channel) -> None:
     )
     checkpoint = env.get("PAWL_TUNE_CHECKPOINT") or job.restore
     if checkpoint:
-        elsewhere.bring(checkpoint)  # a trial of a cluster may have left it at another place
+        elsewhere.bring(checkpoint)  # a trial on a cluster may have stored it at another place
     here = session.Session(channel, context, _config(job), checkpoint)
     session.enter(here)
     if trainable.is_class(job.trainable.trainable):
@@ -85,7 +88,7 @@ def run(job: Job, channel: session.Channel) -> None:
 
 
 def work(job: Callable[[], Job], channel: session.Channel) -> tuple[int, str]:
-    """Runs a complete trial, in its folder: exit status, and why it has failed."""
+    """Runs a complete trial in its folder. Returns the exit status, and why it failed."""
     try:
         os.environ["TUNE_ORIG_WORKING_DIR"] = os.getcwd()
         os.chdir(os.environ["PAWL_TUNE_FOLDER"])
@@ -113,4 +116,4 @@ if __name__ == "__main__":
     status = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(status)  # what a trial has left behind, threads and processes' pipes, does not hold it
+    os._exit(status)  # does not wait for threads and pipes that the trial has left behind

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an experiment has given: its trials, their results, the best of them and their checkpoints."""
+"""The results of an experiment: its trials, the best of them, and their checkpoints."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Trial:
         error: Why it has failed, or None.
         failures: How often it has failed.
         attempts: How often it was started.
-        host: The machine that it runs on; None unless known.
+        host: The machine that it runs on; None if it is not known.
     """
 
     number: int
@@ -79,7 +79,7 @@ class Trial:
 
 
 def trial_of(folder: str, row: Mapping[str, Any], objects: Objects) -> Trial:
-    """A trial as the runner tells of it."""
+    """Makes a Trial from the runner's description."""
     logdir = os.path.join(folder, row["name"])
     return Trial(
         row["number"],
@@ -107,12 +107,11 @@ def _pandas(what: str) -> Any:
 
 @dataclass
 class ExperimentAnalysis:
-    """The experiment in a folder, as it is when this is made; also of one that still runs.
-    ``trials`` has a ``Trial`` for each.
+    """The experiment in a folder, as it was when this object was made. It may still run.
 
     Attributes:
-        experiment_path: Its folder. A place elsewhere (a URL, user@host:path) is copied to the
-            user's cache first, and updated there by the next one.
+        experiment_path: Its folder. A remote place (a URL, user@host:path) is first copied to the
+            user's cache. Later calls update the copy.
         default_metric: Metric for what is best. Default: None, the experiment's.
         default_mode: "min" or "max". Default: None, the experiment's.
         objects: Values that JSON cannot hold, by name; ``tune.run`` gives them.
@@ -153,7 +152,7 @@ class ExperimentAnalysis:
     def _by(self, metric: str | None, mode: str | None) -> tuple[str, str]:
         metric, mode = metric or self.default_metric, mode or self.default_mode
         if metric is None or mode is None:
-            raise UsageError('which is best? give metric and mode ("min" or "max"), here or to tune.run')
+            raise UsageError('the best needs metric and mode ("min" or "max"): give both, here or to tune.run')
         if mode not in ("min", "max"):
             raise UsageError(f'mode must be "min" or "max", received {mode!r}')
         return metric, mode
@@ -168,7 +167,7 @@ class ExperimentAnalysis:
             mode: "min" or "max". Default: None, ``default_mode``.
             scope: By which results: "last", "avg", "last-5-avg", "last-10-avg", or "all" for the
                 best of them. Default: "last".
-            filter_nan_and_inf: For Ray's callers: what is not finite is never best.
+            filter_nan_and_inf: Accepted as in Ray. A value that is not finite is never best.
 
         Returns:
             The trial; None if none has reported the metric.
@@ -240,7 +239,7 @@ class ExperimentAnalysis:
     def get_best_checkpoint(
         self, trial: Trial | str, metric: str | None = None, mode: str | None = None
     ) -> Checkpoint | None:
-        """Of the checkpoints of a trial that are kept, the one whose result was best.
+        """The kept checkpoint of a trial whose result was best.
 
         Args:
             trial: The trial, or its folder.
@@ -344,7 +343,7 @@ class ExperimentAnalysis:
         return {trial.trial_id: trial.last_result for trial in self.trials}
 
     def results_of(self, trial: Trial) -> list[dict[str, Any]]:
-        """All results of a trial, as its result.json has them.
+        """All results of a trial, from its result.json.
 
         Args:
             trial: The trial.

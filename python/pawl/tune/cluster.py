@@ -7,7 +7,7 @@ from typing import Any
 
 
 def init(address: str | None = None, **options: Any) -> None:
-    """Where the trials run.
+    """Chooses where the trials run.
 
     Args:
         address: Address of a Ray cluster to join; the trials run there. Default: None, on this

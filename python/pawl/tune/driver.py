@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tune.run: makes the document, lets the runner work, tells what happens."""
+"""tune.run: makes the document, drives the runner, and reports the progress."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Runner(Protocol):
 
 
 class TuneError(RuntimeError):
-    """Trials have failed for good. ``trials`` are these.
+    """Trials have failed for good. ``trials`` lists them.
 
     Args:
         message: The text.
@@ -97,13 +97,15 @@ def run(
     allow_pickle: bool = False,
 ) -> ExperimentAnalysis:
     """Runs an experiment: the trainable with each configuration, each trial in a separate process.
-    Interrupted (Ctrl+C, SIGTERM), the trials save what they can, and the same call with
+
+    After an interrupt (Ctrl+C, SIGTERM) the trials save what they can. The same call with
     ``resume="AUTO"`` continues.
 
     Args:
         run_or_experiment: A function of the configuration that calls ``tune.report``, or a subclass
             of ``tune.Trainable``.
-        name: Name of the experiment's folder. Default: None, of the trainable and the time.
+        name: Name of the experiment's folder. Default: None, made of the trainable's name and the
+            time.
         metric: Name of the metric that is optimized. Default: None.
         mode: "min" or "max". Default: None.
         stop: When a trial ends: a dict of limits by the names of results, a function of the trial's
@@ -117,11 +119,11 @@ def run(
         local_dir: Folder that the experiment's folder is in. Default: None, ~/ray_results.
         search_alg: A searcher, which suggests configurations. Default: None, grids and draws.
         scheduler: A scheduler or its name. Default: None, every trial runs to its end.
-        keep_checkpoints_num: Keep so many checkpoints of a trial. Default: None, all.
+        keep_checkpoints_num: Number of checkpoints to keep of each trial. Default: None, all.
         checkpoint_score_attr: Which are best: "max-auc", "min-loss". The newest is kept as well.
             Default: None, the newest are kept.
-        checkpoint_freq: Of a class: a checkpoint every so many steps. Default: 0, none.
-        checkpoint_at_end: Of a class: a checkpoint at the end. Default: False.
+        checkpoint_freq: For a class: steps between two checkpoints. Default: 0, no checkpoints.
+        checkpoint_at_end: For a class: make a checkpoint at the end. Default: False.
         verbose: 0 prints nothing, 1 what ends and fails, 2 also what starts, 3 also each result.
             Default: 1.
         sync_config: Where the experiment is copied to. Default: None, nowhere.
@@ -130,9 +132,9 @@ def run(
         restore: A SyncConfig or a folder with an experiment to begin with, or a checkpoint that
             every trial begins with. Default: None.
         resume: "AUTO" continues the experiment of this name if it exists, here or in
-            ``sync_config.upload_dir``. True or "LOCAL": it must be here; "REMOTE": it is fetched;
-            "ERRORED_ONLY": failed trials start again, too; "PROMPT" asks. Default: False, a new
-            one.
+            ``sync_config.upload_dir``. True or "LOCAL": it must exist here. "REMOTE": it is
+            fetched. "ERRORED_ONLY": failed trials start again, too. "PROMPT": the user is asked.
+            Default: False, a new one.
         raise_on_failed_trial: Raise TuneError if trials have failed. Default: True.
         max_concurrent_trials: How many run at a time. Default: None, as many as there is room for.
         seed: Seed of the draws. Default: 0.
@@ -234,7 +236,7 @@ class _Trials:
         self._job, self._payload, self._n_objects = job, "", -1
         self._bytes = b""
         self._experiment: _pawl.Experiment | None = None
-        self._newest: dict[int, str | None] = {}  # checkpoints that were there when was synced last
+        self._newest: dict[int, str | None] = {}  # newest checkpoint of each trial at the last sync
         self._kept: Kept | None = None
 
     def run(self, resume: int, restore: str | None) -> None:
@@ -282,7 +284,9 @@ class _Trials:
         return _pawl.TrialRunner(experiment, command, self._environment(), forker=forker)
 
     def _write_job(self) -> None:
-        """What the trials read. Configurations that were added later may have brought values that JSON cannot hold."""
+        """Writes the job for the trials, again whenever a configuration adds values that JSON
+        cannot hold.
+        """
         if self._n_objects == len(self._job.objects):
             return
         self._bytes = self._job.payload(self._plan.space)
@@ -293,7 +297,8 @@ class _Trials:
     def _environment(self) -> list[str]:
         found = [f"{trainable.PAYLOAD}={self._payload}", "PYTHONUNBUFFERED=1"]
         ours = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-        if ours not in map(sysconfig.get_path, ("purelib", "platlib")):  # not installed: the trials need to find it
+        if ours not in map(sysconfig.get_path, ("purelib", "platlib")):
+            # The package is not installed, but the trials must find it.
             found.append("PYTHONPATH=" + os.pathsep.join(filter(None, [ours, os.environ.get("PYTHONPATH")])))
         return found
 
@@ -318,7 +323,7 @@ class _Trials:
             pass
 
     def _step(self, runner: Runner, synced: places.Synced) -> bool:
-        """What happens next; True at the end."""
+        """Handles the next event. True at the end."""
         experiment, kept = self._experiment, self._kept
         assert experiment is not None and kept is not None
         kept.keep()

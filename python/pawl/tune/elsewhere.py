@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints of trials that are stored at another place (``upload_dir``) and not here: here a folder with one note in
-it stands for each, which the experiment keeps, clones and removes as it does with others. A clone's note is that of its
-donor, until the clone has files of its own there (``copy``)."""
+"""Checkpoints of trials that are stored at another place (``upload_dir``) and not on this machine.
+
+Here a folder with one note represents each of them. The experiment keeps, clones and removes it
+like any other checkpoint. The note of a clone names its donor's files until the clone has its own
+files at the place (``copy``).
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ def send(sync: SyncConfig, place: str, folder: str) -> None:
 
 
 def fetch(sync: SyncConfig, place: str, folder: str) -> None:
-    """Brings what is at a place into a new folder."""
+    """Copies the files at a place into a new folder."""
     syncer = Syncer(folder, sync, remote=place)
     try:
         syncer.down()
@@ -43,7 +46,7 @@ def fetch(sync: SyncConfig, place: str, folder: str) -> None:
 
 
 def stand_in(folder: str, place: str, sync: SyncConfig) -> None:
-    """Makes the folder that stands for a checkpoint."""
+    """Makes the folder that represents a checkpoint."""
     partial = _files.hidden(folder)
     os.mkdir(partial)
     _write(partial, place, sync)
@@ -51,13 +54,16 @@ def stand_in(folder: str, place: str, sync: SyncConfig) -> None:
 
 
 def copies(sync: SyncConfig) -> bool:
-    """Can the place copy by itself? Commands and functions cannot be asked for that."""
+    """Whether the place can copy by itself. Commands and functions cannot do that."""
     return sync.upload_dir is not None and sync.syncer == "auto"
 
 
 def copy(folder: str, place: str, sync: SyncConfig) -> None:
-    """Gives a clone its own files at a place: links, or copies that the server makes. Its note then names these.
-    Where the place can do neither, the note still names the donor's files."""
+    """Gives a clone its own files at a place: links, or copies that the server makes.
+
+    The clone's note then names these. If the place can do neither, the note still names the donor's
+    files.
+    """
     note = note_of(folder)
     if note is None or note["place"] == place:
         return
@@ -69,14 +75,17 @@ def copy(folder: str, place: str, sync: SyncConfig) -> None:
 
 
 def _write(folder: str, place: str, sync: SyncConfig) -> None:
-    """The note, replaced at once. Nothing else is ever in the folder: it would be taken for the checkpoint."""
+    """Replaces the note atomically.
+
+    Any other file in the folder would be taken for the checkpoint.
+    """
     command = sync.syncer if isinstance(sync.syncer, str) else None
     note = json.dumps({"place": place, "syncer": command, "shell": sync.shell})
     _files.replace(os.path.join(folder, NOTE), note, near=folder)
 
 
 def note_of(folder: str) -> dict[str, object] | None:
-    """What stands for the checkpoint that is not here; None: it is here."""
+    """The note of a checkpoint that is stored elsewhere; None if it is on this machine."""
     if not os.path.isdir(folder) or os.listdir(folder) != [NOTE]:
         return None
     with open(os.path.join(folder, NOTE), encoding="utf-8") as file:
@@ -84,7 +93,7 @@ def note_of(folder: str) -> dict[str, object] | None:
 
 
 def bring(folder: str) -> None:
-    """Brings a checkpoint here, if something else stands for it."""
+    """Copies a checkpoint to this machine if it is stored elsewhere."""
     note = note_of(folder)
     if note is None:
         return
@@ -97,7 +106,10 @@ def bring(folder: str) -> None:
 
 
 def files_of(folder: str) -> list[tuple[str, int]]:
-    """All below a folder, with sizes; folders, which come before what is in them, have -1."""
+    """All files and folders below a folder, with sizes.
+
+    Folders have -1 and precede their contents.
+    """
     found: list[tuple[str, int]] = [(".", -1)]
     for above, folders, files in os.walk(folder):
         inner = os.path.relpath(above, folder)

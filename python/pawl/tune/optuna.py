@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optuna as a searcher: asked for a configuration for each trial, told what it gave.
+"""Optuna as a searcher: it suggests a configuration for each trial, and gets the trial's results.
 
     tune.run(train, config={"lr": tune.loguniform(1e-4, 1e-1)}, search_alg=OptunaSearch(seed=0), num_samples=50,
              metric="loss", mode="min")
 
-It needs Optuna. Resumed, it gets the experiment's earlier trials.
+It needs Optuna. When an experiment is resumed, it gets the earlier trials.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class OptunaSearch(Searcher):
         mode: "min" or "max". Default: None, that of the experiment.
         points_to_evaluate: Configurations to begin with. Default: (), none.
         sampler: One of Optuna's. Default: None, its tree of Parzen estimators with ``seed``.
-        seed: Seed of that. Default: None.
+        seed: Seed of the default sampler. Default: None.
 
     Raises:
         UnsupportedError: Optuna is not installed.
@@ -124,7 +124,7 @@ class OptunaSearch(Searcher):
         return True
 
     def _numbers(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Optuna's parameters of a configuration: of a choice the place in its list."""
+        """Optuna's parameters of a configuration. A choice is the position in its list."""
         found = {}
         for name, (path, domain) in self._domains.items():
             value: Any = config

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where an experiment is stored: here, at the place that it is synced to, or at one that it begins from."""
+"""Where an experiment is stored: here, at the place that it is synced to, or at a place to begin
+from.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from ..syncer import SyncConfig, Syncer, SyncReport
 from . import elsewhere
 
 _log = logging.getLogger("pawl")
-_FETCHED = ".restore"  # ends the name of a folder next to the experiment's
+_FETCHED = ".restore"  # suffix of a folder next to the experiment's
 _KIND_OTHER = 3  # of enum pawl_kind
 _RESUME = {"AUTO": 1, "LOCAL": 2, "ERRORED_ONLY": 3}  # of enum tune_resume
 
@@ -36,7 +38,10 @@ def _syncs(sync: SyncConfig) -> bool:
 
 
 def _fetch(folder: str, sync: SyncConfig, must: bool) -> None:
-    """Brings the experiment here from where it was synced to, if it is there. One that is here gets what it lacks."""
+    """Fetches the experiment from the place that it was synced to, if it exists there.
+
+    A local experiment gets the files that it lacks.
+    """
     place = _place_of(folder, sync)
     fetched = folder if is_experiment(folder) else _partial(folder)
     syncer = Syncer(fetched, sync, remote=place)
@@ -48,7 +53,7 @@ def _fetch(folder: str, sync: SyncConfig, must: bool) -> None:
         own = sync.syncer == "auto"
         if must or is_experiment(fetched) or (own and not isinstance(error, NotFoundError)):
             raise
-        if not own:  # a command cannot say that there is nothing yet
+        if not own:  # a command cannot report that nothing exists yet
             _log.warning("%s: nothing was fetched from %s: %s", folder, place, error)
     finally:
         syncer.close()
@@ -59,7 +64,10 @@ def _fetch(folder: str, sync: SyncConfig, must: bool) -> None:
 
 
 def _partial(folder: str) -> str:
-    """Where an experiment is fetched to: one that was cut off is not an experiment yet."""
+    """The folder that an experiment is fetched into.
+
+    After an interrupt it is not an experiment yet.
+    """
     above, name = os.path.split(folder)
     return os.path.join(above, f".{name}.fetched")
 
@@ -68,17 +76,17 @@ def _take_over(fetched: str, folder: str) -> None:
     if fetched == folder:
         return
     if os.path.isdir(folder) and os.listdir(folder):
-        raise ExistsError(f"{folder} is in the way of the experiment that was fetched, and is not an experiment")
+        raise ExistsError(f"{folder} is not an experiment, but the fetched experiment has this name; move the folder")
     os.rename(fetched, folder)
 
 
 def is_elsewhere(place: str) -> bool:
-    """A URL, or user@host:path, and no folder of this machine with such a name."""
+    """Whether it is a URL or user@host:path, and not the name of a local folder."""
     return "://" in place or (_is_of_rsync(place) and not os.path.exists(place))
 
 
 def _bring(place: str, folder: str) -> None:
-    """Brings the experiment at a place into a folder. Files that exist there already are not fetched again."""
+    """Fetches the experiment at a place into a folder. Existing files are not fetched again."""
     syncer = Syncer(folder, SyncConfig(), remote=place)
     try:
         syncer.down()
@@ -93,7 +101,10 @@ def _bring(place: str, folder: str) -> None:
 
 
 def to_read(place: str) -> str:
-    """The folder with a copy of the experiment at a place: in the user's cache, made or brought up to date."""
+    """Makes or updates a copy of the experiment at a place, in the user's cache.
+
+    Returns its folder.
+    """
     above = os.environ.get("XDG_CACHE_HOME") or os.path.join("~", ".cache")
     mark = hashlib.sha256(place.encode()).hexdigest()[:12]
     name = place.partition("?")[0].rstrip("/").replace(":", "/").rpartition("/")[2]
@@ -103,8 +114,10 @@ def to_read(place: str) -> str:
 
 
 def to_continue(place: str, local_dir: str) -> tuple[str, SyncConfig]:
-    """The folder of an experiment at a place, below local_dir, and the configuration that syncs it to there again.
-    It is fetched unless it is here already."""
+    """The local folder of an experiment at a place, and the SyncConfig that syncs it to that place.
+
+    The folder is below local_dir. The experiment is fetched unless it exists there.
+    """
     start, mark, options = place.partition("?") if "://" in place else (place, "", "")
     above, _, name = start.rstrip("/").rpartition("/")
     if not name or above.endswith((":", "/")):
@@ -112,14 +125,14 @@ def to_continue(place: str, local_dir: str) -> tuple[str, SyncConfig]:
     folder, sync = os.path.join(local_dir, name), SyncConfig(upload_dir=above + mark + options)
     if not is_experiment(folder):
         if os.path.isdir(folder) and os.listdir(folder):
-            raise ExistsError(f"{folder} is in the way of the experiment {place}, and is not an experiment")
+            raise ExistsError(f"{folder} is not an experiment, but {place} is to be fetched there; move the folder")
         _bring(place, _partial(folder))
         _take_over(_partial(folder), folder)
     return folder, sync
 
 
 def can_continue(place: str) -> bool:
-    """Is there something at a place that may be an experiment?"""
+    """Whether a place holds something that may be an experiment."""
     if takes(place):
         return Fsspec("", place).has("experiment.json")
     try:
@@ -129,7 +142,7 @@ def can_continue(place: str) -> bool:
 
 
 def _place_of(folder: str, sync: SyncConfig) -> str:
-    """Where the folder is synced to."""
+    """The place that the folder is synced to."""
     syncer = Syncer(folder, sync)
     try:
         return str(syncer.remote)
@@ -143,7 +156,10 @@ def _is_of_rsync(place: str) -> bool:
 
 
 def _is_taken(folder: str, sync: SyncConfig) -> bool:
-    """Is the place that the experiment would be synced to taken? Places of rsync and of commands are not looked at."""
+    """Whether the place to sync to already holds something.
+
+    Places of rsync and commands are not checked.
+    """
     if is_experiment(folder) or not _syncs(sync) or sync.syncer != "auto":
         return False
     place = _place_of(folder, sync)
@@ -151,14 +167,16 @@ def _is_taken(folder: str, sync: SyncConfig) -> bool:
         return Fsspec(folder, place).has("experiment.json")
     if _is_of_rsync(place):
         return False
-    with contextlib.suppress(PawlError):  # it comes again, when the place is synced to
+    with contextlib.suppress(PawlError):  # the first sync raises it again
         return _pawl.kind_of(place) > 0
     return False
 
 
 def find(folder: str, sync: SyncConfig, word: str | None) -> int:
-    """How the experiment is to be opened. Fetches it where the word asks for that. A new one is refused where one was
-    synced to: it would be written over."""
+    """How to open the experiment. Fetches it if the word requests that.
+
+    A new experiment is refused if another one was synced to its place: it would overwrite that.
+    """
     if word is None:
         if _is_taken(folder, sync):
             raise ExistsError(
@@ -191,14 +209,17 @@ def _ask(folder: str) -> bool:
 
 @dataclass(frozen=True)
 class Given:
-    """What an experiment begins with: another one, or a checkpoint."""
+    """What an experiment begins with: another experiment, or a checkpoint."""
 
     experiment: str | None = None
     checkpoint: str | None = None
 
 
 def given(restore: str | os.PathLike[str] | SyncConfig | None, folder: str) -> Given:
-    """``restore`` of tune.run. An experiment in ``upload_dir`` is copied next to ``folder`` first."""
+    """``restore`` of tune.run.
+
+    An experiment in ``upload_dir`` is copied next to ``folder`` first.
+    """
     if restore is None or is_experiment(folder):  # it has begun already
         return Given()
     if isinstance(restore, SyncConfig):
@@ -212,7 +233,10 @@ def given(restore: str | os.PathLike[str] | SyncConfig | None, folder: str) -> G
 
 
 def _fetched(config: SyncConfig, folder: str) -> str:
-    """The only experiment in upload_dir, on this machine. Known folders first: nothing is fetched twice."""
+    """Fetches the only experiment in upload_dir.
+
+    Returns its local folder. Nothing is fetched twice.
+    """
     if config.upload_dir is None or config.syncer is None:
         raise UsageError("restore: the SyncConfig needs an upload_dir, where the experiment is")
     above, name = os.path.split(folder)
@@ -232,7 +256,7 @@ def _fetched(config: SyncConfig, folder: str) -> str:
 
 
 def forget(experiment: str | None) -> None:
-    """Removes what _fetched has brought here: the new experiment has its own copy."""
+    """Removes the copy that ``_fetched`` made, since the new experiment has its own."""
     above, name = os.path.split(experiment or "")
     if name.startswith(".") and name.endswith(_FETCHED):
         shutil.rmtree(str(experiment), ignore_errors=True)
@@ -241,8 +265,11 @@ def forget(experiment: str | None) -> None:
 
 
 class _ExperimentSyncer(Syncer):
-    """Also removes checkpoints at the place that the experiment has given up, after a sync that brought what it keeps.
-    One that cannot be removed costs the experiment nothing."""
+    """Also removes checkpoints at the place that the experiment has deleted.
+
+    It does so after a sync has sent the kept ones. A checkpoint that cannot be removed is only
+    logged.
+    """
 
     _told = False
 
@@ -253,7 +280,7 @@ class _ExperimentSyncer(Syncer):
             try:
                 needed = self._needed()
                 self._prune([one for one in _pawl.tune_leftovers_after(before) if one not in needed])
-            except Exception as error:  # of a file system of fsspec, too
+            except Exception as error:  # also of a file system of fsspec
                 if not self._told:
                     _log.warning("%s: old checkpoints stay at %s: %s", self.local, self.remote, error)
                 self._told = True
@@ -267,8 +294,11 @@ class _ExperimentSyncer(Syncer):
 
 
 class Synced:
-    """The experiment's folder, synced while it runs. A place that is not writable is reported before a trial begins.
-    A sync that fails later is tried again, and is logged; only if the last one fails, there is an error at the end."""
+    """Syncs the experiment's folder while it runs.
+
+    A place that is not writable is an error before the first trial begins. A later sync that fails
+    is logged and tried again. An error is raised at the end only if the last sync fails.
+    """
 
     def __init__(self, folder: str, config: SyncConfig) -> None:
         self._folder = folder
@@ -276,11 +306,11 @@ class Synced:
 
     @property
     def is_on(self) -> bool:
-        """Is there another place, and is it to follow each checkpoint?"""
+        """Whether there is a place that is synced after each checkpoint."""
         return self._syncer is not None and self._syncer.config.sync_on_checkpoint
 
     def request(self) -> None:
-        """There is a new checkpoint, or a trial has ended."""
+        """Requests a sync, after a new checkpoint or the end of a trial."""
         if self._syncer is not None and self.is_on:
             self._syncer.request()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people see of an experiment while it runs, on standard error."""
+"""Prints the progress of an experiment to standard error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ _EVERY_SECONDS = 30.0
 
 
 class Progress:
-    """``verbose``: 0 nothing, 1 what ends and fails, and a line now and then, 2 what starts as well, 3 each result."""
+    """Prints what happens.
+
+    ``verbose`` 0 prints nothing. 1 prints ends, failures, and the state of the search now and then.
+    2 also prints starts, and 3 each result.
+    """
 
     def __init__(self, verbose: int, plan: Plan) -> None:
         if isinstance(verbose, bool) or verbose not in (0, 1, 2, 3):

@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trial on a node of a cluster: what the actor of pawl.tune.ray_engine does. The driver asks for what the trial has
-to say, and answers; nothing here needs to reach the driver.
+"""A trial on a node of a cluster: the actor of pawl.tune.ray_engine.
 
-Where the trial's folder is depends on what the node sees: the experiment's own, if that is shared ("shared"); else one
-of the node, whose checkpoints go to ``upload_dir`` before they are reported ("remote"), or are fetched by the driver
-("copied").
+The driver asks for the trial's messages, and answers them. The actor never needs to reach the
+driver.
+
+The trial's folder depends on what the node can see:
+
+- "shared": the experiment's own folder, which the node sees
+- "remote": a folder of the node, whose checkpoints are sent to ``upload_dir`` before they are
+  reported
+- "copied": a folder of the node, whose checkpoints the driver fetches
 """
 
 from __future__ import annotations
@@ -27,23 +32,23 @@ from .._pawl import UsageError
 from ..syncer import SyncConfig
 from . import elsewhere, session, trainable
 
-MARK = ".engine"  # in the experiment's folder while it runs: who sees it, sees that folder
-_CHECKPOINT = re.compile(r"checkpoint_\d+(_of_\d+_\d+)*")  # and of clones; other folders are the trial's own
+MARK = ".engine"  # in the experiment's folder while it runs: a node that sees it shares that folder
+_CHECKPOINT = re.compile(r"checkpoint_\d+(_of_\d+_\d+)*")  # the second part is that of a clone
 BLOCK = 16 << 20  # bytes that are sent at a time
 
 
 @dataclass(frozen=True)
 class Start:
-    """All about a trial that begins."""
+    """All that a new trial must know."""
 
-    mark: str  # what MARK says
+    mark: str  # the content of MARK
     local: str  # the experiment's folder, maybe below ~
     sync: SyncConfig
     name: str
     id: str
     config: str
     checkpoint: str | None  # a name in its folder
-    place: str | None  # where that is stored, if not in the experiment's folder
+    place: str | None  # where the checkpoint is stored, if not in the experiment's folder
     given: str | None  # a folder that all trials begin with
     iteration: int
     env: Mapping[str, str]
@@ -60,7 +65,7 @@ class About:
 
 
 class Mailbox(session.Channel):
-    """What the trial says, until the driver asks for it."""
+    """Keeps the trial's messages until the driver asks for them."""
 
     def __init__(self, actor: Actor) -> None:
         self._actor = actor
@@ -77,7 +82,10 @@ class Mailbox(session.Channel):
 
 
 class Actor:
-    """One trial. Its methods are called from several threads: ``run`` by one, ``talk`` by another."""
+    """One trial.
+
+    Its methods are called from several threads: ``run`` by one, ``talk`` by another.
+    """
 
     def __init__(self) -> None:
         self._mailbox = Mailbox(self)
@@ -131,7 +139,10 @@ class Actor:
             return file.read(BLOCK)
 
     def write(self, name: str, path: str, offset: int, data: bytes | None) -> None:
-        """A part of a file of the checkpoint that it begins with; None makes a folder."""
+        """Writes a part of a file of the checkpoint that the trial begins with.
+
+        None makes a folder.
+        """
         target = os.path.join(self._folder, name, path)
         if data is None:
             os.makedirs(target, exist_ok=True)
@@ -157,7 +168,9 @@ class Actor:
             self._mailbox.said.put({"over": status, "text": text})
 
     def _enter(self) -> None:
-        """What a process that the runner has started finds (docs/reference/tune.md)."""
+        """Sets up what a process of the runner gets: environment and output
+        (docs/reference/tune.md).
+        """
         start = self._start
         assert start is not None
         config = os.path.join(self._folder, "params.json")
@@ -177,7 +190,7 @@ class Actor:
             os.close(file_fd)
 
     def talk(self, answer: dict[str, Any] | None, seconds: float) -> list[dict[str, Any]]:
-        """Takes an answer to what was said before; gives what was said since, when there is something."""
+        """Takes the answer to the last message. Waits for new messages, and returns them."""
         if answer is not None:
             self._mailbox.answers.put(answer)
         said = []
@@ -188,7 +201,9 @@ class Actor:
         return said
 
     def with_place(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Brings the checkpoint of a message to where others find it; the message says where."""
+        """Sends the checkpoint of a message to upload_dir if needed, and adds its place to the
+        message.
+        """
         name, start = message.get("checkpoint"), self._start
         if name is not None and self._how == "remote" and start is not None:
             local = os.path.join(self._folder, name)
@@ -198,7 +213,7 @@ class Actor:
         return message
 
     def forget(self, keep: list[str] | None) -> None:
-        """Removes checkpoints of a folder of this node that retention has given up."""
+        """Removes checkpoints from a folder of this node that retention has deleted."""
         if keep is None or self._how == "shared":
             return
         for entry in os.scandir(self._folder):
@@ -207,7 +222,10 @@ class Actor:
 
 
 def mark(folder: str) -> str:
-    """Marks an experiment's folder, for as long as it runs."""
+    """Writes a mark into an experiment's folder, which exists while it runs.
+
+    Returns its content.
+    """
     text = uuid.uuid4().hex
     with open(os.path.join(folder, MARK), "w", encoding="utf-8") as file:
         file.write(text)

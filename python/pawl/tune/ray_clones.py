@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clones of checkpoints that are in ``upload_dir`` and not here: each gets files of its own there, which the place
-makes by itself (R158). Called by ray_engine; copies by elsewhere.copy, on threads.
+"""Clones of checkpoints that are in ``upload_dir`` and not here.
 
-A clone begins as a note of its donor's files. Until it has its own, its donor is pinned: neither of the two starts
-again, since a start is what may write a checkpoint of the same name anew. Nothing else removes files there.
+Each clone gets its own files there, which the place copies by itself (R158). ray_engine calls this
+module. The copies are made by elsewhere.copy, on threads.
+
+A clone begins as a note that names its donor's files. Until it has its own files, neither the clone
+nor the donor starts again: a start may write another checkpoint of the same name. Nothing else
+removes files there.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from .spec import Plan
 
 
 class Clones:
-    """``tell``: what went wrong, for people, with the number of the trial. Called on a thread."""
+    """Copies the files of clones. ``tell`` gets a trial's number and an error text, on a thread."""
 
     def __init__(
         self, experiment: _pawl.Experiment, plan: Plan, threads: Executor, tell: Callable[[int, str], None]
@@ -27,10 +30,10 @@ class Clones:
         self._experiment, self._plan, self._threads, self._tell = experiment, plan, threads, tell
         self._is_on = elsewhere.copies(plan.sync) and plan.document.get("scheduler", {}).get("type") == "pbt"
         self._seen: set[str] = set()
-        self._busy: dict[str, tuple[Future[None], set[str]]] = {}  # by the clone's place: the copy, whose trials wait
+        self._busy: dict[str, tuple[Future[None], set[str]]] = {}  # place -> copy, waiting trials
 
     def look(self) -> None:
-        """Begins the copies of the new ones."""
+        """Starts copying the files of new clones."""
         for number in range(self._experiment.counts()["trials"] if self._is_on else 0):
             row = self._experiment.trial(number)
             name, checkpoint = row["name"], row["checkpoint"]
@@ -52,11 +55,11 @@ class Clones:
     def _copy(self, number: int, folder: str, place: str) -> None:
         try:
             elsewhere.copy(folder, place, self._plan.sync)
-        except (PawlError, OSError) as error:  # it still has its donor's
+        except (PawlError, OSError) as error:  # it still uses its donor's files
             self._tell(number, f"{os.path.basename(folder)} was not copied at its place: {error}")
 
     def wanted(self, trial: str) -> Future[None] | None:
-        """A copy that is to end before this trial starts."""
+        """A copy that must end before this trial starts, or None."""
         for place, (work, trials) in list(self._busy.items()):
             if work.done():
                 del self._busy[place]

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trials as actors of a Ray cluster: ``tune.run(.., engine="ray")``. Ray only places, starts and ends them; what runs,
-on what, and for how long is decided by the experiment, as with processes of this machine, and its files are the same.
+"""Trials as actors of a Ray cluster: ``tune.run(.., engine="ray")``.
 
-RayRunner has the methods of _pawl.TrialRunner. A trial's way: its actor is placed (``prepare``), it runs and its calls
-of ``talk`` bring what it says, one at a time; then the actor is killed.
+Ray only places, starts and ends them. As with processes of this machine, the experiment decides
+which trials run, with which resources, and for how long. Its files are the same.
+
+RayRunner has the methods of _pawl.TrialRunner. An actor is placed first (``prepare``). Then the
+trial runs, and calls of ``talk`` return its messages, one call at a time. At the end the actor is
+killed.
 """
 
 from __future__ import annotations
@@ -36,12 +39,12 @@ except ImportError as error:
     raise ImportError(f"tune.run(engine=\"ray\") needs Ray: pip install 'libpawl[ray]' ({error})") from None
 
 _NAMESPACE = "pawl-tune"
-_TALK_SECONDS = 20.0  # a call of talk that brings nothing comes back, so that nothing waits for ever
-_GONE_SECONDS = 60.0  # until an actor of an earlier driver has gone
-_LOOK_SECONDS = 2.0  # between two looks at the nodes
-_SHARED_SECONDS = 60.0  # until a shared folder shows here what was written there
+_TALK_SECONDS = 20.0  # a call of talk returns after this time, even without a message
+_GONE_SECONDS = 60.0  # until an actor of an earlier driver has ended
+_LOOK_SECONDS = 2.0  # between two queries of the nodes
+_SHARED_SECONDS = 60.0  # until files that a node wrote into a shared folder are visible here
 _SLICE_SECONDS = 0.02
-_AWAY_SECONDS = 1.0  # between two looks at the times; for the rest the driver was busy, and heard no trial
+_AWAY_SECONDS = 1.0  # between two checks of timeouts; longer gaps do not count, as the driver was busy
 _FINISHED, _FAILED, _LOST = 0, 1, 2  # of enum tune_end
 _HOW = ("finished", "failed", "lost")
 _VERDICTS = ("continue", "pause", "stop", "exploit")
@@ -51,7 +54,10 @@ Event = tuple[str, int, str | None, str | None, int, str, bool]
 
 
 def connect(address: str | None = None, **options: Any) -> None:
-    """Joins a cluster, unless this process is in one; without an address that of RAY_ADDRESS, or one made here."""
+    """Joins a cluster, unless this process is in one.
+
+    Without an address it joins the one of RAY_ADDRESS, or starts one here.
+    """
     if not ray.is_initialized():
         ray.init(address=address, **options)
 
@@ -63,17 +69,17 @@ class _Trial:
     number: int
     folder: str
     checkpoint: str | None
-    place: str | None = None  # where that is stored, if it is not here
-    actor: Any = None  # none yet: what it begins with is being copied
+    place: str | None = None  # where the checkpoint is stored, if it is not here
+    actor: Any = None  # None while the checkpoint that it begins with is being copied
     about: About | None = None
-    call: Any = None  # of Ray, that brings what comes next
-    work: Future[None] | None = None  # of a thread here, after which then() is called
+    call: Any = None  # the call of Ray that returns the next messages
+    work: Future[None] | None = None  # on a thread here; then() is called after it
     then: Callable[[], None] | None = None
     deadline: float = math.inf
-    asked: bool = False  # to save and end at its next report
-    told: bool = False  # it has its verdict
+    asked: bool = False  # it was asked to save and end at its next report
+    told: bool = False  # it has received its verdict
     verdict: int = 0
-    heard: float = math.inf  # when it last said something; inf: it is not to say anything now
+    heard: float = math.inf  # time of its last message; inf: no message is expected now
     lost: bool = False  # its end is not a failure
     failure: str | None = None
     unheard: deque[dict[str, Any]] = field(default_factory=deque)
@@ -100,7 +106,7 @@ class RayRunner:
         if self.room() == 0 and not plan.document["max_concurrent"]:
             raise UsageError(f"no node of the cluster has what a trial needs: {self._needs} ({_shown_nodes()})")
 
-    # ---- the face ----
+    # ---- the interface ----
 
     def poll(self, timeout_ms: int) -> Event | None:
         until = time.monotonic() + timeout_ms / 1000
@@ -142,7 +148,7 @@ class RayRunner:
             os.unlink(os.path.join(self._plan.folder, ray_actor.MARK))
 
     def room(self) -> int:
-        """How many trials the cluster holds at a time, as it is now."""
+        """How many trials the cluster can run at a time, with its present nodes."""
         if time.monotonic() - self._looked > _LOOK_SECONDS:
             self._looked = time.monotonic()
             nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
@@ -155,7 +161,8 @@ class RayRunner:
     # ---- starting ----
 
     def _start_some(self) -> None:
-        # Where a limit was given, Ray is asked for all of it: a cluster that grows by demand is to hear of it.
+        # With a limit, that many actors are requested: a cluster that grows by demand must see the
+        # demand.
         while not self._stopping and len(self._running) < (self._plan.document["max_concurrent"] or self.room()):
             found = self._experiment.next()
             self._started_all = found == "done"
@@ -221,7 +228,7 @@ class RayRunner:
         self._events.append(("started", number, checkpoint, "", 0, "finished", False))
 
     def _job(self) -> Any:
-        """What all trials must know, in Ray's store, once."""
+        """The job of all trials, stored once in Ray's object store."""
         payload = self._payload()
         if payload is not self._packed[0]:
             self._packed = payload, ray.put(payload)
@@ -231,7 +238,10 @@ class RayRunner:
         return f"{self._token}-{number}-{attempt}"
 
     def _end_earlier(self, number: int, attempt: int) -> None:
-        """An actor of a driver that was killed may live on for a moment; two of a trial would write into one folder."""
+        """Ends the actor of an earlier driver, which may live for a moment after that was killed.
+
+        Two actors of a trial would write into one folder.
+        """
         until = time.monotonic() + _GONE_SECONDS
         while attempt > 1 and time.monotonic() < until:
             try:
@@ -242,7 +252,7 @@ class RayRunner:
             time.sleep(_SLICE_SECONDS)
 
     def _begin(self, one: _Trial, about: About) -> None:
-        """Its actor is there; the checkpoint that it begins with may have to be brought to it."""
+        """Runs a trial whose actor was placed. First copies its checkpoint there, if necessary."""
         one.about = about
         self._experiment.runs(one.number, about.pid, about.host)
         name, source = one.checkpoint, self._plan.given
@@ -254,7 +264,7 @@ class RayRunner:
         if there or name is None or source is None:
             self._run(one)
             return
-        self._do(one, lambda: self._push(one, str(source), str(name)), lambda: self._run(one))
+        self._start_work(one, lambda: self._push(one, str(source), str(name)), lambda: self._run(one))
 
     @staticmethod
     def _run(one: _Trial) -> None:
@@ -262,7 +272,7 @@ class RayRunner:
         one.actor.run.remote()
         one.call = one.actor.talk.remote(None, _TALK_SECONDS)
 
-    # ---- what it says ----
+    # ---- messages ----
 
     def _listen(self, seconds: float) -> None:
         works = [one for one in self._running.values() if one.work is not None]
@@ -287,7 +297,7 @@ class RayRunner:
         except RayActorError as error:
             cause = next(iter(str(error).strip().splitlines()), type(error).__name__)
             if one.told:
-                pass  # what it had to say has been said
+                pass  # its last message was handled
             elif one.asked or getattr(error, "preempted", False):
                 one.lost = True
             else:
@@ -304,10 +314,10 @@ class RayRunner:
         if found:
             one.heard = time.monotonic()
         one.unheard.extend(found)
-        self._take(one)
+        self._take_messages(one)
 
-    def _take(self, one: _Trial) -> None:
-        """What it has said, one after the other; then it may speak again."""
+    def _take_messages(self, one: _Trial) -> None:
+        """Handles the trial's messages one by one, then asks for more."""
         while one.unheard:
             message = one.unheard.popleft()
             if "over" in message:
@@ -325,9 +335,9 @@ class RayRunner:
     def _bring_first(self, one: _Trial, message: dict[str, Any]) -> None:
         def then() -> None:
             self._take_one(one, message)
-            self._take(one)
+            self._take_messages(one)
 
-        self._do(one, lambda: self._bring(one, message), then)
+        self._start_work(one, lambda: self._bring(one, message), then)
 
     def _take_one(self, one: _Trial, message: dict[str, Any]) -> None:
         if "report" in message:
@@ -337,7 +347,7 @@ class RayRunner:
         elif "checkpoint" in message:
             try:
                 self._experiment.checkpoint(one.number, message["checkpoint"])
-            except UsageError as error:  # a message that cannot be taken; the trial continues
+            except UsageError as error:  # a wrong message; the trial continues
                 self._notice(one.number, str(error))
                 return
             self._events.append(("checkpoint", one.number, message["checkpoint"], "", 0, "finished", False))
@@ -370,9 +380,9 @@ class RayRunner:
             if self._experiment.trial(number)["state"] not in ("TERMINATED", "ERROR"):
                 self.stop_trial(number, "the experiment is stopped")
 
-    # ---- checkpoints that come and go ----
+    # ---- copying checkpoints ----
 
-    def _do(self, one: _Trial, work: Callable[[], None], then: Callable[[], None]) -> None:
+    def _start_work(self, one: _Trial, work: Callable[[], None], then: Callable[[], None]) -> None:
         one.work, one.then = self._threads.submit(work), then
 
     def _finish_work(self, one: _Trial) -> None:
@@ -389,7 +399,10 @@ class RayRunner:
         self._end(one)
 
     def _bring(self, one: _Trial, message: dict[str, Any]) -> None:
-        """Sees to it that the checkpoint of a message is in the experiment's folder here. On a thread of its own."""
+        """Makes sure that the checkpoint of a message is in the experiment's folder here.
+
+        Runs on a thread.
+        """
         name = os.path.basename(str(message["checkpoint"]))
         target = os.path.join(one.folder, name)
         how = one.about.how if one.about else "shared"
@@ -405,11 +418,11 @@ class RayRunner:
                 time.sleep(0.05)
 
     def _by_program(self) -> bool:
-        """Is a command or a function to bring them (R118, R119)?"""
+        """Whether a command or a function copies the checkpoints (R118, R119)."""
         return self._plan.sync.upload_dir is None and self._plan.sync.syncer != "auto"
 
     def _pull(self, one: _Trial, name: str, partial: str) -> None:
-        shutil.rmtree(partial, ignore_errors=True)  # of an earlier driver: its files would be taken for these
+        shutil.rmtree(partial, ignore_errors=True)  # an earlier driver may have left files
         os.makedirs(partial)
         if self._by_program() and one.about is not None:
             elsewhere.fetch(self._plan.sync, f"{one.about.where}/{name}", partial)
@@ -489,7 +502,7 @@ class RayRunner:
 
 
 def _needs(plan: Plan) -> dict[str, float]:
-    """What a trial takes, by Ray's names."""
+    """The resources of a trial, by Ray's names."""
     given = plan.document["resources"]
     found = {"CPU": float(given.get("cpu", 1)), "GPU": float(given.get("gpu", 0))}
     if given.get("memory_bytes"):
@@ -505,7 +518,7 @@ def _shown_nodes() -> str:
 
 
 def _inside(folder: str, path: str) -> str:
-    """A path below a folder, of what another machine has named."""
+    """The path below a folder of a name from another machine. An error if it leads outside."""
     found = os.path.normpath(os.path.join(folder, path))
     if found != folder and not found.startswith(folder + os.sep):
         raise UsageError(f"expected a path in {folder}, found {path!r}")

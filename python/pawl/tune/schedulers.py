@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The schedulers, by the names and with the defaults of Ray Tune. They only say what is wanted; the runner decides.
+"""The schedulers, with the names and defaults of Ray Tune. They only hold settings; the runner
+decides.
 
 tune.run(train, scheduler=AsyncHyperBandScheduler(metric="loss", mode="min", max_t=50))
 """
@@ -39,7 +40,7 @@ class TrialScheduler:
         options: Options of the scheduler by name.
 
     Raises:
-        UsageError: The mode is another.
+        UsageError: The mode is neither "min" nor "max".
     """
 
     type = "fifo"
@@ -97,10 +98,10 @@ class AsyncHyperBandScheduler(TrialScheduler):
         mode: "min" or "max". Default: None, that of the experiment.
         max_t: A trial ends at this time. Default: 100.
         grace_period: No trial is stopped before this time. Default: 1.
-        reduction_factor: Of so many trials one goes beyond a rung. Default: 4.
+        reduction_factor: One of this many trials continues beyond a rung. Default: 4.
         brackets: Number of brackets. Default: 1.
-        synch: Trials wait at a rung until all have reached it, so that the outcome does not depend on
-            their speed. Default: False.
+        synch: Trials wait at a rung until all have reached it, so that the outcome does not depend
+            on their speed. Default: False.
     """
 
     type = "asha"
@@ -139,7 +140,7 @@ class HyperBandScheduler(TrialScheduler):
         metric: Name of the metric. Default: None, that of the experiment.
         mode: "min" or "max". Default: None, that of the experiment.
         max_t: A trial ends at this time. Default: 81.
-        reduction_factor: Of so many trials one goes beyond a rung. Default: 3.
+        reduction_factor: One of this many trials continues beyond a rung. Default: 3.
     """
 
     type = "hyperband"
@@ -167,7 +168,7 @@ class MedianStoppingRule(TrialScheduler):
         metric: Name of the metric. Default: None, that of the experiment.
         mode: "min" or "max". Default: None, that of the experiment.
         grace_period: No trial is stopped before this time. Default: 60.
-        min_samples_required: Compare with at least so many trials. Default: 3.
+        min_samples_required: Compare with at least this many trials. Default: 3.
         hard_stop: Stop such a trial; False pauses it. Default: True.
     """
 
@@ -201,12 +202,13 @@ class PopulationBasedTraining(TrialScheduler):
         mode: "min" or "max". Default: None, that of the experiment.
         perturbation_interval: Time between two changes of a trial. Default: 60.
         burn_in_period: No change before this time. Default: 0.
-        hyperparam_mutations: For each of the changed values a list, of which a neighbour is taken;
-            a domain such as ``tune.loguniform``; or a function without arguments that draws one. In
-            dicts as the configuration is. Default: None.
-        quantile_fraction: Part of the trials that is the best, and the worst. Default: 0.25.
-        resample_probability: How likely a value is drawn again. Default: 0.25.
-        perturbation_factors: Otherwise it is multiplied by one of them. Default: (1.2, 0.8).
+        hyperparam_mutations: For each value to change: a list, from which a neighbour is taken; a
+            domain such as ``tune.loguniform``; or a function without arguments that draws a value.
+            Nested like the configuration. Default: None.
+        quantile_fraction: Fraction of the trials that counts as best, and as worst. Default: 0.25.
+        resample_probability: Probability that a value is drawn again. Default: 0.25.
+        perturbation_factors: A value that is not drawn again is multiplied by one of these factors.
+            Default: (1.2, 0.8).
         synch: Trials wait for each other. Default: False.
         custom_explore_fn: Takes the changed configuration and returns the one to use. Default:
             None.
@@ -256,7 +258,7 @@ class PopulationBasedTraining(TrialScheduler):
         return {"type": self.type, **self.options, **custom, "hyperparam_mutations": mutations}
 
     def complete(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The space, with what the functions draw if it lacks a value.
+        """The space. Values that it lacks are drawn by the functions.
 
         Args:
             config: The space.
@@ -302,7 +304,7 @@ def PopulationBasedTrainingReplay(policy_file: str | os.PathLike[str]) -> TrialS
         Nothing: it always raises.
 
     Raises:
-        UsageError: Always; the message has the way out.
+        UsageError: Always. The message names an alternative.
     """
     raise UsageError(
         "PopulationBasedTrainingReplay is not supported; let the trainable follow the values that the trial's "
@@ -330,7 +332,7 @@ def _functions(given: Mapping[str, Any], path: Path = ()) -> Iterator[tuple[Path
 
 
 def _mutations(given: Mapping[str, Any], objects: space.Objects, where: str, above: str = "") -> dict[str, Any]:
-    """Those of the runner, by their paths."""
+    """The mutations that the runner applies, by their paths."""
     found: dict[str, Any] = {}
     for key, value in given.items():
         here = f"{where}[{key!r}]"

@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where configurations come from: the runner's own grids and draws, functions of the rest, or a searcher that is asked.
+"""Where configurations come from. There are three sources:
 
-A searcher has ``suggest(trial_id)``, which gives a configuration, None (not now) or "FINISHED", and
-``on_trial_complete(trial_id, result, error)``; so searchers written for Ray Tune work.
+- the runner's own grids and draws
+- these draws, completed by functions of the other values (``sample_from``)
+- a searcher, which suggests one configuration at a time
+
+A searcher has ``suggest(trial_id)``, which returns a configuration, None (not now) or "FINISHED".
+It also has ``on_trial_complete(trial_id, result, error)``. Searchers written for Ray Tune therefore
+work.
 """
 
 from __future__ import annotations
@@ -44,10 +49,10 @@ class Searcher:
             metric: Name of the metric, or None.
             mode: "min", "max" or None.
             config: The space.
-            spec: More, of Ray's callers.
+            spec: More arguments that callers of Ray Tune pass.
 
         Returns:
-            True if the searcher takes it.
+            True if the searcher accepts them.
         """
         self.metric, self.mode = self.metric or metric, self.mode or mode
         return True
@@ -59,7 +64,7 @@ class Searcher:
             trial_id: Id of the trial.
 
         Returns:
-            The configuration; None for not now; ``FINISHED`` for no more.
+            The configuration; None if there is none now; ``FINISHED`` if there are no more.
 
         Raises:
             NotImplementedError: The subclass has no such method.
@@ -79,12 +84,12 @@ class Searcher:
 
         Args:
             trial_id: Id of the trial.
-            result: The last result. Default: None, there is none.
+            result: The last result. Default: None, no result.
             error: Whether it has failed. Default: False.
         """
 
     def restore_trial(self, trial_id: str, config: dict[str, Any], result: dict[str, Any] | None, over: bool) -> None:
-        """Called with each trial of an experiment that continues.
+        """Called with each trial of an experiment that is resumed.
 
         Args:
             trial_id: Id of the trial.
@@ -95,30 +100,33 @@ class Searcher:
 
 
 class Search:
-    """The runner's own search: nothing is left to do here."""
+    """The runner's own search, which needs no Python code. The base of the other searches."""
 
     def begin(self, experiment: _pawl.Experiment) -> None:
-        """The experiment is open; it may have trials."""
+        """Called when the experiment is open. It may already have trials."""
 
     def widen(self, places: int) -> None:
-        """So many trials can run at a time, on more than this machine."""
+        """Sets how many trials can run at a time on a cluster."""
 
     def more(self, experiment: _pawl.Experiment) -> None:
-        """Adds what may be added now."""
+        """Adds the configurations that may be added now."""
 
     def is_over(self, experiment: _pawl.Experiment) -> bool:
-        """Nothing runs, and nothing more will come, though the experiment was not told so."""
+        """Whether no trial runs and no configuration will follow.
+
+        The experiment itself does not know this while its search is open.
+        """
         return False
 
     def result(self, experiment: _pawl.Experiment, number: int, text: str) -> None:
-        """A trial has reported; its result as JSON, which costs something to read."""
+        """Called when a trial has reported. The result is JSON; parse it only if it is needed."""
 
     def ended(self, experiment: _pawl.Experiment, number: int, failed: bool) -> None:
-        """A trial has ended for good."""
+        """Called when a trial has ended for good."""
 
 
 class Filled(Search):
-    """Draws of the runner, in which functions fill in what is theirs."""
+    """Draws of the runner. Functions of the space fill in the remaining values."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -136,14 +144,14 @@ class Filled(Search):
 
 
 class Closed(Search):
-    """All configurations were given before."""
+    """The search of an experiment that already has all its configurations."""
 
     def begin(self, experiment: _pawl.Experiment) -> None:
         experiment.close_search()
 
 
 class Asked(Search):
-    """A searcher that is asked for one configuration after the other, as places become free."""
+    """Asks a searcher for one configuration at a time, whenever a trial can start."""
 
     def __init__(self, searcher: Any, plan: Plan) -> None:
         for name in ("suggest", "on_trial_complete"):
@@ -197,7 +205,7 @@ class Asked(Search):
             self._names[experiment.add(_json.dumps(self._plan.objects.put(config)))] = name
 
     def _fill(self, config: dict[str, Any]) -> dict[str, Any]:
-        """The functions of the space, called for what the searcher has not given itself."""
+        """Calls the functions of the space for values that the searcher did not suggest."""
         left: dict[str, Any] = {}
         for path, function in space.functions(self._plan.space):
             if len(path) != 1 or not isinstance(path[0], str):
@@ -207,8 +215,11 @@ class Asked(Search):
         return space.fill(config, left)
 
     def _close(self, experiment: _pawl.Experiment) -> None:
-        """No more for now. The experiment learns it only where its scheduler has trials wait for others: it could not
-        be given more trials later."""
+        """Stops asking the searcher.
+
+        The experiment's search is closed only if the scheduler makes trials wait for each other. A
+        closed search accepts no more trials when the experiment is resumed.
+        """
         self._closed = True
         if self._plan.document.get("scheduler", {}).get("type") in ("hyperband", "pbt"):
             experiment.close_search()
@@ -230,7 +241,7 @@ class Asked(Search):
 
 
 def make(search_alg: Any, plan: Plan) -> Search:
-    """What search_alg and the configuration ask for."""
+    """Makes the search for ``search_alg`` and the plan."""
     if search_alg is not None:
         plan.document["space"] = {}
         return Asked(search_alg, plan)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The trial's side of a search: report, checkpoint_dir, get_checkpoint, and the trial's name and id.
+"""The trial's side of a search: report, checkpoint_dir, get_checkpoint, and the trial's name and
+id.
 
-A trial is a process that the runner has started; they talk through a socket, one JSON object a line
-(docs/reference/tune.md).
+A trial is a process that the runner has started. They communicate through a socket, one JSON object
+a line (docs/reference/tune.md).
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ class Checkpoint(_Checkpoint):
     """A checkpoint of a trial: a folder with any files, which is also a path, or a dict
     (``from_dict``) to report.
 
-    That of a cluster's trial may exist in ``upload_dir`` only: ``fetch``, ``as_directory``,
-    ``to_directory`` and ``to_dict`` copy it to this machine.
+    The checkpoint of a trial on a cluster may exist in ``upload_dir`` only. ``fetch``,
+    ``as_directory``, ``to_directory`` and ``to_dict`` copy it to this machine.
 
-    Paths are ``str``, as those of Ray Tune are.
+    Paths are ``str``, as in Ray Tune.
 
     Args:
         path: Its folder.
@@ -67,7 +68,7 @@ class Checkpoint(_Checkpoint):
 
     @property
     def value(self) -> str | None:
-        """The path, as older versions of Ray Tune call it; None: it is in memory."""
+        """The path, under its name in older versions of Ray Tune; None in memory."""
         return self.path
 
     def __eq__(self, other: object) -> bool:
@@ -102,8 +103,9 @@ class Checkpoint(_Checkpoint):
 
 
 class TrialEnded(SystemExit):
-    """The trial is to end now: it was stopped, paused, or continues elsewhere. It is not an error;
-    do not catch it.
+    """The trial must end now: it was stopped, paused, or continues elsewhere.
+
+    It is not an error. Do not catch it.
     """
 
 
@@ -170,12 +172,12 @@ class Session:
         self.save_wanted = False
         self._channel = channel
         self._waiting: str | None = None  # the name of a checkpoint that no report has named yet
-        self._saved = True  # there is a checkpoint of the last result
+        self._saved = True  # the last result has a checkpoint
 
     def report(self, metrics: object, checkpoint: object = None) -> None:
         row = _metrics.plain(metrics)
         if checkpoint is not None:
-            self._take(checkpoint)
+            self._take_checkpoint(checkpoint)
         name, self._waiting = self._waiting, None
         self._saved = name is not None
         self._channel.send({"report": row, "checkpoint": name})
@@ -210,16 +212,16 @@ class Session:
         self._channel.send({"heartbeat": 1})
 
     def is_saved(self) -> bool:
-        """Has the last result a checkpoint?"""
+        """Whether the last result has a checkpoint."""
         return self._saved
 
     def send_checkpoint(self) -> None:
-        """A checkpoint that was made after the last report."""
+        """Sends a checkpoint that was made after the last report."""
         if self._waiting is not None:
             self._channel.send({"checkpoint": self._waiting})
             self._waiting, self._saved = None, True
 
-    def _take(self, checkpoint: object) -> None:
+    def _take_checkpoint(self, checkpoint: object) -> None:
         if not isinstance(checkpoint, _Checkpoint):
             raise UsageError(
                 f"report: checkpoint must be a pawl.tune.Checkpoint, received {type(checkpoint).__name__}; "
@@ -243,7 +245,7 @@ _here: Session | None = None
 
 
 def enter(session: Session | None) -> None:
-    """The session of this process, or None at its end."""
+    """Sets the session of this process; None at its end."""
     global _here
     _here = session
 
@@ -297,8 +299,8 @@ def heartbeat() -> None:
 
 @contextmanager
 def checkpoint_dir(step: int) -> Generator[str, None, None]:
-    """A folder for a checkpoint. Its files are kept, durably, as ``checkpoint_<step>`` when the
-    ``with`` block ends, and are removed if an error ends it.
+    """A folder for a checkpoint. When the ``with`` block ends, its files are stored durably as
+    ``checkpoint_<step>``. If an error ends the block, they are removed.
 
     Args:
         step: Number of the checkpoint, 0 or more.
@@ -314,7 +316,7 @@ def checkpoint_dir(step: int) -> Generator[str, None, None]:
 
 
 def get_checkpoint() -> Checkpoint | None:
-    """The checkpoint to continue from, or that was reported last.
+    """The checkpoint to continue from, or the one that was reported last.
 
     Returns:
         The checkpoint, or None.

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a configuration may be: values that are drawn, grids, functions of the rest.
+"""What a configuration may hold: values that are drawn, grids, and functions of the other values.
 
-The drawing is the runner's, by the experiment's seed; here the names of a program become its document. What JSON cannot
-hold (functions, classes, tuples, infinity) stands in the document by a name, and goes to the trials with the trainable.
+The runner draws the values with the experiment's seed. This module makes the runner's document from
+the objects of a program. Values that JSON cannot hold (functions, classes, tuples, infinity) are
+replaced by names in the document. They go to the trials with the trainable.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Domain:
 
 
 class Function:
-    """A value that a function gives, of the other values (``sample_from``)."""
+    """A value that a function computes from the other values (``sample_from``)."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         if not callable(function):
@@ -44,11 +45,11 @@ class Function:
 
 
 class _Unresolved(Exception):
-    """Another function has still to be called first."""
+    """Another function must be called first."""
 
 
 class _View(dict[str, Any]):
-    """A configuration, by items and by attributes."""
+    """A configuration whose values are items and also attributes."""
 
     def __getitem__(self, key: str) -> Any:
         value = super().__getitem__(key)
@@ -67,7 +68,7 @@ class _View(dict[str, Any]):
 
 
 class _Spec(_View):
-    """What a function of sample_from gets: ``spec.config.lr``, or ``spec["lr"]``."""
+    """The argument of a function of sample_from: ``spec.config.lr``, or ``spec["lr"]``."""
 
     @property
     def config(self) -> _View:
@@ -134,7 +135,7 @@ def loguniform(lower: float, upper: float, base: float = 10) -> Domain:
     Args:
         lower: Lower bound, above 0.
         upper: Upper bound.
-        base: For Ray's callers: it changes nothing.
+        base: Accepted as in Ray. It changes nothing.
 
     Returns:
         The domain.
@@ -152,7 +153,7 @@ def qloguniform(lower: float, upper: float, q: float, base: float = 10) -> Domai
         lower: Lower bound, above 0.
         upper: Upper bound.
         q: The step.
-        base: For Ray's callers: it changes nothing.
+        base: Accepted as in Ray. It changes nothing.
 
     Returns:
         The domain.
@@ -235,7 +236,7 @@ def lograndint(lower: int, upper: int, base: float = 10) -> Domain:
     Args:
         lower: Lower bound, above 0.
         upper: Upper bound.
-        base: For Ray's callers: it changes nothing.
+        base: Accepted as in Ray. It changes nothing.
 
     Returns:
         The domain.
@@ -253,7 +254,7 @@ def qlograndint(lower: int, upper: int, q: int, base: float = 10) -> Domain:
         lower: Lower bound, above 0.
         upper: Upper bound.
         q: The step.
-        base: For Ray's callers: it changes nothing.
+        base: Accepted as in Ray. It changes nothing.
 
     Returns:
         The domain.
@@ -265,7 +266,7 @@ def qlograndint(lower: int, upper: int, q: int, base: float = 10) -> Domain:
 
 
 def choice(categories: Sequence[Any]) -> Domain:
-    """One of some values.
+    """One of the given values.
 
     Args:
         categories: The values, a list.
@@ -282,14 +283,14 @@ def choice(categories: Sequence[Any]) -> Domain:
 
 
 def sample_from(func: Callable[..., Any]) -> Function:
-    """What a function returns.
+    """A value that a function returns.
 
     Args:
         func: A function without arguments, or of ``spec``, in which ``spec.config`` has the other
             values.
 
     Returns:
-        What the configuration holds for it.
+        A placeholder for the configuration.
 
     Raises:
         UsageError: It is not a function.
@@ -298,13 +299,13 @@ def sample_from(func: Callable[..., Any]) -> Function:
 
 
 def grid_search(values: Sequence[Any]) -> dict[str, list[Any]]:
-    """Each of some values, with each of those of other grids, ``num_samples`` times.
+    """Each of the given values, combined with those of all other grids, ``num_samples`` times.
 
     Args:
         values: The values, a list.
 
     Returns:
-        What the configuration holds for it.
+        A placeholder for the configuration.
 
     Raises:
         UsageError: It is not a list, or it is empty.
@@ -315,13 +316,13 @@ def grid_search(values: Sequence[Any]) -> dict[str, list[Any]]:
 
 
 class Objects:
-    """Values that stand in a document by a name; the same document gives the same names."""
+    """Values that a document refers to by a name. The same document gets the same names."""
 
     def __init__(self) -> None:
         self.by_name: dict[str, Any] = {}
 
     def put(self, value: Any) -> Any:
-        """The value itself where JSON gives it back as it is, else with names in it."""
+        """The value with names in place of the parts that JSON does not preserve."""
         if value is None or type(value) in (str, bool) or (type(value) is float and math.isfinite(value)):
             return value
         if type(value) is int and -(2**63) <= value < 2**63:
@@ -360,7 +361,7 @@ def _is_grid(value: object) -> bool:
 
 
 def encode(space: Mapping[str, Any], objects: Objects, where: str = "config") -> dict[str, Any]:
-    """The document's space. Functions become null: they are called later, by fill."""
+    """Encodes a space for the document. Functions become null, since ``fill`` calls them later."""
     found = {}
     for key, value in space.items():
         if not isinstance(key, str):
@@ -372,7 +373,7 @@ def encode(space: Mapping[str, Any], objects: Objects, where: str = "config") ->
 
 
 def encode_value(value: Any, objects: Objects, where: str) -> Any:
-    """One value of a space."""
+    """Encodes one value of a space."""
     if isinstance(value, Function):
         return None
     if isinstance(value, Domain):
@@ -402,7 +403,7 @@ def functions(space: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tu
 
 
 def fixed(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a space is neither drawn nor called nor a grid."""
+    """The values of a space that are neither domains nor functions nor grids."""
     found = {}
     for key, value in given.items():
         if isinstance(value, Domain | Function) or _is_grid(value):
@@ -412,7 +413,7 @@ def fixed(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def merge(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
-    """Both, nested dicts too; b counts where both have a value."""
+    """Merges two dicts, nested ones as well. If both have a value, that of b is used."""
     found = dict(a)
     for key, value in b.items():
         both = isinstance(value, Mapping) and isinstance(found.get(key), Mapping)
@@ -420,22 +421,25 @@ def merge(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _put(config: Any, path: tuple[str | int, ...], value: Any) -> None:
+def _set_value(config: Any, path: tuple[str | int, ...], value: Any) -> None:
     for key in path[:-1]:
         config = config[key]
     config[path[-1]] = value
 
 
 def fill(config: dict[str, Any], space: Mapping[str, Any]) -> dict[str, Any]:
-    """Calls the functions of the space for a drawn configuration, those that need others after these."""
+    """Calls the functions of the space for a drawn configuration.
+
+    A function that needs the value of another one is called after it.
+    """
     waiting = list(functions(space))
     for path, function in waiting:
-        _put(config, path, function)
+        _set_value(config, path, function)
     while waiting:
         left = []
         for path, function in waiting:
             try:
-                _put(config, path, function(config))
+                _set_value(config, path, function(config))
             except _Unresolved:
                 left.append((path, function))
         if len(left) == len(waiting):

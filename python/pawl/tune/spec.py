@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arguments of tune.run as an experiment's document."""
+"""Makes the document of an experiment from the arguments of tune.run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _RESUME = ("AUTO", "LOCAL", "REMOTE", "PROMPT", "ERRORED_ONLY")
 
 
 def check_resume(resume: object) -> str | None:
-    """One of the words, or None."""
+    """Returns one of the words in ``_RESUME``, or None for a new experiment."""
     if resume is None or resume is False:
         return None
     if resume is True:
@@ -41,7 +41,10 @@ _ENGINES = ("local", "ray")
 
 
 def engine_of(engine: object) -> str:
-    """What runs the trials: what was asked for, else Ray in a process that has joined a cluster, else this machine."""
+    """The engine that runs the trials.
+
+    If none is given, it is Ray in a process that has joined a cluster, else this machine.
+    """
     if engine is None:
         ray = sys.modules.get("ray")
         return "ray" if ray is not None and hasattr(ray, "is_initialized") and ray.is_initialized() else "local"
@@ -51,7 +54,10 @@ def engine_of(engine: object) -> str:
 
 
 def custom_of(given: Mapping[str, Any] | None) -> tuple[dict[str, Any] | None, dict[str, float]]:
-    """Resources of this machine, and those that only a cluster has: by their names, or in "custom_resources"."""
+    """Splits resources into those of a machine and those that only a cluster has.
+
+    The latter are given by their names or in "custom_resources".
+    """
     if not isinstance(given, Mapping):
         return given, {}
     custom = {name: value for name, value in given.items() if name not in _RESOURCES and name != "custom_resources"}
@@ -63,7 +69,7 @@ def custom_of(given: Mapping[str, Any] | None) -> tuple[dict[str, Any] | None, d
 
 
 def resources_of(given: Mapping[str, Any] | None) -> dict[str, float]:
-    """What each trial takes, as the document has it."""
+    """The resources of each trial, in the form of the document."""
     if given is not None and not isinstance(given, Mapping):
         raise UsageError(f"resources_per_trial must be a dict such as {{'cpu': 1, 'gpu': 0.5}}, received {given!r}")
     found: dict[str, float] = {"cpu": 1, "gpu": 0}
@@ -78,7 +84,7 @@ def resources_of(given: Mapping[str, Any] | None) -> dict[str, float]:
 
 @dataclass
 class Plan:
-    """An experiment before it begins."""
+    """All settings of an experiment before it begins."""
 
     document: dict[str, Any]
     folder: str
@@ -88,18 +94,18 @@ class Plan:
     sync: SyncConfig
     resources: dict[str, float] = field(default_factory=dict)
     engine: str = "local"
-    local: str = ""  # the folder as it was given, maybe below ~, which each machine has its own of
+    local: str = ""  # the folder as given; below ~ it is another folder on each machine
     custom: dict[str, float] = field(default_factory=dict)  # resources that only a cluster has
-    forks: bool = False  # trials are forks of a process that has loaded what they need
+    forks: bool = False  # trials are forked from a process that has loaded their modules
     allow_pickle: bool = False
-    explorer: schedulers.Explorer | None = None  # functions of a population's scheduler
+    explorer: schedulers.Explorer | None = None  # of population based training
     given: str | None = None  # a checkpoint that all trials begin with
 
 
 def _metric(
     metric: str | None, mode: str | None, scheduler: schedulers.TrialScheduler | None
 ) -> tuple[str | None, str | None]:
-    """Of the experiment, or else the scheduler's."""
+    """Metric and mode of the experiment: those of tune.run, else those of the scheduler."""
     given = scheduler.metric if scheduler else None
     order = scheduler.mode if scheduler else None
     for name, one, other in (("metric", metric, given), ("mode", mode, order)):
@@ -143,15 +149,18 @@ def _sync(config: SyncConfig | None) -> SyncConfig:
 
 
 def may_fork(resources: Mapping[str, float]) -> bool:
-    """Devices that were opened before a fork are of no use after it."""
+    """Whether trials may be forked. A GPU that was opened before a fork cannot be used after it."""
     return resources.get("gpu", 0) == 0
 
 
 def again(
     what: Any, folder: str, space_: Mapping[str, Any] | None, sync: SyncConfig, engine: str | None = None
 ) -> Plan:
-    """That of an experiment that is there. ``space_``: the one that it began with, where values are in it that JSON
-    cannot hold."""
+    """The plan of an existing experiment.
+
+    ``space_`` is the space that it began with. It is needed if that holds values that JSON cannot
+    hold.
+    """
     with open(os.path.join(folder, "experiment.json"), encoding="utf-8") as file:
         document = json.load(file)["document"]
     objects = space.Objects()
@@ -159,14 +168,14 @@ def again(
         document["space"] = space.encode(space_, objects)
     document |= {"name": os.path.basename(folder), "local_dir": os.path.dirname(folder)}
     plan = Plan(document, folder, objects, space_ or {}, None, sync, document["resources"], engine_of(engine))
-    if plan.engine == "ray":  # the document has those of a machine only
+    if plan.engine == "ray":  # the document has only the resources of a machine
         plan.custom = custom_of(getattr(what, "resources", None))[1]
     plan.local, plan.forks = folder, may_fork(plan.resources)
     return plan
 
 
 def _check_saving(what: Any, o: Mapping[str, Any]) -> None:
-    """A function saves when it wants to; nothing could ask it."""
+    """Refuses options that request checkpoints of a function, which saves by itself."""
     for name in ("checkpoint_freq", "checkpoint_at_end"):
         if o[name] and not trainable.is_class(trainable.Wrapped(what).trainable):
             raise UsageError(
@@ -176,7 +185,7 @@ def _check_saving(what: Any, o: Mapping[str, Any]) -> None:
 
 
 def make(what: Any, o: Mapping[str, Any]) -> Plan:
-    """``o``: the arguments of tune.run by their names."""
+    """Makes the plan of a new experiment. ``o`` holds the arguments of tune.run by their names."""
     trainable.check(what)
     _check_saving(what, o)
     scheduler, config = o["scheduler"], o["config"] or {}

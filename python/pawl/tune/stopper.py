@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a trial, or the experiment, is stopped: as a dict of limits, a function, or one of these."""
+"""Stoppers: when a trial or the experiment ends.
+
+A dict of limits or a function is possible, too.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +31,11 @@ _now = time.monotonic
 
 
 class Stopper:
-    """Base of what ends trials: ``stopper(trial_id, result)`` returns whether the trial ends after
-    this result.
+    """Base of the stoppers: ``stopper(trial_id, result)`` returns whether the trial ends after this
+    result.
     """
 
-    _arguments: Any = None  # of this module's: what they are made of, as JSON
+    _arguments: Any = None  # constructor arguments as JSON, for the stoppers of this module
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         raise NotImplementedError(f"{type(self).__name__} needs a method __call__")
@@ -46,7 +49,7 @@ class Stopper:
         return False
 
     def get_state(self) -> Any:
-        """What is kept with the experiment.
+        """The state that is stored with the experiment.
 
         Returns:
             A value that JSON can hold; None for nothing.
@@ -76,7 +79,7 @@ class FunctionStopper(Stopper):
 
 
 class MaximumIterationStopper(Stopper):
-    """Ends a trial after some results.
+    """Ends a trial after a number of results.
 
     Args:
         max_iter: Number of results.
@@ -98,8 +101,8 @@ class TrialPlateauStopper(Stopper):
     Args:
         metric: Name of the metric.
         std: Largest standard deviation that counts as no change. Default: 0.01.
-        num_results: Number of results that it is computed of. Default: 4.
-        grace_period: No trial ends before so many results. Default: 4.
+        num_results: Number of results that it is computed from. Default: 4.
+        grace_period: No trial ends before this many results. Default: 4.
         metric_threshold: Only end a trial that has reached this value. Default: None.
         mode: "min" or "max", for the threshold. Default: None.
 
@@ -189,7 +192,7 @@ class CombinedStopper(Stopper):
         self._stoppers = stoppers
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        answers = [one(trial_id, result) for one in self._stoppers]  # each of them sees each result
+        answers = [one(trial_id, result) for one in self._stoppers]  # each must see each result
         return any(answers)
 
     def stop_all(self) -> bool:
@@ -211,7 +214,7 @@ _KINDS = {kind.__name__: kind for kind in (MaximumIterationStopper, TrialPlateau
 
 
 def _made(stopper: Stopper) -> Any:
-    """What ``_make`` makes the stopper of again; None where only the program can."""
+    """What ``_make`` needs to make the stopper again; None if only the program can make it."""
     if type(stopper) is CombinedStopper:
         parts = [_made(one) for one in stopper._stoppers]
         return None if None in parts else parts
@@ -240,7 +243,7 @@ def _read(folder: str) -> dict[str, Any]:
 
 
 def again(folder: str, stop: object) -> Stopper | None:
-    """The stopper of an experiment that is resumed: ``stop``, or else the one that it began with."""
+    """The stopper of a resumed experiment: ``stop``, or else the one that it began with."""
     limits, given = split(stop)
     if limits:
         raise UsageError(f"stop: the limits of {folder} are those that it began with; give a function or a Stopper")
@@ -256,8 +259,10 @@ def again(folder: str, stop: object) -> Stopper | None:
 
 
 class Kept:
-    """A stopper in the experiment's folder: what it is made of, and its state. It is written when the experiment
-    begins, once a second, and when the experiment is left."""
+    """Stores a stopper in the experiment's folder: its arguments and its state.
+
+    It is written when the experiment begins, once a second, and when the experiment ends.
+    """
 
     def __init__(self, stopper: Stopper | None, folder: str) -> None:
         self._stopper, self._file = stopper, os.path.join(folder, "stopper.json")
@@ -276,7 +281,7 @@ class Kept:
 
 
 def split(stop: object) -> tuple[dict[str, float], Stopper | None]:
-    """The limits of the document, and what is asked for each result."""
+    """Splits ``stop`` into the limits of the document and a stopper to call for each result."""
     if stop is None:
         return {}, None
     if isinstance(stop, Mapping):

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trainables: classes whose steps the trial runs, functions that report, and what is given to either with them."""
+"""Trainables: classes whose steps the trial runs, functions that report, and either with more
+arguments.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +20,16 @@ from .._pawl import UsageError
 from ..checkpoint import load, save
 from .session import Session
 
-_NOTES = ".trainable.json"  # in a checkpoint of a class: what save_checkpoint has returned, and the configuration
+_NOTES = ".trainable.json"  # in a class's checkpoint: result of save_checkpoint, configuration
 
 
 class Trainable:
-    """A training by steps. A subclass has ``setup``, ``step``, ``save_checkpoint`` and
+    """A training run in steps. A subclass defines ``setup``, ``step``, ``save_checkpoint`` and
     ``load_checkpoint``.
 
     Args:
         config: The configuration. Default: None, empty.
-        session: Of a trial; ``tune.run`` gives it. Default: None.
+        session: The session of a trial, which ``tune.run`` passes. Default: None.
     """
 
     def __init__(self, config: dict[str, Any] | None = None, session: Session | None = None) -> None:
@@ -86,7 +88,7 @@ class Trainable:
         raise NotImplementedError(f"{type(self).__name__} needs a method load_checkpoint")
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Takes another configuration without a new object.
+        """Switches to another configuration without a new object.
 
         Args:
             new_config: The configuration.
@@ -98,8 +100,8 @@ class Trainable:
 
     def apply_config(self, config: dict[str, Any]) -> None:
         """Called after ``load_checkpoint`` if the checkpoint was made with another configuration
-        (population based training): the place to put new values over restored ones, such as ``lr``
-        in an optimizer's param_groups.
+        (population based training). Set new values over restored ones here, such as ``lr`` in an
+        optimizer's param_groups.
 
         Args:
             config: The configuration.
@@ -108,11 +110,11 @@ class Trainable:
     def cleanup(self) -> None:
         """Called at the end."""
 
-    # ---- what it may ask ----
+    # ---- what a subclass may read ----
 
     @property
     def iteration(self) -> int:
-        """Steps made, those before the checkpoint included."""
+        """Number of steps made, including those before the checkpoint."""
         return self._iteration
 
     training_iteration = iteration
@@ -148,13 +150,13 @@ class Trainable:
     # ---- what runs it ----
 
     def train(self) -> dict[str, Any]:
-        """One step, with what it counts.
+        """Runs one step and counts it.
 
         Returns:
             The results of ``step``, with "done".
 
         Raises:
-            UsageError: ``step`` returned something else than a dict.
+            UsageError: ``step`` did not return a dict.
         """
         begin = time.monotonic()
         result = self.step()
@@ -184,7 +186,7 @@ class Trainable:
                 raise UsageError(
                     f"{type(self).__name__}.save_checkpoint must write files or return a dict, but did both"
                 )
-            os.rmdir(checkpoint_dir)  # save makes it
+            os.rmdir(checkpoint_dir)  # save makes it again
             save(_pickles.wrap(found) if self._allow_pickle else found, checkpoint_dir)
             notes["kind"] = "dict"
         elif isinstance(found, str):
@@ -240,7 +242,7 @@ def _notes(folder: str) -> dict[str, Any]:
 
 
 class Wrapped:
-    """A trainable with what is given to it: further arguments, and the resources of a trial."""
+    """A trainable with further arguments, and with the resources of a trial."""
 
     def __init__(self, trainable: Any) -> None:
         inner = trainable if isinstance(trainable, Wrapped) else None
@@ -284,7 +286,7 @@ def is_class(trainable: Any) -> bool:
 
 
 def check(trainable: Any) -> None:
-    """A subclass of Trainable, or a function of the configuration."""
+    """Checks that it is a subclass of Trainable, or a function of the configuration."""
     inner = trainable.trainable if isinstance(trainable, Wrapped) else trainable
     if is_class(inner):
         return
@@ -311,7 +313,7 @@ def name_of(trainable: Any) -> str:
 
 
 def call_function(wrapped: Wrapped, session: Session, report: Callable[..., None]) -> Any:
-    """The call that a trial makes of a function; what it returns."""
+    """Calls a function in a trial. Returns its result."""
     function = wrapped.trainable
     parameters = inspect.signature(function).parameters
     more = dict(wrapped.arguments)
@@ -323,7 +325,7 @@ def call_function(wrapped: Wrapped, session: Session, report: Callable[..., None
 
 
 def make_class(wrapped: Wrapped, session: Session, allow_pickle: bool = False) -> Trainable:
-    """The object that a trial steps."""
+    """Makes the object whose steps a trial runs."""
     kind: Any = wrapped.trainable
     if wrapped.arguments:
         given = wrapped.arguments
@@ -351,12 +353,14 @@ class Job:
     experiment: str
     resources: dict[str, float]
     restore: str | None = None  # a checkpoint for trials that have none of their own
-    freq: int = 0  # classes: a checkpoint every so many steps
+    freq: int = 0  # classes: steps between two checkpoints
     at_end: bool = False
     allow_pickle: bool = False  # in checkpoints of classes
 
     def payload(self, config: Mapping[str, Any]) -> bytes:
-        """As bytes for job_of, with the places of modules, which must be known before these can be loaded."""
+        """Pickles the job for ``job_of``, with ``sys.path``, which must be set before modules are
+        loaded.
+        """
         inner = _pickled.dumps(self, self.trainable.trainable, config, "config", "trainable")
         here = os.getcwd()
         return pickle.dumps(([entry or here for entry in sys.path], inner))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tuner and ResultGrid: the newer names of the same thing.
+"""Tuner and ResultGrid: the newer interface to ``tune.run``.
 
 grid = Tuner(train, param_space={"lr": tune.loguniform(1e-4, 1e-1)},
              tune_config=TuneConfig(metric="loss", mode="min", num_samples=16),
@@ -73,14 +73,15 @@ class CheckpointConfig:
     """Which checkpoints of a trial are kept, and how often a class makes one.
 
     Attributes:
-        num_to_keep: Keep so many. Default: None, all.
+        num_to_keep: Number of checkpoints to keep. Default: None, all.
         checkpoint_score_attribute: Keep the best by this metric. Default: None, the newest.
         checkpoint_score_order: "max" or "min". Default: "max".
-        checkpoint_frequency: Of a class: a checkpoint every so many steps. Default: 0, none.
-        checkpoint_at_end: Of a class: a checkpoint at the end. Default: None, no.
+        checkpoint_frequency: For a class: steps between two checkpoints. Default: 0, no
+            checkpoints.
+        checkpoint_at_end: For a class: make a checkpoint at the end. Default: None, no.
 
     Raises:
-        UsageError: The order is another.
+        UsageError: The order is neither "max" nor "min".
     """
 
     num_to_keep: int | None = None
@@ -101,8 +102,8 @@ class RunConfig:
     """Where and how the experiment is stored.
 
     Attributes:
-        name: Name of its folder. Default: None, of the trainable and the time.
-        storage_path: Folder that this is in, or a URL that it is synced to. Default: None,
+        name: Name of its folder. Default: None, made of the trainable's name and the time.
+        storage_path: Folder that contains it, or a URL that it is synced to. Default: None,
             ~/ray_results.
         stop: As in ``tune.run``. Default: None.
         failure_config: What to do about failures.
@@ -159,12 +160,12 @@ class Result:
 
     @property
     def best_checkpoints(self) -> list[tuple[Checkpoint, dict[str, Any]]]:
-        """Those that are kept, the oldest first, each with the result that it belongs to."""
+        """The kept checkpoints, the oldest first, each with its result."""
         rows = {row.get("training_iteration"): row for row in self.analysis.results_of(self.trial)}
         return [(one, rows.get(iteration, {})) for one, iteration in self.analysis.checkpoints_of(self.trial)]
 
     def get_best_checkpoint(self, metric: str, mode: str) -> Checkpoint | None:
-        """Of the checkpoints that are kept, the one whose result was best.
+        """The kept checkpoint whose result was best.
 
         Args:
             metric: Name of the metric.
@@ -174,7 +175,7 @@ class Result:
             The checkpoint, or None.
 
         Raises:
-            UsageError: The mode is another.
+            UsageError: The mode is neither "min" nor "max".
         """
         return self.analysis.get_best_checkpoint(self.trial, metric, mode)
 
@@ -185,7 +186,7 @@ class Result:
 
 
 class ResultGrid:
-    """What a Tuner has given: a result for each trial. It has the methods of a list.
+    """The results of a Tuner, one for each trial. It has the methods of a list.
 
     Args:
         analysis: The experiment.
@@ -298,7 +299,7 @@ class Tuner:
             path: As in ``restore``.
 
         Returns:
-            True if there is one; at a place elsewhere, if there is something that may be one.
+            True if there is one. For a remote place, True if it holds something that may be one.
         """
         place = _checks.path("path", path)
         return places.can_continue(place) if places.is_elsewhere(place) else places.is_experiment(place)
@@ -317,14 +318,15 @@ class Tuner:
         """The experiment in a folder, to continue with ``fit``.
 
         Args:
-            path: A folder, or a place that the experiment was synced to. From there it is fetched
-                to ~/ray_results unless it is in there, and it is synced to there again.
-            trainable: As it began.
-            resume_errored: Also start the trials again that have failed. Default: False.
-            param_space: As it began, if it has values that JSON cannot hold. Default: None.
-            engine: As in ``tune.run``; it may be another one than before. Default: None.
-            stop: As it began, if that was a function or a class of the program; those of
-                ``tune.stopper`` continue by themselves. Default: None.
+            path: A folder, or a place that the experiment was synced to. From a place it is fetched
+                to ~/ray_results unless it exists there, and synced to the place again.
+            trainable: The trainable that it began with.
+            resume_errored: Also start failed trials again. Default: False.
+            param_space: The space that it began with. Needed if that has values that JSON cannot
+                hold. Default: None.
+            engine: As in ``tune.run``. It may differ from the earlier one. Default: None.
+            stop: The stopper that it began with. Needed if that was a function or a class of the
+                program. Those of ``tune.stopper`` continue by themselves. Default: None.
 
         Returns:
             A Tuner.
