@@ -12,8 +12,8 @@
  *   source: compressed source -> plain bytes at any offset. If the file records where its frames
  *           are, only the requested frames are decompressed. These files do: all that the writer
  *           wrote except bz2, lzma and lzo; xz of several blocks; zstd with a table of frames. Any
- *           other file is decompressed once into a temporary file or, without one, again when a read
- *           goes back.
+ *           other file is decompressed once into a temporary file or, without one, again when a
+ *           read goes back.
  *
  * Memory: a writer has 2 * (threads + 2) frames and what the coder needs, a reader one window, a
  * source CODEC_CACHE_FRAMES frames. docs/how-to/compression.md explains how frames are found.
