@@ -6,6 +6,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "pawl.h"
+
 extern char **environ;
 
 #define MIN_SECRET 6u
