@@ -64,8 +64,8 @@ def _is_plain(value: object) -> bool:
 def translated(value: Any) -> Any:
     """Replaces values that are neither plain nor tensors (timedeltas, versions, arrays) by pickles.
 
-    The pickle of the file contains these as parts. It is used only for writing, and only for
-    Composer's own state.
+    The pickle of the file contains these as parts. This function is used only for writing, and only
+    for Composer's own state.
     """
     if _is_plain(value):
         return value

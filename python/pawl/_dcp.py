@@ -201,7 +201,10 @@ def needs_reading(value: object) -> bool:
 
 
 def _is_value(value: object) -> bool:
-    """Whether DCP treats it as one value: all but dicts, and lists that hold tensors or dicts."""
+    """Whether DCP treats it as one value.
+
+    Dicts are not one value, nor are lists that hold a tensor or a dict.
+    """
     if isinstance(value, dict):
         return False
     if not isinstance(value, list):

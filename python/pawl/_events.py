@@ -44,7 +44,7 @@ class Queue:
     def __init__(self, run: _pawl.Run, hooks: Mapping[str, Callable[[Event], object] | None]) -> None:
         self._run = run
         self._hooks = {kind: hook for kind, hook in hooks.items() if hook is not None}
-        self._warned = {run.warning}  # already logged when the run was opened
+        self._warned = {run.warning}  # opening the run logs this one
 
     def serve(self) -> None:
         """Logs the events since the last call, and calls their hooks."""

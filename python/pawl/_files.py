@@ -75,7 +75,7 @@ def make_room(target: str) -> None:
 
 
 def copy(source: str, target: str, notes: str, verify: Callable[[str, str], None]) -> None:
-    """Copies the files of a checkpoint into a new folder. Of the hidden files, only its notes."""
+    """Copies the files of a checkpoint into a new folder; of hidden files, only the notes."""
     partial = hidden(target)
     try:
         with _as_ours(target):
@@ -117,7 +117,7 @@ def replace(target: str, content: str | bytes, durable: bool = True, near: str |
 
 
 def publish(partial: str, target: str) -> None:
-    """Gives a folder and its contents the target's name, durably.
+    """Syncs a folder with its contents, and gives it the target's name durably.
 
     Replaces a folder of that name.
     """

@@ -115,8 +115,8 @@ class Store:
         # A file system with its own move may show a file that is still being written. New files are
         # therefore written under another name and moved.
         self._aside = kind.mv is not AbstractFileSystem.mv
-        # Other file systems, such as the one in memory, may share one position among all readers of
-        # an object. Their calls must take turns.
+        # File systems that are neither asynchronous nor local, such as the one in memory, may share
+        # one position among all readers of an object. Their calls must take turns.
         alone = isinstance(self.fs, AsyncFileSystem) or "file" in self._protocols()
         self._turn: Any = (
             contextlib.nullcontext() if alone else self.fs.__dict__.setdefault("_pawl_turn", threading.RLock())

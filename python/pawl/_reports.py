@@ -107,7 +107,7 @@ def _seconds(seconds: float) -> str:
 
 
 def beside(root: str | os.PathLike[str], error: BaseException, what: str, other: BaseException) -> None:
-    """Reports an error that occurred while another exception propagates.
+    """Reports an error that occurred while another exception was propagating.
 
     It becomes a note of that exception, and never replaces it.
     """

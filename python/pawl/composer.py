@@ -169,7 +169,7 @@ class CheckpointSaver:
         self._left: list[Any] = []  # the rows of saved() once it is closed
         self._epoch: float | None = None  # of the last step, to detect the end of an epoch
         self._run_name: str | None = None
-        self._state: Any = None  # a weak reference to the Trainer's
+        self._state: Any = None  # a weak reference to the Trainer's state
         self._fits = self._at_event = False
         self.folder = _checks.path("folder", folder)
         self._names = (
@@ -217,7 +217,7 @@ class CheckpointSaver:
         Args:
             progress: A Timestamp, or a mapping with ``run_name`` and counters (epoch, batch, ...).
                 The counter ``fraction`` is the part of the training that is done. A save is also
-                due at its end.
+                due at the end of the training.
             state: A tree, or a function that returns one and is only called when a save is due. If
                 it is the path of a folder, that is packed as this rank's tar file.
             event: The event that a function for ``save_interval`` gets. Default: None, from the

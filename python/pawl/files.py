@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Single files that other programs read.
 
-They are written in the background, durable or not at all.
+They are written in the background, complete and durable or not at all.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def shards(tree: Any, *, empty: bool = False) -> Any:
 
     Returns:
         The tree with a ``pawl.Shard`` of a NumPy array for each array. An array that is complete in
-        every process becomes a plain NumPy array.
+        every process that holds it becomes a plain NumPy array.
     """
     leaves = [leaf for leaf in jax.tree.leaves(tree) if isinstance(leaf, jax.Array)]
     for leaf in () if empty else leaves:

@@ -106,7 +106,8 @@ class CheckpointIO(_CheckpointIO):
         for place in doomed:
             if os.path.isdir(place) and not os.path.islink(place):
                 with contextlib.suppress(FileNotFoundError):
-                    os.unlink(os.path.join(place, "manifest.json"))  # first: the rest is not a checkpoint
+                    # First: the rest is then not a checkpoint.
+                    os.unlink(os.path.join(place, "manifest.json"))
                 shutil.rmtree(place)
             elif os.path.lexists(place):
                 os.unlink(place)

@@ -133,7 +133,7 @@ class Saver(HoldsManager):
         options: Options of ``CheckpointManager``, except those that delete checkpoints.
 
     Raises:
-        UsageError: The option must be set in Ray.
+        UsageError: An option must be set in Ray instead.
     """
 
     def __init__(self, **options: Any) -> None:

@@ -42,7 +42,7 @@ def _begin_group(job: Job, store: Any) -> None:
 def work(job: Job, call: Callable[[], Any], store: Any = None) -> BaseException | None:
     """Runs the train function as one of the workers. The environment has the rank.
 
-    Returns the error that the function failed with, which is then published to the other workers.
+    Returns the error that the function failed with, after it was published to the other workers.
     Returns Preempted if the job has to end. store: the rendezvous of torch's process group; None:
     by the environment.
     """

@@ -61,7 +61,7 @@ class Job:
     path: tuple[str, ...] = ()  # sys.path of the driver
     launched: bool = False  # started by mpirun, srun or the like: pawl does not start it again
     heartbeat_timeout: float = 60.0  # launched: the ranks end this long after rank 0's last heartbeat
-    log: Log | bool = False  # for scalars of rank 0; True: they go to the driver, False: nowhere
+    log: Log | bool = False  # logger of rank 0's scalars; True: that of the driver; False: none
     channel: str = ""  # prefix of the keys in the store; "" = the attempt
 
 

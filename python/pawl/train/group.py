@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Watches a group of workers: collects their reports, detects problems, and starts them again.
+"""Runs and watches a group of workers: collects their reports, detects problems, and answers
+whether they start again.
 
 This module reads the channel and the clock. ``workers`` decides from that what is wrong, and
 whether to start again.

@@ -113,7 +113,7 @@ def of_dict(
 def join_ranks(state: Mapping[str, Any], rank: int) -> dict[str, Any]:
     """The dict of one worker in a state of kind "ranks".
 
-    Ranks beyond the saved number start over.
+    Ranks beyond the saved number begin again at the first.
     """
     rows = state["rank"]
     rows = rows.value if isinstance(rows, PerRank) else rows

@@ -34,8 +34,8 @@ class Result:
 
     Attributes:
         checkpoint: The newest checkpoint; None if there is none.
-        best_checkpoints: All kept checkpoints with their metrics. The best by the score attribute
-            is first; without a score attribute, the newest.
+        best_checkpoints: All kept checkpoints with their metrics, from the best to the worst by the
+            score attribute. Without a score attribute, from the newest to the oldest.
         metrics: The last reported metrics; None before a report.
         path: The run's folder or URL.
         error: The TrainingFailedError that this result belongs to, or None.

@@ -221,7 +221,7 @@ class Session:
     def finish(self) -> None:
         """Called when the train function has returned.
 
-        Waits for running saves, or raises their error.
+        Waits until running saves are durable, or raises their error.
         """
         self._channel.put(f"done/{self.rank}", self._n)
         self._agree()
@@ -272,7 +272,7 @@ class Session:
         channel.know_end(self.rank, n, self.world_size)
 
     def _begin_report(self) -> bool:
-        """Counts the report. True if it is the last one, or would be the last with a checkpoint."""
+        """Counts the report. True if it is the last one, or would be if it had a checkpoint."""
         asked = self._asked(self._channel)
         if asked:
             self._hear_end(self._channel)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trainers start a group of workers, watch it, restart it after failures, and collect the results."""
+"""Trainers start workers, watch them, restart them after failures, and collect the results."""
 
 from __future__ import annotations
 

@@ -239,7 +239,7 @@ class ExperimentAnalysis:
     def get_best_checkpoint(
         self, trial: Trial | str, metric: str | None = None, mode: str | None = None
     ) -> Checkpoint | None:
-        """The kept checkpoint of a trial whose result was best.
+        """Of the kept checkpoints of a trial, the one whose result was best.
 
         Args:
             trial: The trial, or its folder.

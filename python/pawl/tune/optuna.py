@@ -4,7 +4,7 @@
     tune.run(train, config={"lr": tune.loguniform(1e-4, 1e-1)}, search_alg=OptunaSearch(seed=0), num_samples=50,
              metric="loss", mode="min")
 
-It needs Optuna. When an experiment is resumed, it gets the earlier trials.
+It needs Optuna. When an experiment is resumed, Optuna gets its earlier trials.
 """
 
 from __future__ import annotations

@@ -265,7 +265,7 @@ def forget(experiment: str | None) -> None:
 
 
 class _ExperimentSyncer(Syncer):
-    """Also removes checkpoints at the place that the experiment has deleted.
+    """Also removes from the place the checkpoints that the experiment has deleted.
 
     It does so after a sync has sent the kept ones. A checkpoint that cannot be removed is only
     logged.

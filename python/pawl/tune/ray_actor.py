@@ -33,7 +33,8 @@ from ..syncer import SyncConfig
 from . import elsewhere, session, trainable
 
 MARK = ".engine"  # in the experiment's folder while it runs: a node that sees it shares that folder
-_CHECKPOINT = re.compile(r"checkpoint_\d+(_of_\d+_\d+)*")  # the second part is that of a clone
+# Names of checkpoints. "_of_" is in those of clones. Other folders are the trial's own.
+_CHECKPOINT = re.compile(r"checkpoint_\d+(_of_\d+_\d+)*")
 BLOCK = 16 << 20  # bytes that are sent at a time
 
 
@@ -213,7 +214,7 @@ class Actor:
         return message
 
     def forget(self, keep: list[str] | None) -> None:
-        """Removes checkpoints from a folder of this node that retention has deleted."""
+        """Removes from a folder of this node the checkpoints that retention no longer keeps."""
         if keep is None or self._how == "shared":
             return
         for entry in os.scandir(self._folder):
@@ -222,9 +223,9 @@ class Actor:
 
 
 def mark(folder: str) -> str:
-    """Writes a mark into an experiment's folder, which exists while it runs.
+    """Writes the mark of a running experiment into its folder.
 
-    Returns its content.
+    Returns the content of the mark.
     """
     text = uuid.uuid4().hex
     with open(os.path.join(folder, MARK), "w", encoding="utf-8") as file:

@@ -238,7 +238,7 @@ class RayRunner:
         return f"{self._token}-{number}-{attempt}"
 
     def _end_earlier(self, number: int, attempt: int) -> None:
-        """Ends the actor of an earlier driver, which may live for a moment after that was killed.
+        """Ends the actor of an earlier driver, which may outlive a killed driver for a moment.
 
         Two actors of a trial would write into one folder.
         """
@@ -518,7 +518,7 @@ def _shown_nodes() -> str:
 
 
 def _inside(folder: str, path: str) -> str:
-    """The path below a folder of a name from another machine. An error if it leads outside."""
+    """Joins a folder and a path from another machine. Raises an error if it leads outside."""
     found = os.path.normpath(os.path.join(folder, path))
     if found != folder and not found.startswith(folder + os.sep):
         raise UsageError(f"expected a path in {folder}, found {path!r}")

@@ -261,7 +261,7 @@ def again(folder: str, stop: object) -> Stopper | None:
 class Kept:
     """Stores a stopper in the experiment's folder: its arguments and its state.
 
-    It is written when the experiment begins, once a second, and when the experiment ends.
+    It is written when the experiment begins, once a second, and when ``tune.run`` ends.
     """
 
     def __init__(self, stopper: Stopper | None, folder: str) -> None:
