@@ -39,7 +39,6 @@ from typing import Any
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 from torch.distributed import DistStoreError
 
-LONGEST = 32767  # most workers: the range of a counter in meet/<n>
 _HEARD_SECONDS = 10.0  # for the other ranks to learn that the group has to end
 
 
@@ -94,6 +93,7 @@ class Channel:
 
         The last rank wakes the others.
         """
+        # four counters of 16 bits, of which the highest has 15: for up to 32,767 ranks
         bits = 1 | int(has) << 16 | int(folder) << 32 | int(has and first) << 48
         total = int(self._store.add(f"meet/{n}", bits))
         if total & 0xFFFF == world_size:
