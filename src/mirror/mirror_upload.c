@@ -441,7 +441,7 @@ mirror_upload(struct mirror *m, uint64_t id, struct pawl_meter *meter, struct pa
 	if (rc == 0) {
 		struct pawl_error later = {0}; /* reported only: the checkpoint exists */
 		if (finish_upload(m, &later) < 0)
-			report_upload(m, &p, NULL, begin_ns, &later);
+			report_upload(m, &p, &result, begin_ns, &later);
 		report_upload(m, &p, &result, begin_ns, NULL);
 	} else if (!cancelled && p.name) {
 		report_upload(m, &p, &result, begin_ns, &why);
