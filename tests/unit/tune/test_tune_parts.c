@@ -90,20 +90,20 @@ test_a_command_is_filled_in(void **state)
 static void
 test_an_environment_is_changed(void **state)
 {
-	struct value *changes = value_from_text("{\"PAWL_TEST_A\": \"x\", \"PAWL_TEST_N\": 3}");
+	struct value *changes = value_from_text("{\"PAWL_UNIT_A\": \"x\", \"PAWL_UNIT_N\": 3}");
 	struct strings env = {0};
 	size_t n = 0;
 
 	(void)state;
-	assert_int_equal(setenv("PAWL_TEST_A", "before", 1), 0);
+	assert_int_equal(setenv("PAWL_UNIT_A", "before", 1), 0);
 	assert_int_equal(command_environment(changes, &env, NULL), 0);
-	assert_true(command_set_variable(&env, "PAWL_TEST_B", "y=z"));
-	assert_true(command_set_variable(&env, "PAWL_TEST_B", "y"));
-	command_unset_variable(&env, "PAWL_TEST_N");
+	assert_true(command_set_variable(&env, "PAWL_UNIT_B", "y=z"));
+	assert_true(command_set_variable(&env, "PAWL_UNIT_B", "y"));
+	command_unset_variable(&env, "PAWL_UNIT_N");
 	for (size_t i = 0; i < env.n; i++) {
-		if (strncmp(env.items[i], "PAWL_TEST_", 10) != 0)
+		if (strncmp(env.items[i], "PAWL_UNIT_", 10) != 0)
 			continue;
-		assert_true(strcmp(env.items[i], "PAWL_TEST_A=x") == 0 || strcmp(env.items[i], "PAWL_TEST_B=y") == 0);
+		assert_true(strcmp(env.items[i], "PAWL_UNIT_A=x") == 0 || strcmp(env.items[i], "PAWL_UNIT_B=y") == 0);
 		n++;
 	}
 	assert_int_equal(n, 2);
