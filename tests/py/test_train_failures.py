@@ -25,7 +25,7 @@ from waiting import HANG_SECONDS, wait_until
 import pawl
 from pawl import _signals, train
 from pawl.train import Checkpoint, DataParallelTrainer, FailureConfig, RunConfig, ScalingConfig, TorchTrainer, group
-from pawl.train._worker import _tell
+from pawl.train._worker import _report_error
 from pawl.train.channel import Host
 from pawl.train.engine import Job, LocalEngine, Outcome
 from pawl.train.group import Group
@@ -171,7 +171,7 @@ def test_of_several_that_raise_the_first_is_named(tmp_path: pathlib.Path, monkey
     host = Host()
     for rank, error in ((1, KeyError("no such thing")), (0, RuntimeError("connection closed by peer"))):
         monkeypatch.setenv("RANK", str(rank))
-        _tell(host.attempt(1), error)
+        _report_error(host.attempt(1), error)
     run = RunConfig("run", tmp_path)
     trainer = DataParallelTrainer(unequal, run_config=run)
     watch = _signals.acquire(0.0)
