@@ -9,18 +9,19 @@ used here works with it, so that no second torch has to be fetched.
 from __future__ import annotations
 
 import contextlib
+import os
 import pathlib
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tempfile
 
+from frameworks import OURS, PARENT
 from needs import need
 from s3_servers import SERVERS
 from waiting import HANG_SECONDS
 
-NAME = "composer-0.32.1-with-s3"
+NAME = "composer-0.32.1-with-parent"
 ALONE = ["mosaicml==0.32.1", "torchvision==0.28.*", "torchmetrics<1.7.5", "torch_optimizer<0.4"]
 WITH_THEIRS = [
     *("pyyaml<7", "tqdm<5", "coolname<3", "tabulate==0.9.0", "py-cpuinfo<10", "packaging<25.1", "pytorch-ranger"),
@@ -37,11 +38,12 @@ def composer_python() -> pathlib.Path:
         part = pathlib.Path(tempfile.mkdtemp(prefix=f"{NAME}.", dir=SERVERS))
         subprocess.run([sys.executable, "-m", "venv", str(part)], check=True, capture_output=True, timeout=HANG_SECONDS)
         theirs = next((part / "lib").glob("python3.*")) / "site-packages"
-        (theirs / "torch_of_the_tests.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+        (theirs / "zz_parent.pth").write_text(PARENT)
+        env = os.environ | {"PAWL_TEST_PARENT": OURS}
         pip = [str(part / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-input"]
         # pytorch-ranger asks for torch, which the interpreter finds where the tests have it
-        subprocess.run([*pip, *WITH_THEIRS], check=True, capture_output=True, timeout=HANG_SECONDS)
-        subprocess.run([*pip, "--no-deps", *ALONE], check=True, capture_output=True, timeout=HANG_SECONDS)
+        for words in (WITH_THEIRS, ["--no-deps", *ALONE]):
+            subprocess.run([*pip, *words], env=env, check=True, capture_output=True, timeout=HANG_SECONDS)
         (part / "done").touch()
         with contextlib.suppress(OSError):  # another process may have been faster
             part.rename(folder)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -21,9 +22,13 @@ import pawl
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PLACE = pathlib.Path(os.environ.get("PAWL_TEST_FRAMEWORKS", ROOT / ".venv" / "frameworks"))
-# Ray runs its workers at a low priority: other work on the machine may stop them for minutes.
+# Ray runs its workers at a low priority: other work on the machine may stop them for minutes. On a slow machine it takes
+# its own processes for dead.
 RAY = {
     "RAY_worker_niceness": "0",
+    "RAY_gcs_server_port_wait_time_s": "600",
+    "RAY_health_check_timeout_ms": "600000",
+    "RAY_worker_register_timeout_seconds": "600",
     "RAY_TRAIN_ENABLE_STATE_TRACKING": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300",
@@ -42,12 +47,28 @@ PACKAGES = {
 }
 
 
+# The packages of these tests come after those of a framework. Clones that share its environment find each its own pawl.
+OURS = sysconfig.get_path("purelib")
+PARENT = "import os, sys; sys.path += filter(None, [os.environ.get('PAWL_TEST_PARENT')])\n"
+
+
+def let_ray_start(packages: pathlib.Path) -> None:
+    """Ray gives a node 30 s to start, and has no option for that."""
+    file = packages / "ray" / "_private" / "node.py"
+    text = file.read_text()
+    patient = re.sub(r"(?<=raylet_start_wait_time_s = )\d+", str(HANG_SECONDS), text)
+    assert f"raylet_start_wait_time_s = {HANG_SECONDS}\n" in patient, f"{file}: no such limit any more"
+    if patient != text:
+        file.write_text(patient)
+
+
 def python_of(name: str) -> pathlib.Path:
     """The interpreter of an environment. Two processes that want it at once make it once."""
     need("framework")
     folder = PLACE / name
     program = folder / "bin" / "python"
-    wanted = "\n".join(PACKAGES[name])
+    theirs = folder / pathlib.Path(OURS).relative_to(sys.prefix)
+    wanted = "\n".join([PARENT, *PACKAGES[name]])
     stamp = folder / ".installed"
     PLACE.mkdir(parents=True, exist_ok=True)
     with (PLACE / f"{name}.lock").open("w") as lock:
@@ -58,19 +79,14 @@ def python_of(name: str) -> pathlib.Path:
         subprocess.run(
             [sys.executable, "-m", "venv", str(folder)], check=True, capture_output=True, timeout=HANG_SECONDS
         )
-        ours = sysconfig.get_path("purelib")
-        theirs = subprocess.run(
-            [str(program), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout.strip()
-        pathlib.Path(theirs, "zz_parent.pth").write_text(ours + "\n")
+        (theirs / "zz_parent.pth").write_text(PARENT)
         pip = [str(program), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
-        done = subprocess.run(
-            [*pip, *PACKAGES[name]], capture_output=True, text=True, timeout=HANG_SECONDS, check=False
-        )
+        pip += PACKAGES[name]
+        env = os.environ | {"PAWL_TEST_PARENT": OURS}
+        done = subprocess.run(pip, env=env, capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
         assert done.returncode == 0, f"{name} cannot be installed: {done.stderr[-2000:]}"
+        if name == "ray":
+            let_ray_start(theirs)
         stamp.write_text(wanted)
     return program
 
@@ -79,10 +95,11 @@ def environment(**more: str) -> dict[str, str]:
     """Ours, with this pawl first, and one thread: the processes of a test share few processors."""
     place = pathlib.Path(pawl.__file__).parent.parent
     path = [str(pathlib.Path(__file__).parent)]
-    if str(place) != sysconfig.get_path("purelib"):
+    if str(place) != OURS:
         path.insert(0, str(place))
     quiet = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
-    return os.environ | {"PYTHONPATH": os.pathsep.join(path)} | quiet | RAY | more
+    paths = {"PYTHONPATH": os.pathsep.join(path), "PAWL_TEST_PARENT": OURS}
+    return os.environ | paths | quiet | RAY | more
 
 
 def run(name: str, worker: str, *words: object, expect: int = 0, seconds: float = 1800, **more: str) -> str:
