@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from frameworks import python_of
+from frameworks import environment, python_of
 from pages import PAGES, ROOT, Block, Reader, blocks, same_output
 from ports import free_port
 from s3_fake import Fake
@@ -280,7 +280,7 @@ def test_the_job_of_the_page_on_resuming_is_one_that_kubernetes_takes(tmp_path: 
     [job] = [block.text for block in blocks("docs/how-to/resume.md") if block.language == "yaml"]
     (tmp_path / "job.yaml").write_text(job)
     check = "import yaml, kubernetes_validate as k; k.validate(yaml.safe_load(open('job.yaml')), '1.37', strict=True)"
-    reader = Reader(tmp_path, python=str(python_of("kubernetes")))
+    reader = Reader(tmp_path, environment=environment(), python=str(python_of("kubernetes")))
     reader.run([reader.python, "-c", check])
     (tmp_path / "job.yaml").write_text(job.replace("backoffLimit", "backofLimit"))
     assert "backofLimit" in reader.run([reader.python, "-c", check], fails=True)
