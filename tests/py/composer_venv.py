@@ -9,14 +9,13 @@ used here works with it, so that no second torch has to be fetched.
 from __future__ import annotations
 
 import contextlib
-import os
 import pathlib
 import shutil
 import subprocess
 import sys
 import tempfile
 
-from frameworks import OURS, PARENT
+from frameworks import lend_packages
 from needs import need
 from s3_servers import SERVERS
 from waiting import HANG_SECONDS
@@ -38,8 +37,7 @@ def composer_python() -> pathlib.Path:
         part = pathlib.Path(tempfile.mkdtemp(prefix=f"{NAME}.", dir=SERVERS))
         subprocess.run([sys.executable, "-m", "venv", str(part)], check=True, capture_output=True, timeout=HANG_SECONDS)
         theirs = next((part / "lib").glob("python3.*")) / "site-packages"
-        (theirs / "zz_parent.pth").write_text(PARENT)
-        env = os.environ | {"PAWL_TEST_PARENT": OURS}
+        env = lend_packages(theirs)
         pip = [str(part / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-input"]
         # pytorch-ranger asks for torch, which the interpreter finds where the tests have it
         for words in (WITH_THEIRS, ["--no-deps", *ALONE]):

@@ -45,21 +45,22 @@ PACKAGES = {
     "macos": ["ziglang==0.17.1"],
     "kubernetes": ["kubernetes-validate==1.*"],
 }
-
-
-# The packages of these tests come after those of a framework. Clones that share its environment find each its own pawl.
 OURS = sysconfig.get_path("purelib")
 PARENT = "import os, sys; sys.path += filter(None, [os.environ.get('PAWL_TEST_PARENT')])\n"
+
+
+def lend_packages(packages: pathlib.Path) -> dict[str, str]:
+    """Our packages come after those of an environment. Clones that share it find their own pawl, by this variable."""
+    (packages / "zz_parent.pth").write_text(PARENT)
+    return os.environ | {"PAWL_TEST_PARENT": OURS}
 
 
 def let_ray_start(packages: pathlib.Path) -> None:
     """Ray gives a node 30 s to start, and has no option for that."""
     file = packages / "ray" / "_private" / "node.py"
-    text = file.read_text()
-    patient = re.sub(r"(?<=raylet_start_wait_time_s = )\d+", str(HANG_SECONDS), text)
-    assert f"raylet_start_wait_time_s = {HANG_SECONDS}\n" in patient, f"{file}: no such limit any more"
-    if patient != text:
-        file.write_text(patient)
+    text, found = re.subn(r"(?<=raylet_start_wait_time_s = )\d+", str(HANG_SECONDS), file.read_text())
+    assert found == 1, f"{file}: no such limit any more"
+    file.write_text(text)
 
 
 def python_of(name: str) -> pathlib.Path:
@@ -79,10 +80,9 @@ def python_of(name: str) -> pathlib.Path:
         subprocess.run(
             [sys.executable, "-m", "venv", str(folder)], check=True, capture_output=True, timeout=HANG_SECONDS
         )
-        (theirs / "zz_parent.pth").write_text(PARENT)
+        env = lend_packages(theirs)
         pip = [str(program), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
         pip += PACKAGES[name]
-        env = os.environ | {"PAWL_TEST_PARENT": OURS}
         done = subprocess.run(pip, env=env, capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
         assert done.returncode == 0, f"{name} cannot be installed: {done.stderr[-2000:]}"
         if name == "ray":
