@@ -93,7 +93,7 @@ can_stage(const struct save_image *m)
 {
 	const struct from_device *d = m->from_device;
 
-	if (!d || !d->lines.n || !m->run->opts.staging.device || m->mode != PAWL_MODE_SNAPSHOT)
+	if (!d || !d->lines.n || !m->opts->staging.device || m->mode != PAWL_MODE_SNAPSHOT)
 		return false;
 	for (size_t i = 0; i < d->streams.n; i++)
 		if (d->streams.items[i].handle == PAWL_NO_STREAM)

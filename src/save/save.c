@@ -238,6 +238,23 @@ note_progress(void *arg, uint64_t nbytes)
 		events_add(&s->run->events, "saving", buf_str(&fields));
 }
 
+void
+save_image_init(struct save_image *m, struct writer *w)
+{
+	struct pawl *run = w->run;
+
+	m->opts = &run->opts;
+	m->store = run->store;
+	m->caps = &run->home.caps;
+	m->arena = run->saves.arena;
+	m->recycle = &run->saves.recycle;
+	m->writer = w;
+	m->is_timed = run->settings.compress_by_rule;
+	/* In a bucket the packs are in the checkpoint's own folder, perhaps with those of another
+	 * save. */
+	m->owns_partial = run->group.rank == 0 && run->home.caps.rename_folder;
+}
+
 int
 save_new(struct writer *w, const struct pawl_save_opts *opts, const struct pawl_state *state, uint64_t id,
          struct save **ret, struct pawl_error *err)
@@ -249,8 +266,7 @@ save_new(struct writer *w, const struct pawl_save_opts *opts, const struct pawl_
 	atomic_store(&s->refs, 1);
 	s->run = w->run;
 	s->writer = w;
-	s->image.run = w->run;
-	s->image.writer = w;
+	save_image_init(&s->image, w);
 	s->image.request = &s->request;
 	s->image.progress = &s->progress;
 	s->image.note_progress = note_progress;
@@ -420,6 +436,16 @@ settle_save(struct save *s)
 		report_event(s, "warning", &err);
 }
 
+/* A slow rank may create the folder of a failed save again. */
+static void
+note_left_behind(struct save *s)
+{
+	struct run_group *group = &s->run->group;
+
+	if (s->image.owns_partial && group->rendezvous && !group->left_behind)
+		group->left_behind = mem_strdup(s->image.partial);
+}
+
 void
 save_run(void *arg)
 {
@@ -431,6 +457,7 @@ save_run(void *arg)
 	if (rc < 0) {
 		err.code = rc;
 		write_abandon(&s->image, s->in_doubt);
+		note_left_behind(s);
 		mark_outcome(s->run, s, false);
 		fill_stats(s);
 		report_event(s, "save failed", &err);

@@ -147,8 +147,17 @@ struct save_ring {
 
 /* Where the bytes are. */
 struct save_image {
-	struct pawl *run;
+	/* Of the run, borrowed. All but the contents of store, arena, recycle and writer is
+	 * constant while the run is open. */
+	const struct pawl_open_opts *opts;
+	struct store *store;
+	const struct store_caps *caps;
+	struct pawl_arena *arena;
+	struct recycle *recycle;
 	struct writer *writer;
+	bool is_timed;     /* the rule of "auto" needs the time in which threads give bytes to the store */
+	bool owns_partial; /* this rank removes the folder of a failed save */
+
 	const struct save_request *request;
 	struct save_progress *progress;
 	void (*note_progress)(void *arg, uint64_t nbytes); /* so many plain bytes more are compressed, or written */
@@ -242,7 +251,7 @@ int write_settle(struct save_image *m, struct pawl_error *err);
 int write_bytes(struct save_image *m, struct store_file *file, uint64_t offset, const void *ptr, size_t n,
                 struct pawl_error *err);
 /* Removes what was written. in_doubt: the save may be a checkpoint, so that packs in its folder
- * stay. */
+ * stay. Ranks share the folder: a rank that does not own it removes only its own files. */
 void write_abandon(struct save_image *m, bool in_doubt);
 
 /* reuse.c: the packs of a save just committed, or of a manifest found at open. */
@@ -257,6 +266,8 @@ void save_run(void *save);
 int save_new(struct writer *w, const struct pawl_save_opts *opts, const struct pawl_state *state, uint64_t id,
              struct save **ret, struct pawl_error *err);
 void save_unref(struct save *s);
+/* Fills in what the image borrows from the run of w. */
+void save_image_init(struct save_image *m, struct writer *w);
 /* The share of a state that this rank writes; a process that is alone writes everything. It borrows
  * from the state and from memory. */
 int save_share(const struct pawl *run, const struct pawl_state *state, struct bump *memory, struct pawl_state *ret,

@@ -115,7 +115,7 @@ fill_tensors(struct save_image *m, const struct pawl_state *state, struct pawl_e
 	if (!extra)
 		return 0;
 	if (m->mode != PAWL_MODE_SNAPSHOT)
-		TRY(arena_take(m->run->saves.arena, (size_t)extra, &m->fill_region, err));
+		TRY(arena_take(m->arena, (size_t)extra, &m->fill_region, err));
 	for (size_t k = 0; k < plan->n_packs; k++) {
 		for (size_t j = 0; j < plan->packs[k].n_slots; j++) {
 			const struct plan_slot *slot = &plan->packs[k].slots[j];
@@ -151,7 +151,7 @@ static int
 take_image(struct save_image *m, uint64_t limit, struct pawl_error *err)
 {
 	const uint64_t image = m->plan->image_bytes, room = m->plan->room_bytes;
-	struct pawl_arena *arena = m->run->saves.arena;
+	struct pawl_arena *arena = m->arena;
 	struct pawl_error ignored = {0};
 
 	if (room > image && (!limit || room <= limit) &&
@@ -166,7 +166,7 @@ take_image(struct save_image *m, uint64_t limit, struct pawl_error *err)
 static bool
 should_pass_through(const struct save_image *m, const struct pawl_state *state)
 {
-	if (m->lazy || m->deferred || m->codec || m->from_device || !m->run->home.caps.local ||
+	if (m->lazy || m->deferred || m->codec || m->from_device || !m->caps->local ||
 	    m->region.warm_bytes + COLD_BYTES > m->plan->image_bytes)
 		return false;
 	for (size_t i = 0; i < state->n_tensors; i++)
@@ -178,7 +178,7 @@ should_pass_through(const struct save_image *m, const struct pawl_state *state)
 static int
 make_memory(struct save_image *m, const struct pawl_state *state, struct pawl_error *err)
 {
-	uint64_t ring = m->run->opts.staging.ring_bytes, limit = m->run->opts.staging.arena_bytes;
+	uint64_t ring = m->opts->staging.ring_bytes, limit = m->opts->staging.arena_bytes;
 	const int mode = m->mode;
 
 	if (mode == PAWL_MODE_SNAPSHOT && (!limit || m->plan->image_bytes <= limit)) {
@@ -190,7 +190,7 @@ make_memory(struct save_image *m, const struct pawl_state *state, struct pawl_er
 		ring = limit;
 	if (ring < SAVE_UNIT_BYTES)
 		ring = SAVE_UNIT_BYTES;
-	TRY(arena_take_cold(m->run->saves.arena, (size_t)ring, &m->region, err));
+	TRY(arena_take_cold(m->arena, (size_t)ring, &m->region, err));
 	TRY(ring_make(m, ring, err));
 	if (m->from_device) { /* a slot cannot wait for the device while the caller continues */
 		m->lazy = false;
@@ -227,7 +227,7 @@ pack_name(struct save_image *m, const char *planned)
 	const struct codec *codec = m->codec;
 	const char *dot = codec ? "." : "", *suffix = codec ? codec_name(codec) : "";
 
-	if (m->run->home.caps.rename_folder)
+	if (m->caps->rename_folder)
 		return codec ? bump_printf(&m->memory, "%s.%s", planned, suffix) : planned;
 	return bump_printf(&m->memory, "%.*s-%.*s" PACK_SUFFIX "%s%s", (int)stem, planned, PACK_TOKEN_LEN, m->token,
 	                   dot, suffix);
@@ -237,7 +237,7 @@ pack_name(struct save_image *m, const char *planned)
 static uint64_t
 unit_bytes(const struct save_image *m)
 {
-	uint64_t threads = m->run->opts.io.threads, block = m->plan->block_bytes;
+	uint64_t threads = m->opts->io.threads, block = m->plan->block_bytes;
 	uint64_t fair = m->plan->image_bytes / (2 * (threads ? threads : 1)) / block * block;
 
 	return fair < block ? block : fair < SAVE_UNIT_BYTES ? fair : SAVE_UNIT_BYTES;
@@ -269,7 +269,7 @@ make_packs(struct save_image *m, struct pawl_error *err)
 		p->bytes = m->mode == PAWL_MODE_SNAPSHOT ? (char *)m->region.ptr + pp->image_offset : NULL;
 		/* The pack before may be replaced until this save is written. Or it is deleted once
 		 * it is mirrored. Then this pack could not be written without a copy in memory. */
-		bool fleeting = m->deferred || (!p->bytes && m->run->opts.mirrors.delete_local);
+		bool fleeting = m->deferred || (!p->bytes && m->opts->mirrors.delete_local);
 		p->before = fleeting ? NULL : find_before(m->writer->reuse, plan, pp, m->codec);
 		p->undecided = p->before != NULL;
 		p->parked = bump_array(&m->memory, (uint64_t)here + 1, sizeof(struct save_unit *));
@@ -367,16 +367,16 @@ stage_unit(struct save_image *m, struct save_unit *u)
 	} else {
 		if (m->mode == PAWL_MODE_DIRECT)
 			u->mem = snapshot_in_place(plan, p->index, m->sources, u->offset, u->nbytes,
-			                           m->run->home.caps.memory_align);
+			                           m->caps->memory_align);
 		if (!u->mem)
 			dst = u->slot = ring_take_slot(m, u->nbytes, from_device_node(m, u));
 	}
 	if (fetch_from_devices(m, u, dst))
 		bad = snapshot_unit(plan, p->index, m->sources, u->offset, u->nbytes, dst, sums,
-		                    m->run->opts.nonfinite != 0);
+		                    m->opts->nonfinite != 0);
 	if (bad != SIZE_MAX) {
 		atomic_store(&m->progress->not_finite, bad);
-		if (m->run->opts.nonfinite == 2) {
+		if (m->opts->nonfinite == 2) {
 			struct pawl_error err = {0};
 
 			save_fail(m->progress,
@@ -400,9 +400,9 @@ end_thread(struct save_image *m)
 {
 	pthread_mutex_lock(&m->progress->lock);
 	if (--m->progress->stagers == 0) {
-		arena_note_warm(m->run->saves.arena, &m->region,
+		arena_note_warm(m->arena, &m->region,
 		                m->ring.n_steps ? m->ring.next_step * ARENA_STEP_BYTES : (size_t)m->plan->image_bytes);
-		m->progress->registered_bytes = arena_registered(m->run->saves.arena, &m->region);
+		m->progress->registered_bytes = arena_registered(m->arena, &m->region);
 		m->progress->staged_ns = clock_mono_ns();
 		ticket_stage(m->progress->ticket, PAWL_STAGE_STAGED);
 	}
@@ -488,7 +488,7 @@ stage_start(struct save_image *m, bool help)
 {
 	const unsigned others = other_threads(m);
 
-	if (help && m->run->opts.staging.copy_threads > 1)
+	if (help && m->opts->staging.copy_threads > 1)
 		add_stagers(m, others, stage_work);
 	if (!help) {
 		add_stagers(m, others ? others - 1 : 0, stage_work);

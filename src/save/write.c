@@ -37,16 +37,16 @@ pack_file(struct save_pack *p, struct store_file **ret, struct pawl_error *err)
 
 	pthread_mutex_lock(&p->lock);
 	if (!p->file) {
-		bool recycled = !p->compress && recycle_take(&m->run->saves.recycle, p->plan->nbytes, &old);
+		bool recycled = !p->compress && recycle_take(m->recycle, p->plan->nbytes, &old);
 		struct store_create opts = {.nbytes = p->compress ? compress_most_bytes(p->plan->nbytes)
 		                                                  : p->plan->nbytes,
 		                            .recycle_key = recycled ? buf_str(&old) : NULL,
-		                            .buffered = m->run->opts.io.no_direct,
+		                            .buffered = m->opts->io.no_direct,
 		                            .own_name = true};
 
 		rc = pack_key(m->partial, p->name, &key, err);
 		if (rc == 0)
-			rc = store_create(m->run->store, buf_str(&key), &opts, &p->file, err);
+			rc = store_create(m->store, buf_str(&key), &opts, &p->file, err);
 	}
 	*ret = p->file;
 	pthread_mutex_unlock(&p->lock);
@@ -60,7 +60,7 @@ note_sending(struct save_image *m, bool begins)
 {
 	const int64_t now_ns = clock_mono_ns();
 
-	if (!m->run->settings.compress_by_rule)
+	if (!m->is_timed)
 		return;
 	pthread_mutex_lock(&m->progress->lock);
 	if (begins && m->progress->n_sending++ == 0)
@@ -75,7 +75,7 @@ write_bytes(struct save_image *m, struct store_file *file, uint64_t offset, cons
             struct pawl_error *err)
 {
 	note_sending(m, true);
-	const int rc = store_write(m->run->store, file, offset, ptr, n, err);
+	const int rc = store_write(m->store, file, offset, ptr, n, err);
 	note_sending(m, false);
 	return rc;
 }
@@ -89,14 +89,14 @@ write_unit(struct save_unit *u, struct pawl_error *err)
 	size_t nbytes = u->nbytes;
 
 	if (p->compress) {
-		if (m->run->home.caps.can_cut)
+		if (m->caps->can_cut)
 			TRY(pack_file(p, &file, err));
 		return compress_unit(p->compress, u, err);
 	}
 	if (!u->slot && !p->bytes)
 		; /* a live tensor: the bytes after it are not ours to write */
-	else if (m->run->home.caps.offset_align > 1)
-		nbytes = (size_t)mem_round_up(nbytes, m->run->home.caps.offset_align);
+	else if (m->caps->offset_align > 1)
+		nbytes = (size_t)mem_round_up(nbytes, m->caps->offset_align);
 	if (nbytes > mem_round_up(u->nbytes, IMAGE_ALIGN))
 		nbytes = u->nbytes;
 	TRY(pack_file(p, &file, err));
@@ -119,7 +119,7 @@ finish_pack(struct save_pack *p, struct pawl_error *err)
 	if (!file)
 		return 0;
 	note_sending(p->image, true);
-	const int rc = store_finish(p->image->run->store, file, err);
+	const int rc = store_finish(p->image->store, file, err);
 	note_sending(p->image, false);
 	return rc;
 }
@@ -214,7 +214,7 @@ link_job(void *arg)
 		return;
 	if (pack_key(m->writer->reuse->folder, p->before->name, &from, &err) == 0 &&
 	    pack_key(m->partial, p->name, &to, &err) == 0 &&
-	    store_link(m->run->store, buf_str(&from), buf_str(&to), &err) == 0) {
+	    store_link(m->store, buf_str(&from), buf_str(&to), &err) == 0) {
 		p->linked = true;
 		for (size_t i = 0; p->bytes && !p->before->ends && i < p->n_parked; i++)
 			learn_unit(p->parked[i]);
@@ -254,15 +254,14 @@ write_settle(struct save_image *m, struct pawl_error *err)
 	return rc;
 }
 
-/* All ranks share the folder: each removes only its own files. */
 static void
 abandon_own(struct save_image *m)
 {
-	for (size_t k = 0; m->packs && m->partial && k < m->plan->n_packs; k++) {
+	for (size_t k = 0; m->packs && k < m->plan->n_packs; k++) {
 		PAWL_CLEAN(buf_clear) struct buf key = {0};
 
 		if (pack_key(m->partial, m->packs[k].name, &key, NULL) == 0)
-			store_remove(m->run->store, buf_str(&key), NULL);
+			store_remove(m->store, buf_str(&key), NULL);
 	}
 }
 
@@ -273,18 +272,13 @@ write_abandon(struct save_image *m, bool in_doubt)
 
 	for (size_t k = 0; m->packs && k < m->plan->n_packs; k++) {
 		if (m->packs[k].file)
-			store_abort(m->run->store, m->packs[k].file);
+			store_abort(m->store, m->packs[k].file);
 		m->packs[k].file = NULL;
 	}
-	/* In a bucket the packs are in the checkpoint's own folder, perhaps with those of another
-	 * save. */
-	if (m->run->group.rank > 0 || !m->run->home.caps.rename_folder) {
+	if (!m->owns_partial) {
 		if (!in_doubt)
 			abandon_own(m);
 		return;
 	}
-	if (m->partial)
-		store_remove_folder(m->run->store, m->partial, &ignored);
-	if (m->run->group.rendezvous && !m->run->group.left_behind)
-		m->run->group.left_behind = mem_strdup(m->partial); /* a slow rank may create it again */
+	store_remove_folder(m->store, m->partial, &ignored);
 }
