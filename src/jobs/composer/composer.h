@@ -37,6 +37,8 @@
 
 #define COMPOSER_INNER_NAME COMPRESSED_FILE_TAR_MEMBER /* of the state in a tar, as in Composer */
 
+struct upload;
+
 /* A checkpoint that was written. */
 struct composer_row {
 	uint64_t seq;  /* order of the saves, from 1 */
@@ -46,6 +48,7 @@ struct composer_row {
 	struct pawl_progress progress;
 	bool uploaded, uploading;
 	bool replaces; /* the remote object of its name is this saver's own */
+	bool replaced; /* a save that gets its name is on the way; the journal leaves the row out */
 };
 
 struct pawl_saver {
@@ -82,6 +85,7 @@ struct pawl_saver {
 	unsigned n_busy;                            /* unfinished saves and uploads */
 	unsigned n_saving;                          /* unfinished saves */
 	struct store *there;                        /* opened by the first upload */
+	struct upload *in_flight;                   /* uploads that were begun; composer_work.c */
 	struct pawl_error save_error, upload_error; /* the first that was not reported yet; code 0 = none */
 	atomic_bool stop;
 };

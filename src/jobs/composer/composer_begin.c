@@ -68,20 +68,45 @@ begin_store(struct pawl_saver *s, struct pawl_error *err)
 	return store_remove_folder(s->here, s->work, err); /* files of a killed process */
 }
 
+static int
+begin_parts(struct pawl_saver *s, struct pawl_error *err)
+{
+	TRY(begin_store(s, err));
+	TRY(composer_journal_read(s, err));
+	TRY(pool_new("pawl-saver", 1, &s->finisher, err));
+	return pool_new("pawl-upload", s->n_uploads, &s->uploader, err);
+}
+
+/* Without it the next call would find the lock of this one. */
+static void
+undo_begin(struct pawl_saver *s)
+{
+	while (s->n_rows > 0)
+		composer_drop_row(s, s->n_rows - 1);
+	pool_free(s->finisher);
+	s->finisher = NULL;
+	store_close(s->here);
+	s->here = NULL;
+	fd_clean_close(&s->lock_fd);
+	mem_free(steal(&s->work));
+	mem_free(steal(&s->journal));
+}
+
 /* Only processes that write call this. */
 static int
 begin_saver(struct pawl_saver *s, struct pawl_error *err)
 {
 	if (s->begun)
 		return 0;
-	TRY(begin_store(s, err));
-	TRY(composer_journal_read(s, err));
-	TRY(pool_new("pawl-saver", 1, &s->finisher, err));
-	TRY(pool_new("pawl-upload", s->n_uploads, &s->uploader, err));
+	int rc = begin_parts(s, err);
+	if (rc < 0) {
+		undo_begin(s);
+		return rc;
+	}
 	s->begun = true;
 	pthread_mutex_lock(&s->lock);
 	composer_begin_uploads(s);
-	int rc = composer_drop_spent(s, err);
+	rc = composer_drop_spent(s, err);
 	pthread_mutex_unlock(&s->lock);
 	return rc;
 }

@@ -60,11 +60,15 @@ int
 composer_journal_write(struct pawl_saver *s, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf text = {0};
+	const char *comma = "";
 	buf_printf(&text, "{\"pawl_saver\":1,\"next\":%llu,\"pointed\":%llu,\"rows\":[",
 	           (unsigned long long)s->next_seq, (unsigned long long)s->pointed_seq);
 	for (size_t i = 0; i < s->n_rows; i++) {
 		const struct composer_row *row = &s->rows[i];
-		buf_printf(&text, "%s\n{\"seq\":%llu", i > 0 ? "," : "", (unsigned long long)row->seq);
+		if (row->replaced)
+			continue;
+		buf_printf(&text, "%s\n{\"seq\":%llu", comma, (unsigned long long)row->seq);
+		comma = ",";
 		put_text(&text, "name", row->name);
 		put_text(&text, "remote", row->remote);
 		put_text(&text, "pointer", row->pointer);

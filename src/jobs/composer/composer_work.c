@@ -79,32 +79,50 @@ rename_over(const char *from, const char *to, struct pawl_error *err)
 	return sys != 0 ? err_sys(err, sys, "%s: rename", to) : fd_sync_parent(AT_FDCWD, to, err);
 }
 
-/* Drops rows of earlier saves whose file will be replaced. The lock is held. */
-static void
-drop_same_name(struct pawl_saver *s, struct composer_row *row)
+/* Marks or unmarks the rows of earlier saves whose file has this name. Returns whether there is one.
+ * The lock is held. */
+static bool
+mark_replaced(struct pawl_saver *s, const char *name, bool replaced)
 {
-	for (size_t i = s->n_rows; i-- > 0;)
-		if (strcmp(s->rows[i].name, row->name) == 0) {
-			row->replaces = true;
-			composer_drop_row(s, i);
+	bool found = false;
+	for (size_t i = 0; i < s->n_rows; i++)
+		if (strcmp(s->rows[i].name, name) == 0) {
+			s->rows[i].replaced = replaced;
+			found = true;
 		}
+	return found;
 }
 
-/* The journal is written first, so that a file with its name is always known. The lock is held. */
+static void
+drop_replaced(struct pawl_saver *s)
+{
+	for (size_t i = s->n_rows; i-- > 0;)
+		if (s->rows[i].replaced)
+			composer_drop_row(s, i);
+}
+
+/* The journal is written first, so that a file with its name is always known. A save that fails
+ * leaves the rows as they were (P4). The lock is held. */
 static int
 give_name_locked(struct composer_job *job, const char *path, struct pawl_error *err)
 {
 	struct pawl_saver *s = job->saver;
-	uint64_t seq = job->row.seq;
-	drop_same_name(s, &job->row);
-	TRY(composer_add_row(s, &job->row, err));
-	memset(&job->row, 0, sizeof job->row); /* the saver owns it now */
-	int rc = composer_journal_write(s, err);
+	const size_t n = s->n_rows;
+	job->row.replaces = mark_replaced(s, job->row.name, true);
+	int rc = composer_add_row(s, &job->row, err);
+	if (rc == 0)
+		rc = composer_journal_write(s, err);
 	if (rc == 0)
 		rc = rename_over(job->staged, path, err);
-	if (rc < 0)
-		composer_drop_row(s, row_of(s, seq));
-	return rc;
+	if (rc < 0) {
+		s->n_rows = n; /* the job still owns its row */
+		mark_replaced(s, job->row.name, false);
+		composer_journal_write(s, NULL);
+		return rc;
+	}
+	memset(&job->row, 0, sizeof job->row); /* the saver owns it now */
+	drop_replaced(s);
+	return 0;
 }
 
 static int
@@ -202,6 +220,7 @@ composer_finish(void *arg)
 /* ------------------------------------------------------------------ uploads */
 
 struct upload {
+	struct upload *next; /* of those in flight */
 	struct pawl_saver *saver;
 	uint64_t seq;
 	char *path, *key, *pointer;
@@ -296,6 +315,18 @@ note_uploaded(struct pawl_saver *s, uint64_t seq, int rc, struct pawl_error *err
 	return composer_drop_spent(s, err);
 }
 
+/* The lock is held. */
+static void
+end_flight(struct pawl_saver *s, const struct upload *u)
+{
+	struct upload **at = &s->in_flight;
+	while (*at != u)
+		at = &(*at)->next;
+	*at = u->next;
+}
+
+static void begin_next(struct pawl_saver *s, const struct upload *ended);
+
 static void
 upload_run(void *arg)
 {
@@ -306,6 +337,8 @@ upload_run(void *arg)
 	pthread_mutex_lock(&s->lock);
 	rc = note_uploaded(s, u->seq, rc, &why);
 	note_error(&s->upload_error, rc, &why);
+	end_flight(s, u);
+	begin_next(s, u);
 	s->n_busy--;
 	pthread_cond_broadcast(&s->changed);
 	pthread_mutex_unlock(&s->lock);
@@ -329,18 +362,43 @@ begin_upload(struct pawl_saver *s, struct composer_row *row, struct pawl_error *
 		upload_free(u);
 		return rc;
 	}
+	u->next = s->in_flight;
+	s->in_flight = u;
 	row->uploading = true;
 	s->n_busy++;
 	return 0;
 }
 
+/* Two uploads of one object at a time could end in the wrong order, so the later one waits. */
+static bool
+is_in_flight(const struct pawl_saver *s, const char *key)
+{
+	for (const struct upload *u = s->in_flight; u; u = u->next)
+		if (strcmp(u->key, key) == 0)
+			return true;
+	return false;
+}
+
+static void
+begin_waiting(struct pawl_saver *s, struct composer_row *row)
+{
+	struct pawl_error why = {0};
+	if (row->remote && !row->uploaded && !row->uploading && !is_in_flight(s, row->remote))
+		note_error(&s->upload_error, begin_upload(s, row, &why), &why);
+}
+
+/* Starts what waited for the end of an upload. An upload that has failed waits for the next save. */
+static void
+begin_next(struct pawl_saver *s, const struct upload *ended)
+{
+	for (size_t i = 0; i < s->n_rows; i++)
+		if (s->rows[i].seq > ended->seq && s->rows[i].remote && strcmp(s->rows[i].remote, ended->key) == 0)
+			begin_waiting(s, &s->rows[i]);
+}
+
 void
 composer_begin_uploads(struct pawl_saver *s)
 {
-	struct pawl_error why = {0};
-	for (size_t i = 0; s->remote_root && i < s->n_rows; i++) {
-		struct composer_row *row = &s->rows[i];
-		if (row->remote && !row->uploaded && !row->uploading)
-			note_error(&s->upload_error, begin_upload(s, row, &why), &why);
-	}
+	for (size_t i = 0; s->remote_root && i < s->n_rows; i++)
+		begin_waiting(s, &s->rows[i]);
 }
