@@ -70,9 +70,9 @@ struct convert_target {
 	bool is_folder, has_ties; /* has_ties: a second name of a tensor is recorded, not written */
 	/* Checks dtypes and lays the file out. Tensors are numbered as the items. */
 	int (*plan)(struct convert_job *, const struct convert_file *, struct piece_plan *, struct pawl_error *err);
-	/* For a folder: records which files belong together, written last. index_always: also for
-	 * one file. */
-	const char *index_name;
+	/* For a folder: the file that records which files belong together, written last; and the
+	 * name of a single file, which has no index. index_always: a single file has one, too. */
+	const char *index_name, *single_name;
 	int (*index)(const struct convert_job *, struct buf *out, struct pawl_error *err);
 	bool index_always;
 };

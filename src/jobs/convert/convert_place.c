@@ -60,7 +60,10 @@ convert_place_check(const struct convert_job *c, struct pawl_error *err)
 {
 	for (size_t i = 0; i < c->n_files; i++)
 		TRY(check_free(c, c->files[i].name, err));
-	return convert_index_name(c) ? check_free(c, convert_index_name(c), err) : 0;
+	/* A reader finds a model by one of them, so an old one would hide the new files. */
+	if (c->target->single_name)
+		TRY(check_free(c, c->target->single_name, err));
+	return c->target->index_name ? check_free(c, c->target->index_name, err) : 0;
 }
 
 int
@@ -93,6 +96,14 @@ reveal_file(const struct convert_job *c, char temp[HIDDEN_NAME_BYTES], const cha
 	return 0;
 }
 
+static int
+remove_old(const struct convert_job *c, const char *name, struct pawl_error *err)
+{
+	if (name && c->opts.overwrite && unlinkat(c->dir_fd, name, 0) < 0 && errno != ENOENT)
+		return err_sys(err, errno, "%s/%s", c->folder, name);
+	return 0;
+}
+
 /* An old index is removed first and the new one written last, so that no reader sees a set half
  * replaced. */
 int
@@ -100,8 +111,9 @@ convert_place_reveal(struct convert_job *c, struct pawl_error *err)
 {
 	const char *index = c->target->index_name;
 
-	if (index && c->opts.overwrite && unlinkat(c->dir_fd, index, 0) < 0 && errno != ENOENT)
-		return err_sys(err, errno, "%s/%s", c->folder, index);
+	TRY(remove_old(c, index, err));
+	if (c->n_files > 1)
+		TRY(remove_old(c, c->target->single_name, err));
 	for (size_t i = 0; i < c->n_files; i++)
 		TRY(reveal_file(c, c->files[i].temp, c->files[i].name, err));
 	if (index && c->index_temp[0]) {

@@ -94,12 +94,12 @@ plan_npy(struct convert_job *c, const struct convert_file *f, struct piece_plan 
 /* ---- all formats ---- */
 
 static const struct convert_target targets[] = {
-	{"safetensors", {".safetensors"}, false, true, plan_safetensors, NULL, NULL, false},
-	{"hf", {NULL}, true, true, plan_safetensors, FOREIGN_INDEX_NAME, convert_index, false},
-	{"dcp", {NULL}, true, false, convert_dcp_plan, ".metadata", convert_dcp_metadata, true},
-	{"pt", {".pt", ".pth"}, false, true, convert_pt_plan, NULL, NULL, false},
-	{"npz", {".npz"}, false, false, convert_npz_plan, NULL, NULL, false},
-	{"npy", {".npy"}, false, false, plan_npy, NULL, NULL, false},
+	{"safetensors", {".safetensors"}, false, true, plan_safetensors, NULL, NULL, NULL, false},
+	{"hf", {NULL}, true, true, plan_safetensors, FOREIGN_INDEX_NAME, MODEL_NAME, convert_index, false},
+	{"dcp", {NULL}, true, false, convert_dcp_plan, ".metadata", NULL, convert_dcp_metadata, true},
+	{"pt", {".pt", ".pth"}, false, true, convert_pt_plan, NULL, NULL, NULL, false},
+	{"npz", {".npz"}, false, false, convert_npz_plan, NULL, NULL, NULL, false},
+	{"npy", {".npy"}, false, false, plan_npy, NULL, NULL, NULL, false},
 };
 #define N_TARGETS (sizeof(targets) / sizeof(targets[0]))
 
@@ -132,7 +132,7 @@ name_files(struct convert_job *c, struct pawl_error *err)
 		else if (c->target->index_always)
 			f->name = bump_printf(&c->memory, "__0_%zu.distcp", i);
 		else if (c->n_files == 1)
-			f->name = MODEL_NAME;
+			f->name = c->target->single_name;
 		else
 			f->name = bump_printf(&c->memory, "model-%05zu-of-%05zu.safetensors", i + 1, c->n_files);
 		if (!f->name)

@@ -265,6 +265,34 @@ test_nothing_is_replaced_unless_asked_for(void **state)
 	assert_int_equal(count_files(path), 4);
 }
 
+static bool
+has_file(const struct fixture *f, const char *name)
+{
+	char path[256];
+	snprintf(path, sizeof path, "%s/set/%s", f->out, name);
+	return access(path, F_OK) == 0;
+}
+
+static void
+test_an_old_model_in_another_form_hides_no_new_one(void **state)
+{
+	struct fixture *f = *state;
+	struct pawl_convert_opts whole = PAWL_CONVERT_OPTS_INIT, shards = whole;
+	struct pawl_error err = {0};
+	shards.max_shard_bytes = 240;
+	made_check(export_to(f, "set/", &shards, &err), &err);
+	assert_int_equal(export_to(f, "set/", &whole, &err), PAWL_EEXISTS);
+	assert_non_null(strstr(err.message, "model.safetensors.index.json"));
+	whole.overwrite = shards.overwrite = 1;
+	made_check(export_to(f, "set/", &whole, &err), &err);
+	assert_true(has_file(f, "model.safetensors") && !has_file(f, "model.safetensors.index.json"));
+	shards.overwrite = 0;
+	assert_int_equal(export_to(f, "set/", &shards, &err), PAWL_EEXISTS);
+	shards.overwrite = 1;
+	made_check(export_to(f, "set/", &shards, &err), &err);
+	assert_true(!has_file(f, "model.safetensors") && has_file(f, "model.safetensors.index.json"));
+}
+
 static void
 test_P1_damage_leaves_no_file(void **state)
 {
@@ -360,13 +388,10 @@ main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		T(test_everything_in_one_file_tied_tensors_once),
-		T(test_names_are_selected_stripped_and_dotted),
-		T(test_a_shard_set_has_an_index_of_the_usual_form),
-		T(test_nothing_is_replaced_unless_asked_for),
-		T(test_P1_damage_leaves_no_file),
-		T(test_targets_that_cannot_be_written_are_refused),
-		T(test_two_tensors_never_get_one_name),
+		T(test_everything_in_one_file_tied_tensors_once),      T(test_names_are_selected_stripped_and_dotted),
+		T(test_a_shard_set_has_an_index_of_the_usual_form),    T(test_nothing_is_replaced_unless_asked_for),
+		T(test_an_old_model_in_another_form_hides_no_new_one), T(test_P1_damage_leaves_no_file),
+		T(test_targets_that_cannot_be_written_are_refused),    T(test_two_tensors_never_get_one_name),
 		T(test_P16_tensors_larger_than_the_memory_used),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
