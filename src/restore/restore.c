@@ -352,6 +352,8 @@ restore_read(struct pawl_restore *r, struct pawl_error *err)
 		 * not from a newer one */
 		interval_restart(&r->run->interval, &r->info.progress);
 		prepare_save(r, wanted);
+	} else if (err_is_damage(rc) && r->run->saves.writer) {
+		r->run->saves.queue_ops->distrust(r->run->saves.writer, r->folder);
 	}
 	return rc;
 }

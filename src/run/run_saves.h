@@ -21,6 +21,8 @@ struct run_queue_ops {
 	bool (*has_token)(struct writer *w, const char *token);
 	/* Faults in the memory for a save of about nbytes, in the background. */
 	void (*prepare)(struct writer *w, uint64_t nbytes);
+	/* The files of the checkpoint with this key are damaged: later saves link none of them. */
+	void (*distrust)(struct writer *w, const char *folder);
 	/* Waits until the saves that have begun are in the catalog or have failed; 0, ETIMEDOUT. */
 	int (*wait_committed)(struct writer *w, int64_t deadline_ms);
 };

@@ -67,6 +67,7 @@ struct reuse {
 	struct reuse_pack *packs;
 	size_t n_packs;
 	uint64_t block_bytes;
+	atomic_bool is_damaged; /* a restore found so: nothing is linked from it */
 };
 
 struct save_unit {
@@ -86,7 +87,7 @@ struct save_pack {
 	struct sum128 *sums;
 	const struct reuse_pack *before; /* a pack of the same tensors to compare with, or NULL */
 	struct tensor_ends *ends;        /* of each slot, while they are written; NULL where packs are not regrouped */
-	bool linked;                     /* reused; set before the manifest is made */
+	bool linked;                     /* reused; set before the pack is staged, or before the manifest is made */
 	struct compress *compress;       /* NULL = not compressed; owned */
 	atomic_size_t units_left;        /* to be written */
 
@@ -214,6 +215,9 @@ bool save_has_failed(struct save_progress *p);
 /* stage.c: sets up sources, units, packs and memory for a planned save (calls fill callbacks on
  * this thread). */
 int stage_prepare(struct save_image *m, const struct pawl_state *state, struct pawl_error *err);
+/* The pack to link for this one if nothing in it has changed, or NULL. reuse may be NULL. */
+const struct reuse_pack *stage_find_before(const struct reuse *reuse, const struct plan *plan,
+                                           const struct plan_pack *pack, const struct codec *codec);
 /* Starts the copying threads. The caller counts as one of the stagers already. With help the
  * calling thread copies, too, and returns when all units are staged; else it waits for nothing. */
 void stage_start(struct save_image *m, bool help);
@@ -250,6 +254,11 @@ int write_settle(struct save_image *m, struct pawl_error *err);
 /* store_write of a pack of the save. */
 int write_bytes(struct save_image *m, struct store_file *file, uint64_t offset, const void *ptr, size_t n,
                 struct pawl_error *err);
+/* For packs that were found equal ahead of the copy: links them. A pack that cannot be linked will
+ * be staged and written. */
+int write_link_ahead(struct save_image *m, struct pawl_error *err);
+/* Removes the packs of a save that has failed before any unit was staged. */
+void write_unlink(struct save_image *m);
 /* Removes what was written. in_doubt: the save may be a checkpoint, so that packs in its folder
  * stay. Ranks share the folder: a rank that does not own it removes only its own files. */
 void write_abandon(struct save_image *m, bool in_doubt);

@@ -200,10 +200,11 @@ make_memory(struct save_image *m, const struct pawl_state *state, struct pawl_er
 	return 0;
 }
 
-static const struct reuse_pack *
-find_before(const struct reuse *reuse, const struct plan *plan, const struct plan_pack *pack, const struct codec *codec)
+const struct reuse_pack *
+stage_find_before(const struct reuse *reuse, const struct plan *plan, const struct plan_pack *pack,
+                  const struct codec *codec)
 {
-	if (!reuse || reuse->block_bytes != plan->block_bytes)
+	if (!reuse || atomic_load(&reuse->is_damaged) || reuse->block_bytes != plan->block_bytes)
 		return NULL;
 	for (size_t i = 0; i < reuse->n_packs; i++) {
 		const struct reuse_pack *before = &reuse->packs[i];
@@ -270,7 +271,7 @@ make_packs(struct save_image *m, struct pawl_error *err)
 		/* The pack before may be replaced until this save is written. Or it is deleted once
 		 * it is mirrored. Then this pack could not be written without a copy in memory. */
 		bool fleeting = m->deferred || (!p->bytes && m->opts->mirrors.delete_local);
-		p->before = fleeting ? NULL : find_before(m->writer->reuse, plan, pp, m->codec);
+		p->before = fleeting ? NULL : stage_find_before(m->writer->reuse, plan, pp, m->codec);
 		p->undecided = p->before != NULL;
 		p->parked = bump_array(&m->memory, (uint64_t)here + 1, sizeof(struct save_unit *));
 		if (plan->tensors)
@@ -293,8 +294,8 @@ make_packs(struct save_image *m, struct pawl_error *err)
 	return 0;
 }
 
-/* Without a copy in memory a pack cannot be parked. So it is compared before the copy, up to the
- * first block that differs. */
+/* Without a copy in memory a pack cannot be parked. So it is compared and linked before the copy.
+ * The comparison ends at the first block that differs. */
 static int
 compare_ahead(struct save_image *m, struct pawl_error *err)
 {
@@ -315,11 +316,10 @@ compare_ahead(struct save_image *m, struct pawl_error *err)
 			p->sums[b] = sum;
 			equal = sum_equal(sum, p->before->sums[b]);
 		}
-		p->linked = equal;
 		p->undecided = equal;
 	}
 	m->ring.fresh = 0; /* no unit has a slot yet */
-	return 0;
+	return write_link_ahead(m, err);
 }
 
 int

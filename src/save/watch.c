@@ -14,6 +14,7 @@
 #include "pawl.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -39,9 +40,13 @@ struct pawl_watch {
 static struct {
 	_Atomic(struct pawl_watch *) watch;
 	atomic_int inside; /* handlers that may be looking at *watch now */
+	/* For each signal the thread in an earlier handler. A handler of the program that was set
+	 * over an earlier watch still calls that one, which is this one. */
+	atomic_uintptr_t calling[N_WATCHED];
 } slot;
 
-_Static_assert(ATOMIC_INT_LOCK_FREE == 2 && ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_POINTER_LOCK_FREE == 2,
+_Static_assert(ATOMIC_INT_LOCK_FREE == 2 && ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_LONG_LOCK_FREE == 2 &&
+                       ATOMIC_POINTER_LOCK_FREE == 2,
                "a signal handler may use lock-free atomics only");
 
 static void
@@ -66,6 +71,32 @@ act_as_before(const struct sigaction *earlier, int number)
 		raise(number);
 }
 
+static size_t
+index_of(int number)
+{
+	size_t i = 0;
+
+	while (i < N_WATCHED && watched[i] != number)
+		i++;
+	return i;
+}
+
+/* Calls the earlier handler, unless this thread is in it already. */
+static void
+call_earlier_once(const struct sigaction *earlier, int number, siginfo_t *info, void *context)
+{
+	atomic_uintptr_t *calling = &slot.calling[index_of(number)];
+	const uintptr_t me = (uintptr_t)pthread_self();
+	uintptr_t thread = 0;
+
+	if (atomic_compare_exchange_strong(calling, &thread, me)) {
+		call_earlier(earlier, number, info, context);
+		atomic_store(calling, 0);
+	} else if (thread != me) { /* another thread got the same signal */
+		call_earlier(earlier, number, info, context);
+	}
+}
+
 static void
 on_signal(int number, siginfo_t *info, void *context)
 {
@@ -83,14 +114,12 @@ on_signal(int number, siginfo_t *info, void *context)
 			atomic_store(&watch->sender, info && info->si_code <= 0 ? (int)info->si_pid : 0);
 			atomic_store(&watch->signal, number);
 		}
-		for (size_t i = 0; i < N_WATCHED; i++)
-			if (watched[i] == number)
-				earlier = watch->earlier[i];
+		earlier = watch->earlier[index_of(number)];
 	}
 	atomic_fetch_sub(&slot.inside, 1);
 	if (in_child)
 		act_as_before(&earlier, number);
-	call_earlier(&earlier, number, info, context);
+	call_earlier_once(&earlier, number, info, context);
 	errno = kept_errno;
 }
 

@@ -201,34 +201,54 @@ write_offer(struct save_unit *u)
 		submit_unit(p->parked[i]);
 }
 
+/* Job: links one unchanged pack, if its checkpoint still exists. */
+static void
+link_pack(void *arg)
+{
+	struct save_pack *p = arg;
+	struct save_image *m = p->image;
+	PAWL_CLEAN(buf_clear) struct buf from = {0}, to = {0};
+
+	p->linked = pack_key(m->writer->reuse->folder, p->before->name, &from, NULL) == 0 &&
+	            pack_key(m->partial, p->name, &to, NULL) == 0 &&
+	            store_link(m->store, buf_str(&from), buf_str(&to), NULL) == 0;
+	if (p->linked)
+		atomic_fetch_add(&m->progress->reused_bytes,
+		                 p->compress ? p->before->compressed_bytes : p->plan->nbytes);
+}
+
 /* Job: links one unchanged pack. If that fails, its units are written. */
 static void
 link_job(void *arg)
 {
 	struct save_pack *p = arg;
-	struct save_image *m = p->image;
-	struct pawl_error err = {0};
-	PAWL_CLEAN(buf_clear) struct buf from = {0}, to = {0};
 
-	if (save_has_failed(m->progress))
+	if (save_has_failed(p->image->progress))
 		return;
-	if (pack_key(m->writer->reuse->folder, p->before->name, &from, &err) == 0 &&
-	    pack_key(m->partial, p->name, &to, &err) == 0 &&
-	    store_link(m->store, buf_str(&from), buf_str(&to), &err) == 0) {
-		p->linked = true;
-		for (size_t i = 0; p->bytes && !p->before->ends && i < p->n_parked; i++)
+	link_pack(p);
+	for (size_t i = 0; i < p->n_parked; i++) {
+		if (!p->linked)
+			submit_unit(p->parked[i]);
+		else if (!p->before->ends)
 			learn_unit(p->parked[i]);
-		atomic_fetch_add(&m->progress->reused_bytes,
-		                 p->compress ? p->before->compressed_bytes : p->plan->nbytes);
-		return;
 	}
-	p->linked = false;
-	if (!p->bytes) { /* the ring no longer holds the bytes */
-		save_fail(m->progress, err.code ? err.code : PAWL_EIO, &err);
-		return;
-	}
-	for (size_t i = 0; i < p->n_parked; i++)
-		submit_unit(p->parked[i]);
+}
+
+int
+write_link_ahead(struct save_image *m, struct pawl_error *err)
+{
+	struct pool_group linking;
+	int rc = 0;
+
+	pool_group_init(&linking);
+	for (size_t k = 0; k < m->plan->n_packs && rc == 0; k++)
+		if (m->packs[k].undecided)
+			rc = pool_add(m->writer->writers, &linking, link_pack, &m->packs[k], err);
+	pool_group_wait(&linking);
+	pool_group_clear(&linking);
+	for (size_t k = 0; k < m->plan->n_packs; k++)
+		m->packs[k].undecided = false;
+	return rc;
 }
 
 int
@@ -254,8 +274,8 @@ write_settle(struct save_image *m, struct pawl_error *err)
 	return rc;
 }
 
-static void
-abandon_own(struct save_image *m)
+void
+write_unlink(struct save_image *m)
 {
 	for (size_t k = 0; m->packs && k < m->plan->n_packs; k++) {
 		PAWL_CLEAN(buf_clear) struct buf key = {0};
@@ -277,7 +297,7 @@ write_abandon(struct save_image *m, bool in_doubt)
 	}
 	if (!m->owns_partial) {
 		if (!in_doubt)
-			abandon_own(m);
+			write_unlink(m);
 		return;
 	}
 	store_remove_folder(m->store, m->partial, &ignored);

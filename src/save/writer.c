@@ -175,6 +175,25 @@ writer_settled(struct writer *w)
 }
 
 void
+writer_distrust(struct writer *w, const char *folder)
+{
+	pthread_mutex_lock(&w->lock);
+	if (w->reuse && strcmp(w->reuse->folder, folder) == 0)
+		atomic_store(&w->reuse->is_damaged, true);
+	pthread_mutex_unlock(&w->lock);
+}
+
+/* Has the save linked packs before a restore found them damaged? The lock is held. */
+static bool
+has_linked_damage(const struct writer *w, const struct save *s)
+{
+	for (size_t k = 0; k < s->image.plan->n_packs; k++)
+		if (s->image.packs[k].linked)
+			return atomic_load(&w->reuse->is_damaged);
+	return false;
+}
+
+void
 writer_release(struct writer *w, struct save *s, struct reuse *reuse)
 {
 	struct save *next = NULL;
@@ -185,6 +204,7 @@ writer_release(struct writer *w, struct save *s, struct reuse *reuse)
 	pthread_mutex_lock(&w->lock);
 	recycle_expect(&w->run->saves.recycle, s->image.plan->n_packs);
 	if (reuse) {
+		atomic_store(&reuse->is_damaged, has_linked_damage(w, s));
 		reuse_free(w->reuse);
 		w->reuse = reuse;
 		past_free(w->past);
@@ -311,20 +331,46 @@ writer_plan(struct writer *w, const struct pawl_state *share, struct plan **ret,
 	return 0;
 }
 
+/* By the probes of its tensors the pack will be linked. Pack 0 holds what changes at every save. */
+static bool
+expects_link(const struct writer *w, const struct save_image *m, size_t k)
+{
+	const struct plan_pack *pack = &m->plan->packs[k];
+
+	if (k == 0 || m->deferred || !m->plan->tensors || !stage_find_before(w->reuse, m->plan, pack, m->codec))
+		return false;
+	for (size_t i = 0; i < pack->n_slots; i++)
+		if (m->plan->tensors[pack->slots[i].tensor].seen != REGROUP_SAME)
+			return false;
+	return true;
+}
+
+static uint64_t
+needed_bytes(const struct writer *w, const struct save *s, bool with_links)
+{
+	const struct save_image *m = &s->image;
+	uint64_t need = 2 * s->request.state_json.len + SPACE_RESERVE_BYTES;
+
+	for (size_t k = 0; k < m->plan->n_packs; k++)
+		if (with_links || !expects_link(w, m, k))
+			need += m->codec ? compress_most_bytes(m->plan->packs[k].nbytes) : m->plan->packs[k].nbytes;
+	return need;
+}
+
 /* R143: too little space is an error with both figures before anything is written. */
 static int
 check_space(struct writer *w, const struct save *s, struct pawl_error *err)
 {
-	uint64_t free_bytes, kept_bytes = 0, need = 2 * s->request.state_json.len + SPACE_RESERVE_BYTES;
+	uint64_t free_bytes, kept_bytes = 0, need = needed_bytes(w, s, true);
 
-	for (size_t k = 0; k < s->image.plan->n_packs; k++)
-		need += s->image.codec ? compress_most_bytes(s->image.plan->packs[k].nbytes)
-		                       : s->image.plan->packs[k].nbytes;
 	TRY(store_space(w->run->store, &free_bytes, err));
 	pthread_mutex_lock(&w->lock);
 	kept_bytes += recycle_bytes(&w->run->saves.recycle);
 	pthread_mutex_unlock(&w->lock);
 	if (free_bytes == UINT64_MAX || need <= free_bytes + kept_bytes)
+		return 0;
+	need = needed_bytes(w, s, false);
+	if (need <= free_bytes + kept_bytes)
 		return 0;
 	return err_set(err, PAWL_ENOSPACE, "save of step %lld needs about %llu bytes, but %s has %llu bytes free",
 	               (long long)s->request.step, (unsigned long long)need, w->run->home.root,
@@ -455,6 +501,8 @@ writer_save(struct writer *w, const struct pawl_save_opts *opts, const struct pa
 			why = *err;
 		why.code = rc;
 		commit_report_failure(w->run, id, &why);
+		if (s)
+			write_unlink(&s->image);
 		un_admit(w, s);
 		return rc;
 	}
@@ -508,5 +556,8 @@ has_token(struct writer *w, const char *token)
 	return found;
 }
 
-static const struct run_queue_ops queue_ops = {
-	.is_busy = is_busy, .has_token = has_token, .prepare = writer_prepare, .wait_committed = writer_wait_committed};
+static const struct run_queue_ops queue_ops = {.is_busy = is_busy,
+                                               .has_token = has_token,
+                                               .prepare = writer_prepare,
+                                               .distrust = writer_distrust,
+                                               .wait_committed = writer_wait_committed};

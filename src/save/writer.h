@@ -62,6 +62,8 @@ int writer_fence(struct writer *w, int64_t deadline_ms);
 int writer_wait(struct writer *w, int64_t deadline_ms);
 /* Waits until the saves that have begun are in the catalog or have failed, not for later ones. */
 int writer_wait_committed(struct writer *w, int64_t deadline_ms);
+/* The files of the checkpoint with this key are damaged: later saves link none of them. */
+void writer_distrust(struct writer *w, const char *folder);
 /* Waits only for saves that are being written, not for those that settle. */
 int writer_wait_turn(struct writer *w, int64_t deadline_ms);
 /* What the save that is being written waits for: "; waiting for ..." or "". */

@@ -5,6 +5,7 @@ and in the bodies of requests to a bucket."""
 from __future__ import annotations
 
 import pathlib
+import shutil
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -135,3 +136,46 @@ def test_R140_what_an_optimizer_does_not_update_is_written_once(place: Folder | 
             arrived = place.arrived()
             if k >= 2:  # parameters, and two averages of Adam
                 assert arrived <= 1.02 * 3 * sum(p.nbytes for p in trained) + HEADERS, f"save {k}"
+
+
+def frozen_and(w: float) -> State:
+    return {"frozen": torch.arange(MIB, dtype=torch.float32), "w": torch.full((1000,), w)}
+
+
+def two_checkpoints(root: pathlib.Path) -> pathlib.Path:
+    """Of a run without links, as a copy of it is. Returns the newest pack of the frozen tensor."""
+    with pawl.CheckpointManager(str(root / "first")) as manager:
+        for step in range(2):
+            manager.save(step, frozen_and(step))
+    shutil.copytree(root / "first", root / "run")
+    return max((root / "run/checkpoints/checkpoint_000002").glob("*.safetensors"), key=lambda path: path.stat().st_size)
+
+
+def test_R140_P1_a_pack_that_a_restore_found_damaged_is_not_linked(tmp_path: pathlib.Path) -> None:
+    pack = two_checkpoints(tmp_path)
+    with pack.open("r+b") as file:
+        file.seek(3 * MIB)
+        byte = file.read(1)[0]
+        file.seek(3 * MIB)
+        file.write(bytes([byte ^ 1]))
+    with pawl.CheckpointManager(str(tmp_path / "run"), num_to_keep=2) as manager:
+        restored = manager.restore(frozen_and(0))
+        assert restored is not None and restored.step == 0
+        for step in range(2, 4):
+            manager.save(step, frozen_and(step))
+        manager.wait_until_finished()
+        assert manager.verify() == []
+        assert manager.all_steps() == [2, 3]
+
+
+@pytest.mark.parametrize("mode", ["snapshot", "ring", "direct"])
+def test_R140_a_pack_that_cannot_be_linked_is_written(tmp_path: pathlib.Path, mode: str) -> None:
+    two_checkpoints(tmp_path).unlink()
+    with pawl.CheckpointManager(str(tmp_path / "run"), staging=pawl.Staging(mode=mode)) as manager:
+        for step in range(2, 4):
+            manager.save(step, frozen_and(step))
+        manager.wait_until_finished()
+        assert manager.all_steps() == [0, 1, 2, 3]
+        state = frozen_and(0)
+        assert manager.restore(state) is not None
+        assert torch.equal(state["frozen"], frozen_and(3)["frozen"]) and torch.equal(state["w"], frozen_and(3)["w"])

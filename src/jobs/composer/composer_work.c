@@ -79,8 +79,8 @@ rename_over(const char *from, const char *to, struct pawl_error *err)
 	return sys != 0 ? err_sys(err, sys, "%s: rename", to) : fd_sync_parent(AT_FDCWD, to, err);
 }
 
-/* Marks or unmarks the rows of earlier saves whose file has this name. Returns whether there is one.
- * The lock is held. */
+/* Marks or unmarks the rows of earlier saves whose file has this name. Returns whether there is
+ * one. The lock is held. */
 static bool
 mark_replaced(struct pawl_saver *s, const char *name, bool replaced)
 {
@@ -387,7 +387,7 @@ begin_waiting(struct pawl_saver *s, struct composer_row *row)
 		note_error(&s->upload_error, begin_upload(s, row, &why), &why);
 }
 
-/* Starts what waited for the end of an upload. An upload that has failed waits for the next save. */
+/* Starts what waited for the end of an upload. One that has failed waits for the next save. */
 static void
 begin_next(struct pawl_saver *s, const struct upload *ended)
 {

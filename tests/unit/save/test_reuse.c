@@ -12,9 +12,22 @@
 
 #include "helpers/ranks.h"
 #include "helpers/small_run.h"
+#include "store/store.h"
 
 #define MAX_TENSORS 400
 #define FIXED_BYTES 8192 /* the header of pack 0, which holds the state's tree as the manifest does, and one more */
+
+static uint64_t free_bytes; /* of the disk; 0 = as it is */
+
+int __real_store_space(struct store *s, uint64_t *ret, struct pawl_error *err);
+int __wrap_store_space(struct store *s, uint64_t *ret, struct pawl_error *err);
+
+int
+__wrap_store_space(struct store *s, uint64_t *ret, struct pawl_error *err)
+{
+	*ret = free_bytes;
+	return free_bytes ? 0 : __real_store_space(s, ret, err);
+}
 
 struct bed {
 	struct small_run *r;
@@ -377,6 +390,33 @@ test_R140_P1_random_histories(void **state)
 
 /* All changes at every save: the packs become few again. */
 static void
+test_R140_R143_a_pack_that_will_be_linked_needs_no_space(void **state)
+{
+	struct bed *b = start(state, (uint64_t)64 << 20);
+	struct pawl_save_opts opts = PAWL_SAVE_OPTS_INIT;
+	struct pawl_error why = {0};
+	uint64_t changed;
+
+	small_open(b->r);
+	add(b, 1, (size_t)8 << 20);
+	add(b, 1, 1000);
+	save(b, &changed);
+	free_bytes = (uint64_t)4 << 20; /* less than the large tensor, more than the rest and the reserve */
+	for (int i = 0; i < 2; i++) {
+		change(b, 1);
+		assert_true(save(b, &changed) < (uint64_t)1 << 20);
+	}
+	change(b, 0);
+	struct pawl_state *s = describe(b, b->data);
+	assert_int_equal(pawl_save(b->r->run, &opts, s, NULL, &why), PAWL_ENOSPACE);
+	pawl_state_free(s);
+	free_bytes = 0;
+	save(b, &changed);
+	assert_restores(b);
+	finish(b);
+}
+
+static void
 test_R140_a_training_of_all_tensors_has_few_files(void **state)
 {
 	struct bed *b = start(state, 2 << 20);
@@ -470,6 +510,7 @@ main(void)
 		T(test_R140_what_rests_has_a_pack_of_its_own_from_the_first_save_on),
 		T(test_R140_averages_and_layers_that_are_unfrozen),
 		T(test_R140_P1_random_histories),
+		T(test_R140_R143_a_pack_that_will_be_linked_needs_no_space),
 		T(test_R140_a_training_of_all_tensors_has_few_files),
 		T(test_R140_each_rank_writes_only_what_has_changed),
 	};

@@ -193,6 +193,33 @@ test_a_handler_set_later_is_not_removed(void **state)
 	assert_ptr_equal(get_handler(SIGUSR1).sa_handler, SIG_DFL);
 }
 
+static struct sigaction below;
+
+static void
+chaining_handler(int number)
+{
+	earlier_calls++;
+	if (earlier_calls < 100 && (below.sa_flags & SA_SIGINFO))
+		below.sa_sigaction(number, NULL, NULL);
+}
+
+static void
+test_a_handler_that_calls_an_earlier_watch_is_called_once(void **state)
+{
+	(void)state;
+	struct pawl_watch *watch = open_watch(0);
+	below = get_handler(SIGUSR1);
+	set_handler(SIGUSR1, chaining_handler);
+	pawl_watch_close(watch);
+	watch = open_watch(0);
+	for (int i = 1; i <= 2; i++) {
+		raise(SIGUSR1);
+		assert_int_equal(earlier_calls, i);
+	}
+	assert_int_equal(pawl_watch_signal(watch), SIGUSR1);
+	pawl_watch_close(watch);
+}
+
 static void
 test_interrupting_system_calls_stays_the_programs_choice(void **state)
 {
@@ -339,6 +366,7 @@ main(void)
 		cmocka_unit_test_setup(test_an_earlier_handler_gets_its_siginfo, setup),
 		cmocka_unit_test_setup(test_ignored_signals_are_watched_and_ignored_again, setup),
 		cmocka_unit_test_setup(test_a_handler_set_later_is_not_removed, setup),
+		cmocka_unit_test_setup(test_a_handler_that_calls_an_earlier_watch_is_called_once, setup),
 		cmocka_unit_test_setup(test_interrupting_system_calls_stays_the_programs_choice, setup),
 		cmocka_unit_test_setup(test_a_second_watcher_is_refused_until_the_first_is_closed, setup),
 		cmocka_unit_test_setup(test_bad_arguments, setup),
