@@ -164,6 +164,20 @@ def test_R159_unchanged_packs_are_linked_on_both_nodes(tmp_path: pathlib.Path) -
         assert restored is not None and (restored.state["b"] == 1).all()
 
 
+def test_R159_packs_that_the_partner_lost_are_written_again(tmp_path: pathlib.Path) -> None:
+    """The partner's disk was replaced: its folder exists, the packs that a save would link do not."""
+    frozen = {"a": np.ones((300, 1000)), "b": np.ones((300, 1000))}
+    with two_disks(tmp_path, packs=pawl.Packs(pack_bytes=2_000_000)) as m:
+        m.save(1, frozen, wait=True)
+        shutil.rmtree(tmp_path / "disk1" / "packs")
+        m.save(2, frozen, wait=True)
+        assert m.all_steps() == [1, 2]
+    shutil.rmtree(tmp_path / "disk0")
+    with two_disks(tmp_path, read_only=True) as m:
+        restored = m.restore()
+        assert restored is not None and restored.step == 2 and (restored.state["b"] == 1).all()
+
+
 def test_without_the_folder_of_the_nodes_the_message_says_what_is_missing(tmp_path: pathlib.Path) -> None:
     with two_disks(tmp_path) as m:
         m.save(1, state(1), wait=True)

@@ -55,6 +55,25 @@ lose_node(const struct bed *bed, int node)
 	assert_int_equal(fd_remove_tree(AT_FDCWD, path, NULL), 0);
 }
 
+/* The node's disk was replaced: its folder exists, its packs do not. */
+static void
+lose_packs(const struct bed *bed, int node)
+{
+	char path[256];
+	snprintf(path, sizeof path, "%s.node%d/packs", bed->dir, node);
+	assert_int_equal(fd_remove_tree(AT_FDCWD, path, NULL), 0);
+}
+
+/* What the inner store holds in a folder: marks have their own names there. */
+static void
+assert_inner_names(const struct bed *bed, const char *folder, const char *expected)
+{
+	struct bed inner = {.kind = BED_DISK};
+	OK(&inner, store_open(bed->dir, false, false, &inner.store, &inner.err));
+	assert_names(&inner, folder, expected);
+	store_close(inner.store);
+}
+
 static void
 spoil(const struct bed *bed, int node, off_t at, off_t length)
 {
@@ -192,6 +211,40 @@ test_R140_an_unchanged_pack_is_linked_on_both_nodes(void **state)
 	assert_true(is_on(bed, 0, TOKEN_2) && is_on(bed, 1, TOKEN_2));
 	OK(bed, store_remove_folder(bed->store, FINAL, &bed->err));
 	assert_bytes(bed, FOLDER_2 "/" NAME, &b);
+	free(b.memory);
+}
+
+static void
+test_P4_a_link_that_a_partner_cannot_make_leaves_nothing(void **state)
+{
+	struct bed *bed = *state;
+	struct bytes b = bytes_new(5000, 0, 3);
+
+	write_bytes(bed, FOLDER "/" NAME, &b, 65536, NULL);
+	OK(bed, store_publish(bed->store, FOLDER, FINAL, &bed->err));
+	lose_packs(bed, 1);
+	FAILS(bed, store_link(bed->store, FINAL "/" NAME, FOLDER_2 "/" NAME, &bed->err), PAWL_ENOTFOUND, "node 1 (");
+	assert_false(is_on(bed, 0, TOKEN_2) || is_on(bed, 1, TOKEN_2));
+	assert_inner_names(bed, FOLDER_2, "");
+	write_bytes(bed, FOLDER_2 "/" NAME, &b, 65536, NULL);
+	assert_true(is_on(bed, 0, TOKEN_2) && is_on(bed, 1, TOKEN_2));
+	free(b.memory);
+}
+
+static void
+test_P10_a_link_to_a_pack_that_exists_leaves_that_pack(void **state)
+{
+	struct bed *bed = *state;
+	struct bytes b = bytes_new(5000, 0, 3), other = bytes_new(5000, 0, 4);
+
+	write_bytes(bed, FOLDER "/" NAME, &b, 65536, NULL);
+	write_bytes(bed, FOLDER_2 "/" NAME, &other, 65536, NULL);
+	FAILS(bed, store_link(bed->store, FOLDER "/" NAME, FOLDER_2 "/" NAME, &bed->err), PAWL_EEXISTS, "node 0 (");
+	assert_inner_names(bed, FOLDER_2, ".at=" TOKEN_2 "=5000=0.1=" NAME);
+	assert_bytes(bed, FOLDER_2 "/" NAME, &other);
+	lose_node(bed, 0);
+	assert_bytes(bed, FOLDER_2 "/" NAME, &other);
+	free(other.memory);
 	free(b.memory);
 }
 
@@ -339,6 +392,8 @@ main(void)
 		TEST(test_P4_a_partner_that_cannot_be_written_fails_the_pack),
 		TEST(test_removing_a_folder_removes_its_packs_everywhere),
 		TEST(test_R140_an_unchanged_pack_is_linked_on_both_nodes),
+		TEST(test_P4_a_link_that_a_partner_cannot_make_leaves_nothing),
+		TEST(test_P10_a_link_to_a_pack_that_exists_leaves_that_pack),
 		TEST(test_P8_the_sweep_takes_what_nothing_speaks_of_and_nothing_else),
 		cmocka_unit_test(test_R159_packs_of_every_codec_go_to_nodes),
 		cmocka_unit_test(test_P17_names_that_are_no_marks_are_files),

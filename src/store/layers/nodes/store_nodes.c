@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_nodes: see store_nodes.h. Promises P2 (the inner store alone decides what exists) and P8
- * (packs are stored under their run's id).
+ * store_nodes: see store_nodes.h. Promises P2 (the inner store alone decides what exists), P4 (a
+ * failed link leaves nothing) and P8 (packs are stored under their run's id).
  */
 #include "store/layers/nodes/store_nodes.h"
 
@@ -214,6 +214,38 @@ nodes_remove_folder(struct store *base, const char *folder, struct pawl_error *e
 	return store_remove_folder(s->base.inner, folder, err);
 }
 
+/* Links a pack on the nodes of its new mark; *ret_n_linked nodes have the link, even on failure. */
+static int
+link_copies(struct nodes_store *s, const struct mark *m, const char *from, const char *to, uint32_t *ret_n_linked,
+            struct pawl_error *err)
+{
+	for (uint32_t i = 0; i < m->n_nodes; i++) {
+		struct store *node;
+
+		TRY(nodes_at(s, m->nodes[i], false, &node, err));
+		int rc = store_link(node, from, to, err);
+
+		if (rc == 0) {
+			*ret_n_linked = i + 1;
+			rc = nodes_sync(s, node, m->token, err);
+		}
+		if (rc < 0)
+			return nodes_name_error(s, m->nodes[i], rc, err);
+	}
+	return 0;
+}
+
+/* A failed link leaves nothing (P4): the caller may write a pack at the same key. */
+static void
+undo_link(struct nodes_store *s, const char *key, const struct mark *m, uint32_t n_linked)
+{
+	struct mark made = *m;
+
+	made.n_nodes = n_linked;
+	remove_copies(s, &made);
+	nodes_unmark(s, key, m);
+}
+
 /* Links an unchanged pack on its nodes, if new packs would go to the same nodes. */
 static int
 nodes_link(struct store *base, const char *from, const char *to, struct pawl_error *err)
@@ -237,15 +269,16 @@ nodes_link(struct store *base, const char *from, const char *to, struct pawl_err
 	nodes_mark_node_key(s->run_id, new.token, new.pack, &new_key);
 	TRY(buf_check(&old_key, from, err));
 	TRY(buf_check(&new_key, to, err));
-	TRY(nodes_mark_begun(s, to, &new, err));
-	for (uint32_t i = 0; i < new.n_nodes; i++) {
-		struct store *node;
+	uint32_t n_linked = 0;
+	int rc = nodes_mark_begun(s, to, &new, err);
 
-		TRY(nodes_at(s, new.nodes[i], false, &node, err));
-		TRY(store_link(node, buf_str(&old_key), buf_str(&new_key), err));
-		TRY(nodes_sync(s, node, new.token, err));
-	}
-	return nodes_mark_done(s, to, &new, err);
+	if (rc == 0)
+		rc = link_copies(s, &new, buf_str(&old_key), buf_str(&new_key), &n_linked, err);
+	if (rc == 0)
+		rc = nodes_mark_done(s, to, &new, err);
+	if (rc < 0)
+		undo_link(s, to, &new, n_linked);
+	return rc;
 }
 
 static int
