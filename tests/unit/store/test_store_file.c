@@ -669,6 +669,27 @@ test_P15_an_error_after_the_deed_is_success(void **state)
 	assert_names(bed, "", "b/ exclusive moved");
 }
 
+/* As over NFS: the link is made, the answer is lost, and the client's second try finds the link. */
+static void
+test_P15_an_error_of_a_link_that_was_made_is_success(void **state)
+{
+	struct bed *bed = *state;
+	static const int errors[] = {EEXIST, ETIMEDOUT, EPERM};
+	put_text(bed, "pack", "1");
+	for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++) {
+		break_call(CALL_LINK, errors[i], 0, true, 1);
+		OK(bed, store_link(bed->store, "pack", "link", &bed->err));
+		mend();
+		assert_text(bed, "link", "1");
+		FAILS(bed, store_link(bed->store, "pack", "link", &bed->err), PAWL_EEXISTS, "link");
+		OK(bed, store_remove(bed->store, "link", &bed->err));
+	}
+	break_call(CALL_LINK, ETIMEDOUT, 0, false, 1);
+	assert_true(store_link(bed->store, "pack", "link", &bed->err) < 0);
+	mend();
+	assert_names(bed, "", "pack");
+}
+
 static void
 test_publish_without_exclusive_rename_is_exclusive_still(void **state)
 {
@@ -854,6 +875,7 @@ main(void)
 		CASE(test_P4_an_exclusive_put_that_is_not_durable_is_withdrawn),
 		CASE(test_P4_a_publish_that_is_not_durable_is_withdrawn),
 		CASE(test_P15_an_error_after_the_deed_is_success),
+		CASE(test_P15_an_error_of_a_link_that_was_made_is_success),
 		CASE(test_publish_without_exclusive_rename_is_exclusive_still),
 		CASE(test_P20_what_a_filesystem_lacks_is_found_out_and_done_without),
 		CASE(test_files_are_written_where_nothing_can_be_reserved),
