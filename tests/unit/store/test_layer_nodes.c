@@ -3,6 +3,8 @@
  * damaged copy, and what is removed. */
 #include "helpers/store_bed.h"
 
+#include <sys/syscall.h>
+
 #include "state/pack_name.h"
 #include "store/layers/nodes/nodes_mark.h"
 
@@ -13,6 +15,63 @@
 #define FOLDER_2 "checkpoints/.id000002." TOKEN_2 ".partial"
 #define NAME "rank00000-00000.safetensors"
 #define FINAL "checkpoints/checkpoint_000001"
+
+/* Folders that got a new folder since the recording began, until they are synced. The system calls
+ * are this program's own. */
+static struct {
+	bool on;
+	struct {
+		dev_t dev;
+		ino_t ino;
+	} unsynced[32];
+	size_t n_unsynced;
+	size_t n_marks, n_early; /* marks that got their final name; those while a folder was not synced */
+} record;
+
+static void
+forget_folder(const struct stat *st)
+{
+	for (size_t i = record.n_unsynced; i-- > 0;)
+		if (record.unsynced[i].dev == st->st_dev && record.unsynced[i].ino == st->st_ino)
+			record.unsynced[i] = record.unsynced[--record.n_unsynced];
+}
+
+int
+mkdirat(int dir_fd, const char *name, mode_t mode)
+{
+	struct stat st;
+	int rc = (int)syscall(SYS_mkdirat, dir_fd, name, mode);
+
+	if (rc == 0 && record.on) {
+		assert_int_equal(fstatat(dir_fd, ".", &st, 0), 0);
+		forget_folder(&st);
+		assert_true(record.n_unsynced < sizeof record.unsynced / sizeof record.unsynced[0]);
+		record.unsynced[record.n_unsynced].dev = st.st_dev;
+		record.unsynced[record.n_unsynced++].ino = st.st_ino;
+	}
+	return rc;
+}
+
+int
+fsync(int fd)
+{
+	struct stat st;
+	int rc = (int)syscall(SYS_fsync, fd);
+
+	if (rc == 0 && fstat(fd, &st) == 0)
+		forget_folder(&st);
+	return rc;
+}
+
+int
+renameat(int from_fd, const char *from, int to_fd, const char *to)
+{
+	if (record.on && strncmp(from, MARK_BEGUN, strlen(MARK_BEGUN)) == 0) {
+		record.n_marks++;
+		record.n_early += record.n_unsynced > 0;
+	}
+	return (int)syscall(SYS_renameat2, from_fd, from, to_fd, to, 0);
+}
 
 static int
 setup(void **state)
@@ -179,6 +238,22 @@ test_P4_a_partner_that_cannot_be_written_fails_the_pack(void **state)
 	FAILS(bed, store_create(bed->store, FOLDER "/" NAME, &opts, &f, &bed->err), PAWL_ENOTFOUND, "node 1 (");
 	assert_missing(bed, FOLDER "/" NAME);
 	assert_false(is_on(bed, 0, TOKEN));
+}
+
+static void
+test_P3_the_folders_of_a_pack_are_durable_before_its_mark(void **state)
+{
+	struct bed *bed = *state;
+	struct bytes b = bytes_new(5000, 0, 3);
+
+	memset(&record, 0, sizeof record);
+	record.on = true;
+	write_bytes(bed, FOLDER "/" NAME, &b, 65536, NULL);
+	OK(bed, store_link(bed->store, FOLDER "/" NAME, FOLDER_2 "/" NAME, &bed->err));
+	record.on = false;
+	assert_int_equal(record.n_marks, 2);
+	assert_int_equal(record.n_early, 0);
+	free(b.memory);
 }
 
 static void
@@ -390,6 +465,7 @@ main(void)
 		TEST(test_R159_every_copy_can_be_read_by_itself),
 		TEST(test_R159_a_copy_of_another_length_is_passed_over),
 		TEST(test_P4_a_partner_that_cannot_be_written_fails_the_pack),
+		TEST(test_P3_the_folders_of_a_pack_are_durable_before_its_mark),
 		TEST(test_removing_a_folder_removes_its_packs_everywhere),
 		TEST(test_R140_an_unchanged_pack_is_linked_on_both_nodes),
 		TEST(test_P4_a_link_that_a_partner_cannot_make_leaves_nothing),

@@ -49,7 +49,7 @@ size_t nodes_take_marks(struct nodes_store *s, const char *folder, char ***ret);
 void nodes_mark_key(const char *key, const char *mark_name, struct buf *out);
 /* The nodes to which this process writes packs, this node first. */
 void nodes_targets(const struct nodes_store *s, struct mark *ret);
-/* Makes the names of a token's packs on a node durable. */
+/* Makes the names of a token's packs on a node durable, and that of their folder. */
 int nodes_sync(struct nodes_store *s, struct store *node, const char *token, struct pawl_error *err);
 /* Puts "node 3 (/mnt/node3/run)" in front of an error of that node. */
 int nodes_name_error(const struct nodes_store *s, uint32_t node, int rc, struct pawl_error *err);

@@ -71,11 +71,14 @@ nodes_targets(const struct nodes_store *s, struct mark *ret)
 int
 nodes_sync(struct nodes_store *s, struct store *node, const char *token, struct pawl_error *err)
 {
-	PAWL_CLEAN(buf_clear) struct buf key = {0};
+	PAWL_CLEAN(buf_clear) struct buf folder = {0}, above = {0};
 
-	nodes_mark_node_key(s->run_id, token, NULL, &key);
-	TRY(buf_check(&key, "packs", err));
-	return store_sync(node, buf_str(&key), err);
+	nodes_mark_node_key(s->run_id, token, NULL, &folder);
+	buf_printf(&above, "packs/%s", s->run_id);
+	TRY(buf_check(&folder, "packs", err));
+	TRY(buf_check(&above, "packs", err));
+	TRY(store_sync(node, buf_str(&folder), err));
+	return store_sync(node, buf_str(&above), err); /* to create a pack does not sync its folder's name */
 }
 
 /* ------------------------------------------------------------------- names */
