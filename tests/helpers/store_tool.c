@@ -72,6 +72,22 @@ check_object(struct store *s, char **w, struct pawl_error *err)
 	return rc;
 }
 
+/* Reads the first n bytes so many times by one reader, and shows the result of each. */
+static int
+reread_object(struct store *s, char **w, struct buf *out, struct pawl_error *err)
+{
+	size_t n = (size_t)strtoull(w[2], NULL, 10);
+	struct store_reader *r;
+	PAWL_FREE unsigned char *got = mem_alloc(n + 1);
+	TRY(store_open_reader(s, w[1], &r, NULL, err));
+	for (unsigned long left = strtoul(w[3], NULL, 10); left > 0; left--) {
+		int rc = store_read(s, r, 0, got, n, err);
+		buf_printf(out, " %s", rc < 0 ? pawl_code_name(rc) : "ok");
+	}
+	store_close_reader(s, r);
+	return 0;
+}
+
 static int
 add_name(void *arg, const struct store_entry *entry)
 {
@@ -153,6 +169,8 @@ run(struct store *s, char **w, size_t n, struct buf *out, struct pawl_error *err
 		return write_object(s, w, op[0] == 'a', err);
 	if (n == 4 && strcmp(op, "check") == 0)
 		return check_object(s, w, err);
+	if (n == 4 && strcmp(op, "reread") == 0)
+		return reread_object(s, w, out, err);
 	return err_set(err, PAWL_EUSAGE, "unknown operation %s", op);
 }
 

@@ -9,6 +9,7 @@ import re
 import stat
 import subprocess
 import sys
+import textwrap
 
 import pytest
 from s3_servers import BUILD, environment, tool
@@ -42,6 +43,39 @@ server.kill()
 server.wait()
 sys.exit(255)
 """
+
+
+# Speaks for ssh: starts the server right here. `starts` counts its starts. A rule looks at each request, and may answer in
+# place of the server or end the connection.
+RULED = """#!{python}
+import os, select, subprocess, sys
+with open("{mark}", "a+") as mark:
+    mark.write("x")
+    starts = mark.tell()
+seen = 0
+server = subprocess.Popen(["{server}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+fds = [0, server.stdout.fileno()]
+while True:
+    for fd in select.select(fds, [], [])[0]:
+        data = os.read(fd, 65536)
+        answer = b""
+        if not data:
+            sys.exit(0)
+        if fd == 0:
+{rule}
+        to = 1 if fd or answer else server.stdin.fileno()
+        data = answer or data
+        while data:
+            data = data[os.write(to, data):]
+"""
+
+
+def ruled_ssh(tmp_path: pathlib.Path, rule: str) -> dict[str, str]:
+    need_ssh()
+    text = RULED.format(
+        python=sys.executable, mark=tmp_path / "starts", server=SFTP_SERVER, rule=textwrap.indent(rule, " " * 12)
+    )
+    return fake_ssh(tmp_path, text)
 
 
 def fake_ssh(tmp_path: pathlib.Path, text: str) -> dict[str, str]:
@@ -198,6 +232,22 @@ def test_P15_a_connection_cut_anywhere_is_mended(tmp_path: pathlib.Path) -> None
         ]
         cuts += mark.read_text().count("x") - 1
     assert cuts >= 10
+
+
+def test_P19_a_file_that_was_replaced_stays_a_conflict_for_its_reader(tmp_path: pathlib.Path) -> None:
+    """The connection ends at the first read, and the file is replaced before the next one."""
+    read = 5  # SSH_FXP_READ
+    rule = f"""
+if data[4] == {read} and starts == 1:
+    open("{tmp_path}/next", "w").write("other and longer")
+    os.rename("{tmp_path}/next", "{tmp_path}/far/pack")
+    sys.exit(255)
+"""
+    env = ruled_ssh(tmp_path, rule)
+    lines = tool(
+        f"ssh://host{tmp_path}/far", "put pack text", "reread pack 4 3", "get pack", env=env, options=("--no-retry",)
+    )
+    assert lines == ["ok", "ok", "ok transient conflict conflict", "ok other and longer"]
 
 
 @pytest.mark.server

@@ -249,15 +249,27 @@ ssh_open(struct store *base, const char *key, struct store_reader **ret, uint64_
 	return 0;
 }
 
+/* Opens the file on a new connection. Unless it is still the same, it is not open: the next read
+ * compares again. */
+static int
+open_same(struct ssh_store *s, struct ssh_reader *r, struct pawl_error *err)
+{
+	struct sftp_attrs now;
+	int rc = open_file(s, r, &now, err);
+	if (rc == 0 && (now.nbytes != r->base.nbytes || now.mtime != r->mtime))
+		rc = err_set(err, PAWL_ECONFLICT, "has been replaced while it was read");
+	if (rc < 0 && r->generation == s->generation) {
+		r->generation = 0;
+		sftp_close(s->sftp, &r->handle, NULL);
+	}
+	return rc;
+}
+
 static int
 read_piece(struct ssh_store *s, struct ssh_reader *r, uint64_t offset, void *dst, size_t n, struct pawl_error *err)
 {
-	struct sftp_attrs now;
-	if (r->generation != s->generation) {
-		TRY(open_file(s, r, &now, err));
-		if (now.nbytes != r->base.nbytes || now.mtime != r->mtime)
-			return err_set(err, PAWL_ECONFLICT, "has been replaced while it was read");
-	}
+	if (r->generation != s->generation)
+		TRY(open_same(s, r, err));
 	return sftp_read(s->sftp, &r->handle, offset, dst, n, err);
 }
 
