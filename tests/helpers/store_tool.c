@@ -141,6 +141,8 @@ run(struct store *s, char **w, size_t n, struct buf *out, struct pawl_error *err
 		return store_put_bytes(s, a, b, strlen(b), 0, err);
 	if (strcmp(op, "putx") == 0)
 		return store_put_bytes(s, a, b, strlen(b), STORE_EXCLUSIVE, err);
+	if (strcmp(op, "putxd") == 0)
+		return store_put_bytes(s, a, b, strlen(b), STORE_EXCLUSIVE | STORE_DURABLE, err);
 	if (strcmp(op, "append") == 0)
 		return store_append(s, a, b, strlen(b), err);
 	if (strcmp(op, "get") == 0)

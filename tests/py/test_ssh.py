@@ -250,6 +250,21 @@ if data[4] == {read} and starts == 1:
     assert lines == ["ok", "ok", "ok transient conflict conflict", "ok other and longer"]
 
 
+def test_P4_an_exclusive_put_that_is_not_durable_is_withdrawn_over_ssh(tmp_path: pathlib.Path) -> None:
+    """The server syncs the object, but not the folder, once."""
+    rule = """
+if b"fsync@openssh.com" in data:
+    seen += 1
+    if seen == 2:
+        answer = bytes([101]) + data[5:9] + bytes([0, 0, 0, 4]) + bytes(8)  # SSH_FXP_STATUS, a failure
+        answer = len(answer).to_bytes(4, "big") + answer
+"""
+    env = ruled_ssh(tmp_path, rule)
+    lines = tool(f"ssh://host{tmp_path}/root", "putxd a text", "list ", "putxd a more", "get a", env=env)
+    assert lines[1].startswith("io: a: "), lines
+    assert lines[2:] == ["ok", "ok", "ok more"]
+
+
 @pytest.mark.server
 def test_a_server_without_extensions() -> None:
     """It cannot link, sync or replace in one step: what is not offered is not used."""

@@ -303,8 +303,11 @@ put_whole(struct ssh_store *s, const char *key, const struct pawl_slice *parts, 
 		rc = ssh_rename(s, temp, path, flags & STORE_EXCLUSIVE, err);
 	if (rc < 0 && !sftp_is_lost(s->sftp))
 		sftp_remove(s->sftp, temp, NULL);
-	if (rc == 0 && (flags & STORE_DURABLE))
+	if (rc == 0 && (flags & STORE_DURABLE)) {
 		rc = ssh_sync_names(s, key, err);
+		if (rc < 0 && (flags & STORE_EXCLUSIVE) && !sftp_is_lost(s->sftp))
+			sftp_remove(s->sftp, path, NULL); /* a failed put leaves nothing */
+	}
 	return rc;
 }
 
