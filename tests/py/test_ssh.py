@@ -250,6 +250,32 @@ if data[4] == {read} and starts == 1:
     assert lines == ["ok", "ok", "ok transient conflict conflict", "ok other and longer"]
 
 
+def test_P5_a_server_that_lost_what_was_written_is_found_out_by_a_later_try(tmp_path: pathlib.Path) -> None:
+    """The connection ends at the second write, and what the first one wrote is lost. The server then refuses to show the
+    size, once."""
+    write, fstat = 6, 8  # SSH_FXP_WRITE, SSH_FXP_FSTAT
+    rule = f"""
+kind = data[4]
+if kind == {write} and starts == 1:
+    seen += 1
+    if seen == 2:
+        [temp] = [name for name in os.listdir("{tmp_path}/root") if name.endswith(".tmp")]
+        os.truncate("{tmp_path}/root/" + temp, 0)
+        sys.exit(255)
+if kind == {fstat} and starts == 2 and not seen:
+    seen += 1
+    answer = bytes([101]) + data[5:9] + bytes([0, 0, 0, 7]) + bytes(8)  # SSH_FXP_STATUS: the connection is lost
+    answer = len(answer).to_bytes(4, "big") + answer
+"""
+    env = ruled_ssh(tmp_path, rule)
+    lines = tool(f"ssh://host{tmp_path}/root", "write pack 3000 7 1000", "list ", env=env)
+    assert lines == [
+        "ok",
+        "io: pack: the server has lost what was written: 0 of 1000 bytes are there",
+        "ok",
+    ]
+
+
 def test_P4_an_exclusive_put_that_is_not_durable_is_withdrawn_over_ssh(tmp_path: pathlib.Path) -> None:
     """The server syncs the object, but not the folder, once."""
     rule = """

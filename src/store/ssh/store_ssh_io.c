@@ -98,13 +98,16 @@ open_again(struct ssh_store *s, struct ssh_file *f, struct pawl_error *err)
 	if (rc == PAWL_ENOTFOUND)
 		return err_set(err, PAWL_EIO, "the server has lost what was written");
 	TRY(rc);
-	f->generation = s->generation;
-	TRY(sftp_fstat(s->sftp, &f->handle, &attrs, err));
-	if (attrs.nbytes < f->reached)
-		return err_set(err, PAWL_EIO,
-		               "the server has lost what was written: %" PRIu64 " of %" PRIu64 " bytes are there",
-		               attrs.nbytes, f->reached);
-	return 0;
+	rc = sftp_fstat(s->sftp, &f->handle, &attrs, err);
+	if (rc == 0 && attrs.nbytes < f->reached)
+		rc = err_set(err, PAWL_EIO,
+		             "the server has lost what was written: %" PRIu64 " of %" PRIu64 " bytes are there",
+		             attrs.nbytes, f->reached);
+	if (rc < 0) /* the next try compares again */
+		sftp_close(s->sftp, &f->handle, NULL);
+	else
+		f->generation = s->generation;
+	return rc;
 }
 
 static int
