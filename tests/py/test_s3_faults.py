@@ -311,6 +311,25 @@ def test_an_error_inside_of_a_success_is_an_error(fake: Fake) -> None:
     assert "run/other" not in fake.state() and not fake.uploads
 
 
+@pytest.mark.parametrize("body", [b"<DeleteResult><Error><Key>run/f/a</Key><Code>Inter", b"<html>busy</html>"])
+def test_an_answer_that_does_not_confirm_a_removal_is_an_error(fake: Fake, body: bytes) -> None:
+    times = 0
+
+    def remove_nothing(method: str, target: str) -> Answer | None:
+        nonlocal times
+        if method != "POST" or "delete" not in target or times:
+            return None
+        times += 1
+        return Answer(200, body)
+
+    fake.always = remove_nothing
+    assert run(fake, "put f/a 1", "put f/b 2", "rmtree f") == ["ok"] * 4
+    assert times == 1 and not fake.state()
+    times = 0
+    lines = run(fake, "put f/a 1", "put f/b 2", "rmtree f", options=("--no-retry",))
+    assert lines[3].startswith("transient: f: cannot remove: the answer does not confirm it")
+
+
 def test_early_errors_name_what_is_wrong(fake: Fake) -> None:
     """Missing bucket, refused keys, read-only bucket, no server: found when the store is opened."""
     lines = tool("s3://other-bucket/x", env=env_of(fake))

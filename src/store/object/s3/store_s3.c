@@ -122,9 +122,13 @@ remove_batch(struct object_store *s, const char *folder, const struct object_pag
 	                            .sum_body = true,
 	                            .sum_kind = OBJECT_SUM_MD5}; /* servers insist on MD5 here */
 	TRY(object_do(s, &rq, err));
-	PAWL_CLEAN(buf_clear) struct buf code = {0};
-	if (rq.call.text.len == 0 ||
-	    xml_get(folder, rq.call.text.ptr, rq.call.text.len, "DeleteResult/Error/Code", &code, NULL) < 0)
+	PAWL_CLEAN(buf_clear) struct buf code = {0}, ignored = {0};
+	if (rq.call.text.len == 0) /* nothing failed, and the request was quiet */
+		return 0;
+	/* Only a complete answer names every key that is left. */
+	if (xml_get(folder, rq.call.text.ptr, rq.call.text.len, "DeleteResult", &ignored, NULL) < 0)
+		return err_set(err, PAWL_ETRANSIENT, "%s: cannot remove: the answer does not confirm it", folder);
+	if (xml_get(folder, rq.call.text.ptr, rq.call.text.len, "DeleteResult/Error/Code", &code, NULL) < 0)
 		return 0;
 	bool denied = strcmp(buf_str(&code), "AccessDenied") == 0;
 	return err_set(err, denied ? PAWL_EAUTH : PAWL_ETRANSIENT, "%s: cannot remove all of it: %.64s", folder,
