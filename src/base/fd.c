@@ -291,12 +291,16 @@ fd_mkdirs(int dirfd, const char *path, struct pawl_error *err)
 int
 fd_read_file(int dirfd, const char *path, size_t max, struct buf *out, struct pawl_error *err)
 {
-	struct stat st;
-
 	/* O_NONBLOCK: opening a pipe must not wait for a writer. */
 	PAWL_FD int fd = fd_openat(dirfd, path, O_RDONLY | O_NONBLOCK, 0, err);
-	if (fd < 0)
-		return fd;
+	return fd < 0 ? fd : fd_read_opened(fd, path, max, out, err);
+}
+
+int
+fd_read_opened(int fd, const char *path, size_t max, struct buf *out, struct pawl_error *err)
+{
+	struct stat st;
+
 	if (fstat(fd, &st) < 0)
 		return err_sys(err, errno, "%s: stat", path);
 	if (!S_ISREG(st.st_mode))

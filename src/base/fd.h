@@ -51,6 +51,8 @@ int fd_sync_parent(int dirfd, const char *path, struct pawl_error *err);
 int fd_mkdirs(int dirfd, const char *path, struct pawl_error *err);
 /* Reads a file below dirfd into *out; PAWL_ELIMIT above max. */
 int fd_read_file(int dirfd, const char *path, size_t max, struct buf *out, struct pawl_error *err);
+/* The same for a file that was just opened; `path` is for messages. */
+int fd_read_opened(int fd, const char *path, size_t max, struct buf *out, struct pawl_error *err);
 /* A new file without a name in $TMPDIR, else /var/tmp; it is deleted when the descriptor is
  * closed. */
 int fd_temp_file(int *ret, const char *what, struct pawl_error *err);

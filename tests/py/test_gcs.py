@@ -83,6 +83,17 @@ def test_a_service_account_is_given_tokens(fake: GcsFake, tmp_path: pathlib.Path
     assert all(h["authorization"].startswith("Bearer ") for h in fake.headers[1:])
 
 
+def test_a_service_account_from_a_mounted_secret_is_found(fake: GcsFake, tmp_path: pathlib.Path) -> None:
+    """Kubernetes mounts each file of a secret as a link to ..data/name, where ..data is a link, too."""
+    (tmp_path / "..first").mkdir()
+    name = pathlib.Path(fake.key_file(tmp_path / "..first")).name
+    (tmp_path / "..data").symlink_to("..first")
+    (tmp_path / name).symlink_to(f"..data/{name}")
+    env = without_keys(fake, GOOGLE_APPLICATION_CREDENTIALS=str(tmp_path / name))
+    assert tool("gs://bucket/run", "put a 1", env=env) == ["ok", "ok"]
+    assert fake.asked == ["service account"]
+
+
 @pytest.mark.server
 def test_tokens_are_renewed_before_they_expire_and_when_they_are_refused(fake: GcsFake, tmp_path: pathlib.Path) -> None:
     fake.life = 4  # renewed when a quarter is left

@@ -75,15 +75,20 @@ int
 cred_read_file(const char *path, struct buf *out, struct pawl_error *err)
 {
 	struct stat st;
-	if (stat(path, &st) < 0)
+	/* A link is followed: Kubernetes mounts each file of a secret as one. O_NONBLOCK: opening a
+	 * pipe must not wait for a writer. */
+	PAWL_FD int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	if (fd < 0)
 		return errno == ENOENT || errno == ENOTDIR ? 0 : err_sys(err, errno, "%.300s: cannot be read", path);
+	if (fstat(fd, &st) < 0)
+		return err_sys(err, errno, "%.300s: cannot be read", path);
 	if ((st.st_mode & S_IWOTH) != 0)
 		return err_set(err, PAWL_EAUTH, "%.300s: all users can write to it, expected mode 0600", path);
 	/* One piece from the beginning, so that no copy stays behind in freed memory. */
 	if (buf_grow(out, MAX_FILE_BYTES + 1) == NULL)
 		return err_nomem(err, path);
 	out->len = 0;
-	return fd_read_file(AT_FDCWD, path, MAX_FILE_BYTES, out, err);
+	return fd_read_opened(fd, path, MAX_FILE_BYTES, out, err);
 }
 
 const char *

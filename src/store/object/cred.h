@@ -50,7 +50,8 @@ struct http_call;
 void cred_wipe_call(struct http_call *call); /* wipes the answer; usable as PAWL_CLEAN(cred_wipe_call) */
 struct http;
 void cred_close_http(struct http **h); /* usable as PAWL_CLEAN(cred_close_http) */
-/* *out stays empty if the file does not exist. PAWL_EAUTH: other users may write to it. */
+/* Follows links. *out stays empty if the file does not exist. PAWL_EAUTH: all users may write to
+ * it. */
 int cred_read_file(const char *path, struct buf *out, struct pawl_error *err);
 struct json;
 const char *cred_member(const struct json *object, const char *name); /* a string, or NULL */

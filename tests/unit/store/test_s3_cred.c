@@ -5,6 +5,7 @@
  */
 #include "helpers/http_bed.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -79,6 +80,24 @@ put_file(struct bed *bed, const char *name, const char *text)
 	fputs(text, f);
 	fclose(f);
 	chmod(bed->path, 0600);
+	return bed->path;
+}
+
+/* As Kubernetes mounts a secret: the name is a link to ..data/name, and ..data is one, too. */
+static const char *
+put_mounted_file(struct bed *bed, const char *name, const char *text)
+{
+	char path[sizeof bed->path], inner[80], target[80];
+	snprintf(path, sizeof path, "%s/.aws/..first", bed->dir);
+	put_file(bed, "unused", "");
+	mkdir(path, 0700);
+	snprintf(inner, sizeof inner, "..first/%s", name);
+	put_file(bed, inner, text);
+	snprintf(path, sizeof path, "%s/.aws/..data", bed->dir);
+	assert_true(symlink("..first", path) == 0 || errno == EEXIST);
+	snprintf(target, sizeof target, "..data/%s", name);
+	snprintf(bed->path, sizeof bed->path, "%s/.aws/%s", bed->dir, name);
+	assert_int_equal(symlink(target, bed->path), 0);
 	return bed->path;
 }
 
@@ -203,6 +222,16 @@ test_a_file_that_everybody_may_write_is_refused(void **state)
 }
 
 static void
+test_P18_files_that_are_links_are_followed_and_the_mode_of_their_target_counts(void **state)
+{
+	const char *path = put_mounted_file(*state, "credentials",
+	                                    "[default]\naws_access_key_id = A\naws_secret_access_key = " CANARY "\n");
+	assert_keys("A", CANARY, "", "profile \"default\"");
+	chmod(path, 0666);
+	assert_fails(PAWL_EAUTH, "all users can write to it");
+}
+
+static void
 test_credential_process(void **state)
 {
 	struct bed *bed = *state;
@@ -244,6 +273,9 @@ test_container(void **state)
 	setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", put_file(bed, "token", "from-file\n"), 1);
 	assert_keys("C", "cs", "ct", "the container's credentials");
 	assert_non_null(strstr(bed->http.last, "\r\nAuthorization: from-file\r\n"));
+	setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", put_mounted_file(bed, "linked", "from-link\n"), 1);
+	assert_keys("C", "cs", "ct", "the container's credentials");
+	assert_non_null(strstr(bed->http.last, "\r\nAuthorization: from-link\r\n"));
 	unsetenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
 	snprintf(url, sizeof url, "%s/other", bed->http.url);
 	setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", url, 1);
@@ -275,10 +307,16 @@ test_web_identity(void **state)
 	assert_keys("W", "ws", "wt", "the web identity");
 	assert_non_null(strstr(bed->http.last, "&RoleArn=arn%3Aaws%3Aiam%3A%3A1%3Arole%2Fr&RoleSessionName=pawl"
 	                                       "&WebIdentityToken=a.b%3D" CANARY));
+	setenv("AWS_WEB_IDENTITY_TOKEN_FILE", put_mounted_file(bed, "linked", "linked-" CANARY "\n"), 1);
+	assert_keys("W", "ws", "wt", "the web identity");
+	assert_non_null(strstr(bed->http.last, "&WebIdentityToken=linked-" CANARY));
 	bed->http.rules[0].answer = ANSWER("403 No", "text/xml",
 	                                   "<ErrorResponse><Error><Code>InvalidIdentityToken</Code><Message>" CANARY
 	                                   "</Message></Error></ErrorResponse>");
 	assert_fails(PAWL_EAUTH, "status 403 InvalidIdentityToken");
+	/* A missing token must not read as a missing run (P8). */
+	setenv("AWS_WEB_IDENTITY_TOKEN_FILE", "/nonexistent/jwt", 1);
+	assert_fails(PAWL_EAUTH, "/nonexistent/jwt: does not exist");
 	http_bed_close(&bed->http);
 }
 
@@ -391,6 +429,7 @@ main(void)
 		CASE(test_profiles_of_both_files),
 		CASE(test_settings_of_a_profile_and_its_services),
 		CASE(test_a_file_that_everybody_may_write_is_refused),
+		CASE(test_P18_files_that_are_links_are_followed_and_the_mode_of_their_target_counts),
 		CASE(test_credential_process),
 		CASE(test_container),
 		CASE(test_web_identity),

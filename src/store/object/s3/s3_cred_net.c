@@ -8,18 +8,15 @@
  */
 #include "store/object/s3/s3_cred.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/err.h"
-#include "base/fd.h"
 #include "base/text.h"
 #include "store/object/http/http.h"
 #include "store/object/s3/sigv4.h"
 #include "store/object/xml.h"
 
-#define MAX_TOKEN_BYTES (64u << 10)
 #define METADATA "the instance metadata"
 
 /* Cuts a file or text after its first line, without the line end. */
@@ -32,8 +29,10 @@ cut_line(struct buf *text)
 static int
 read_token(const char *path, struct buf *out, struct pawl_error *err)
 {
-	TRY(fd_read_file(AT_FDCWD, path, MAX_TOKEN_BYTES, out, err));
+	TRY(cred_read_file(path, out, err));
 	cut_line(out);
+	if (out->len == 0)
+		return err_set(err, PAWL_EAUTH, "%.300s: does not exist, or is empty; expected a token", path);
 	buf_str(out);
 	return buf_check(out, path, err);
 }
