@@ -193,6 +193,10 @@ def test_row_27_abandoned_uploads_are_swept(fake: Fake) -> None:
     assert list(fake.uploads) == ["other"]
 
 
+def listing(inner: str) -> Answer:
+    return Answer(200, f"<ListBucketResult>{inner}</ListBucketResult>".encode())
+
+
 def test_P8_long_lists_come_in_pages_and_damaged_ones_are_no_short_lists(fake: Fake) -> None:
     """Row 33: a page that is cut or says nothing is an error, a token that comes again ends the listing."""
     fake.page = 7
@@ -200,23 +204,42 @@ def test_P8_long_lists_come_in_pages_and_damaged_ones_are_no_short_lists(fake: F
     run(fake, *(f"put d/{name} x" for name in names))
     assert run(fake, "list d")[1] == "ok " + " ".join(names)
     real = fake.list
-    fake.list = lambda words: Answer(200, real(words).body[:-30])  # type: ignore[method-assign]
+    more = "<IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken>"
+    bad = Answer(200)
+    fake.list = lambda words: bad if words["prefix"] == "run/d/" else real(words)  # type: ignore[method-assign]
     assert run(fake, "list d", options=("--base-ms", "1", "--tries", "2"))[1].startswith("transient: d: cannot list")
-    fake.list = lambda words: Answer(200, b"")  # type: ignore[method-assign]
+    bad = Answer(200, real({"prefix": "run/d/"}).body[:-30])
     assert run(fake, "list d", options=("--base-ms", "1", "--tries", "2"))[1].startswith("transient: d: cannot list")
-    again = b"<L><IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken></L>"
-    fake.list = lambda words: Answer(200, again)  # type: ignore[method-assign]
+    bad = listing(more)
     assert run(fake, "list d")[1] == "io: d: cannot list: the list does not end"
     fake.list = real  # type: ignore[method-assign]
     assert run(fake, "rmtree d", "list d")[1:] == ["ok", "not-found: d: there is no such folder"]
+
+
+def test_P8_an_empty_page_does_not_end_the_search_for_a_first_key(fake: Fake) -> None:
+    run(fake, "put d/a x")
+    real = fake.list
+    more = "<IsTruncated>true</IsTruncated><NextContinuationToken>!</NextContinuationToken>"
+    fake.list = lambda words: real(words) if "continuation-token" in words else listing(more)  # type: ignore[method-assign]
+    assert run(fake, "stat d", "list d", options=("--read",)) == ["ok", "ok folder", "ok a"]
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"<html>Sign in<br></html>", b"<html>Sign in</html>", b"<ListBucketResult><IsTruncated>false"]
+)
+def test_P8_a_root_is_not_missing_because_the_first_list_is_damaged(fake: Fake, body: bytes) -> None:
+    run(fake, "put d/a x")
+    fake.list = lambda words: Answer(200, body)  # type: ignore[method-assign]
+    lines = run(fake, options=("--read", "--base-ms", "1", "--tries", "2"))
+    assert len(lines) == 1 and lines[0].startswith("transient: s3://bucket/run: cannot open: the list is damaged")
 
 
 def test_P17_names_of_a_hostile_list_are_passed_over(fake: Fake) -> None:
     run(fake, "put d/good x")
     keys = ["run/d/../../etc", "run/d/..", "elsewhere/x", "run/d/a%0Ab", "run/d/", "run/d/good"]
     inner = "".join(f"<Contents><Key>{key}</Key><Size>1</Size></Contents>" for key in keys)
-    text = f"<L><EncodingType>url</EncodingType><IsTruncated>false</IsTruncated>{inner}</L>".encode()
-    fake.list = lambda words: Answer(200, text)  # type: ignore[method-assign]
+    text = f"<EncodingType>url</EncodingType><IsTruncated>false</IsTruncated>{inner}"
+    fake.list = lambda words: listing(text)  # type: ignore[method-assign]
     assert run(fake, "list d")[1] == "ok good"
     assert run(fake, "rmtree d")[1].startswith("io: d: cannot remove: the list has keys of other folders")
     assert "run/d/good" in fake.state()

@@ -183,6 +183,9 @@ int object_page_add(struct object_page *p, const char *key, size_t len, bool is_
 /* Reads a page of `query`; `what` "" stands for the root. */
 int object_read_page(struct object_store *s, const char *what, const char *verb, const char *query,
                      struct object_page *p, struct pawl_error *err);
+/* Takes the page from an answer of status 200. PAWL_ETRANSIENT: it is not a complete list. */
+int object_take_page(struct object_store *s, const struct object_request *rq, struct object_page *p,
+                     struct pawl_error *err);
 /* The part of a complete key that the callers know. */
 const char *object_below_prefix(const struct object_store *s, const char *key);
 void object_decode(char *text); /* percent-encoding, in place; malformed parts stay as they are */

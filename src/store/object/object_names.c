@@ -103,16 +103,22 @@ object_read_page(struct object_store *s, const char *what, const char *verb, con
 	                            .query = query,
 	                            .text_max = XML_MAX_BYTES};
 	TRY(object_do(s, &rq, err));
+	return object_take_page(s, &rq, p, err);
+}
+
+int
+object_take_page(struct object_store *s, const struct object_request *rq, struct object_page *p, struct pawl_error *err)
+{
 	page_reset(p);
-	int rc = xml_read(rq.what, rq.call.text.ptr, rq.call.text.len, s->protocol->take_element, p, err);
+	int rc = xml_read(rq->what, rq->call.text.ptr, rq->call.text.len, s->protocol->take_element, p, err);
 	if (rc == PAWL_ENOMEM)
-		return no_memory(err, what);
+		return no_memory(err, rq->what);
 	if (rc == PAWL_ELIMIT)
-		return err_set(err, PAWL_ELIMIT, "%s: cannot %s: a page of the list has more than %u keys", rq.what,
-		               verb, OBJECT_PAGE_KEYS);
+		return err_set(err, PAWL_ELIMIT, "%s: cannot %s: a page of the list has more than %u keys", rq->what,
+		               rq->verb, OBJECT_PAGE_KEYS);
 	/* A list is cut off if the connection or the server has failed. */
 	if (rc < 0 || !p->complete)
-		return err_set(err, PAWL_ETRANSIENT, "%s: cannot %s: the list is damaged", rq.what, verb);
+		return err_set(err, PAWL_ETRANSIENT, "%s: cannot %s: the list is damaged", rq->what, rq->verb);
 	for (size_t i = 0; i < p->n && p->encoded; i++)
 		object_decode(p->items[i].key);
 	return 0;
@@ -175,6 +181,9 @@ object_has_any(struct object_store *s, const char *folder, const char *verb, boo
 {
 	PAWL_CLEAN(listing_clear) struct listing l = {.s = s, .folder = folder, .verb = verb, .max_keys = 1};
 	TRY(listing_begin(&l, err));
+	/* A page may be empty although another follows. */
+	while (l.page->n == 0 && l.token != NULL)
+		TRY(next_page(&l, err));
 	*ret = l.page->n > 0;
 	return 0;
 }

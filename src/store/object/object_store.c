@@ -16,7 +16,6 @@
 #include "base/err.h"
 #include "base/hidden.h"
 #include "base/text.h"
-#include "store/object/xml.h"
 
 /* ------------------------------------------------------------ small objects */
 
@@ -284,9 +283,9 @@ find_any_key(struct object_store *s, bool *ret_any, struct pawl_error *err)
 		return err_nomem(err, s->base.root);
 	TRY(object_send(s, &rq, 1, err));
 	if (rq.call.status == 200) {
-		xml_read(rq.what, rq.call.text.ptr, rq.call.text.len, s->protocol->take_element, page, NULL);
+		TRY(object_take_page(s, &rq, page, err));
 		*ret_any = page->n > 0;
-		return 0;
+		return *ret_any || !page->truncated ? 0 : object_has_any(s, "", "open", ret_any, err);
 	}
 	int again = s->protocol->look_again != NULL ? s->protocol->look_again(s, &rq, err) : 0;
 	if (again != 0)

@@ -218,7 +218,7 @@ s3_take_element(void *arg, const char *path, const char *text, size_t len)
 	struct object_page *p = arg;
 	const char *leaf = strchr(path, '/');
 	if (leaf == NULL) {
-		p->complete = true;
+		p->complete = strcmp(path, "ListBucketResult") == 0 || strcmp(path, "ListMultipartUploadsResult") == 0;
 		return 0;
 	}
 	leaf++;
