@@ -67,6 +67,39 @@ def test_P15_any_request_may_fail_once(fake: Fake, fault: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("size", "closing", "refusal", "failing"),
+    [
+        (PART + 10, "POST .*uploadId=", None, 0),
+        (PART + 10, "POST .*uploadId=", error(412, "PreconditionFailed"), 0),
+        (10, "PUT .*/run/pack", None, 0),
+        (10, "PUT .*/run/pack", None, 1),
+    ],
+)
+def test_P15_an_object_is_found_after_a_lost_answer_although_a_look_for_it_failed(
+    fake: Fake, size: int, closing: str, refusal: Answer | None, failing: int
+) -> None:
+    """The request that completes the object is carried out, and its repetition refused. Then one HEAD gets a 503."""
+    work = f"write pack {size} 1 {PART}"
+    assert run(fake, work) == ["ok", "ok"]
+    (lost,) = [i for i, r in enumerate(fake.requests) if re.match(closing, r)]
+    fake.clear()
+    fake.faults = {lost: "lost_500"}
+    looks: list[str] = []
+
+    def fail_one_look(method: str, target: str) -> Answer | None:
+        if len(fake.requests) <= lost + 1 or "/run/pack" not in target:
+            return None
+        looks.extend([target] if method == "HEAD" else [])
+        if method == "HEAD":
+            return Answer(503) if len(looks) == failing + 1 else None
+        return refusal if method == "POST" else None
+
+    fake.always = fail_one_look
+    assert run(fake, work, f"check pack {size} 1") == ["ok", "ok", "ok"]
+    assert len(looks) > failing + 1 and not fake.uploads
+
+
+@pytest.mark.parametrize(
     ("fault", "what"), [("reset", "PUT"), ("500", "PUT"), ("lost_500", "PUT"), ("lost_body", "GET")]
 )
 def test_without_the_retry_layer_the_same_faults_show(fake: Fake, fault: str, what: str) -> None:

@@ -216,10 +216,11 @@ put_only_part(struct object_store *s, struct object_file *f, bool exclusive, str
 	struct pawl_slice whole = {f->parts[0].gathered, (size_t)f->base.nbytes};
 	struct pawl_error why = {0};
 	int rc = object_put_whole(s, f->base.key, &whole, f->base.nbytes > 0, f->token, exclusive, &why);
+	if (rc != PAWL_EEXISTS)
+		return err_give(err, rc, &why);
 	/* Something invisible may be in the way: blocks that a dead writer never committed. */
-	if (rc == PAWL_EEXISTS && check_absent(s, f->base.key, NULL) == 0)
-		rc = object_put_whole(s, f->base.key, &whole, f->base.nbytes > 0, f->token, false, &why);
-	return err_give(err, rc, &why);
+	TRY(check_absent(s, f->base.key, err));
+	return object_put_whole(s, f->base.key, &whole, f->base.nbytes > 0, f->token, false, err);
 }
 
 static int
@@ -237,22 +238,33 @@ complete_upload(struct object_store *s, struct object_file *f, struct pawl_error
 	                               exclusive && s->protocol->completes_exclusively, err);
 }
 
+/* After a refusal: an earlier try, whose answer was lost, may have made the object. *ret: it did.
+ * If the look fails, the outcome is unknown. Its error is the result, so the seal is repeated. */
+static int
+look_for_own(struct object_store *s, const struct object_file *f, bool *ret, struct pawl_error *err)
+{
+	struct object_head head;
+	struct pawl_error why = {0};
+	int rc = object_get_head(s, f->base.key, "finish", &head, &why);
+	*ret = rc == 0 && strcmp(head.token, f->token) == 0 && head.nbytes == f->base.nbytes;
+	return rc == PAWL_ENOTFOUND ? 0 : err_give(err, rc, &why);
+}
+
 int
 object_seal(struct store *base, struct store_file *bf, struct pawl_error *err)
 {
 	struct object_store *s = (struct object_store *)base;
 	struct object_file *f = (struct object_file *)bf;
 	struct pawl_error why = {0};
-	struct object_head head;
 	if (f->sealed)
 		return 0;
 	int rc = complete_upload(s, f, &why);
-	/* It exists already, or the upload no longer exists: an earlier try may have completed
-	 * it. */
-	if ((rc == PAWL_EEXISTS || rc == PAWL_ENOTFOUND || rc == PAWL_EIO) &&
-	    object_get_head(s, bf->key, "finish", &head, NULL) == 0 && strcmp(head.token, f->token) == 0 &&
-	    head.nbytes == bf->nbytes)
-		rc = 0;
+	if (rc == PAWL_EEXISTS || rc == PAWL_ENOTFOUND || rc == PAWL_EIO) {
+		bool is_own;
+		TRY(look_for_own(s, f, &is_own, err));
+		if (is_own)
+			rc = 0;
+	}
 	f->sealed = rc == 0;
 	if (rc == PAWL_ENOTFOUND)
 		return err_set(err, PAWL_EIO, "%s: the upload was removed by another client", bf->key);
