@@ -136,6 +136,20 @@ def test_users_and_machines_are_given_tokens(fake: GcsFake, tmp_path: pathlib.Pa
     assert tool("gs://bucket/run", "get a", env=env) == ["ok", "ok 1"]
 
 
+@pytest.mark.parametrize("status", [408, 429, 503])
+def test_a_busy_token_service_is_asked_again(fake: GcsFake, tmp_path: pathlib.Path, status: int) -> None:
+    user = without_keys(fake, GOOGLE_APPLICATION_CREDENTIALS=fake.user_file(tmp_path))
+    machine = without_keys(fake, GCE_METADATA_HOST=fake.endpoint.removeprefix("http://"), NO_GCE_CHECK="false")
+    busy: list[Answer] = []
+    fake.always = lambda method, target: busy.pop() if busy else None
+    for env in (user, machine):
+        fake.requests.clear()
+        busy.append(Answer(status, b"", {"Metadata-Flavor": "Google"}))
+        assert tool("gs://bucket/run", "put a 1", env=env, options=("--base-ms", "1")) == ["ok", "ok"]
+        assert fake.requests[0].endswith("/token") and fake.requests[0] in fake.requests[1:]
+    assert set(fake.asked) == {"user", "machine"}
+
+
 def test_early_errors_name_what_is_wrong(fake: GcsFake, tmp_path: pathlib.Path) -> None:
     """Wrong keys, missing bucket, no server, bad files, clock skew, a read-only bucket: found at open (P18: no secret)."""
 

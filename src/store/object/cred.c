@@ -91,6 +91,12 @@ cred_read_file(const char *path, struct buf *out, struct pawl_error *err)
 	return fd_read_opened(fd, path, MAX_FILE_BYTES, out, err);
 }
 
+bool
+cred_is_busy(int status)
+{
+	return status == 408 || status == 429 || status >= 500;
+}
+
 const char *
 cred_member(const struct json *object, const char *name)
 {

@@ -53,6 +53,8 @@ void cred_close_http(struct http **h); /* usable as PAWL_CLEAN(cred_close_http) 
 /* Follows links. *out stays empty if the file does not exist. PAWL_EAUTH: all users may write to
  * it. */
 int cred_read_file(const char *path, struct buf *out, struct pawl_error *err);
+/* By the status of its answer: a busy service may give the credentials later. */
+bool cred_is_busy(int status);
 struct json;
 const char *cred_member(const struct json *object, const char *name); /* a string, or NULL */
 void cred_wipe_member(const struct json *object, const char *name);

@@ -41,7 +41,9 @@ clear_environment(void)
 	                                    "AWS_EC2_METADATA_SERVICE_ENDPOINT",
 	                                    "AWS_SHARED_CREDENTIALS_FILE",
 	                                    "AWS_CONFIG_FILE",
-	                                    "AWS_ENDPOINT_URL_STS"};
+	                                    "AWS_ENDPOINT_URL_STS",
+	                                    "NO_PROXY",
+	                                    "no_proxy"};
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
 		unsetenv(names[i]);
 	setenv("AWS_EC2_METADATA_DISABLED", "true", 1);
@@ -280,6 +282,8 @@ test_container(void **state)
 	snprintf(url, sizeof url, "%s/other", bed->http.url);
 	setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", url, 1);
 	assert_fails(PAWL_EAUTH, "status 404");
+	bed->http.rules[1] = (struct http_bed_rule){"GET /other", ANSWER("503 Busy", "text/plain", CANARY), 0};
+	assert_fails(PAWL_ETRANSIENT, "the container's credentials: the agent answered with status 503");
 	/* http to another machine would give the authorization away. */
 	setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://10.1.2.3/creds", 1);
 	assert_fails(PAWL_EAUTH, "expected https");
@@ -314,9 +318,33 @@ test_web_identity(void **state)
 	                                   "<ErrorResponse><Error><Code>InvalidIdentityToken</Code><Message>" CANARY
 	                                   "</Message></Error></ErrorResponse>");
 	assert_fails(PAWL_EAUTH, "status 403 InvalidIdentityToken");
+	bed->http.rules[0].answer = ANSWER("503 Busy", "text/plain", CANARY);
+	assert_fails(PAWL_ETRANSIENT, "the token service answered with status 503");
+	bed->http.rules[0].answer =
+		ANSWER("400 No", "text/xml", "<ErrorResponse><Error><Code>Throttling</Code></Error></ErrorResponse>");
+	assert_fails(PAWL_ETRANSIENT, "status 400 Throttling");
+	bed->http.rules[0].answer = ANSWER("200 OK", "text/html", "<html>Sign in</html>");
+	assert_fails(PAWL_EAUTH, "the web identity: the answer has no credentials");
 	/* A missing token must not read as a missing run (P8). */
 	setenv("AWS_WEB_IDENTITY_TOKEN_FILE", "/nonexistent/jwt", 1);
 	assert_fails(PAWL_EAUTH, "/nonexistent/jwt: does not exist");
+	http_bed_close(&bed->http);
+}
+
+/* The service is asked through a proxy, which sees the name of its host. */
+static void
+test_a_web_identity_in_China_is_taken_to_the_service_there(void **state)
+{
+	struct bed *bed = *state;
+	struct cred_keys keys = {0};
+	http_bed_open(&bed->http);
+	setenv("https_proxy", bed->http.url, 1);
+	const char *path = put_file(bed, "jwt", "t\n");
+	assert_true(s3_cred_web_identity(path, "r", NULL, "cn-north-1", NULL, &keys, NULL) < 0);
+	assert_memory_equal(bed->http.last, "CONNECT sts.cn-north-1.amazonaws.com.cn:443 ", 44);
+	assert_true(s3_cred_web_identity(path, "r", NULL, "eu-west-1", NULL, &keys, NULL) < 0);
+	assert_memory_equal(bed->http.last, "CONNECT sts.eu-west-1.amazonaws.com:443 ", 40);
+	unsetenv("https_proxy");
 	http_bed_close(&bed->http);
 }
 
@@ -341,8 +369,14 @@ test_instance_metadata_by_version_2(void **state)
 	unsetenv("AWS_EC2_METADATA_DISABLED");
 	assert_keys("I", "is", "it", "the instance role");
 	assert_non_null(strstr(bed->http.last, "\r\nX-aws-ec2-metadata-token: tok" CANARY "\r\n"));
-	bed->http.rules[2].answer = ANSWER("500 No", "text/plain", CANARY);
+	bed->http.rules[2].answer = ANSWER("404 No", "text/plain", CANARY);
 	assert_fails(PAWL_EAUTH, "no credentials for the role");
+	for (size_t i = 3; i-- > 0;) {
+		bed->http.rules[i].answer = i > 0 ? "" : ANSWER("429 Busy", "text/plain", CANARY);
+		assert_fails(PAWL_ETRANSIENT, "the instance metadata: ");
+		bed->http.rules[i].answer = ANSWER("503 Busy", "text/plain", CANARY);
+		assert_fails(PAWL_ETRANSIENT, "the instance metadata: answered with status 503");
+	}
 	http_bed_close(&bed->http);
 }
 
@@ -433,6 +467,7 @@ main(void)
 		CASE(test_credential_process),
 		CASE(test_container),
 		CASE(test_web_identity),
+		CASE(test_a_web_identity_in_China_is_taken_to_the_service_there),
 		CASE(test_instance_metadata_by_version_2),
 		CASE(test_keys_are_renewed_before_they_expire),
 		cmocka_unit_test(test_times),

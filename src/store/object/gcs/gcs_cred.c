@@ -79,7 +79,7 @@ refuse_token(const char *source, const struct http_call *call, struct pawl_error
 	    (ahead > MAX_SKEW_SECONDS || ahead < -MAX_SKEW_SECONDS))
 		return err_set(err, PAWL_EAUTH, "%s: the clock of this machine is %" PRId64 " s %s the token service's",
 		               source, ahead >= 0 ? ahead : -ahead, ahead >= 0 ? "ahead of" : "behind");
-	return err_set(err, status >= 500 || status == 429 ? PAWL_ETRANSIENT : PAWL_EAUTH,
+	return err_set(err, cred_is_busy(status) ? PAWL_ETRANSIENT : PAWL_EAUTH,
 	               "%s: the token service answered with status %d%s%s", source, status, word[0] != '\0' ? " " : "",
 	               word);
 }
@@ -234,7 +234,7 @@ from_metadata(struct cred_keys *ret, struct pawl_error *err)
 		return 0;
 	if (call.status == 200)
 		return take_token(METADATA, &call, ret, err);
-	return err_set(err, call.status >= 500 ? PAWL_ETRANSIENT : PAWL_EAUTH,
+	return err_set(err, cred_is_busy(call.status) ? PAWL_ETRANSIENT : PAWL_EAUTH,
 	               METADATA ": no token for the service account of this machine (status %d)", call.status);
 }
 

@@ -4,7 +4,7 @@
  * identity, the instance's metadata (version 2 only). See s3_cred.h.
  *
  * Only these may use link-local addresses. A container's address over http must be a loopback
- * address or one of the two that AWS uses. No request here uses a proxy.
+ * address or one of the two that AWS uses. Only the token service is reached through a proxy.
  */
 #include "store/object/s3/s3_cred.h"
 
@@ -35,6 +35,15 @@ read_token(const char *path, struct buf *out, struct pawl_error *err)
 		return err_set(err, PAWL_EAUTH, "%.300s: does not exist, or is empty; expected a token", path);
 	buf_str(out);
 	return buf_check(out, path, err);
+}
+
+/* The code of an answer that is not a success. */
+static int
+code_of_answer(int status, const char *word)
+{
+	bool is_busy =
+		cred_is_busy(status) || strcmp(word, "Throttling") == 0 || strcmp(word, "IDPCommunicationError") == 0;
+	return is_busy ? PAWL_ETRANSIENT : PAWL_EAUTH;
 }
 
 /* --------------------------------------------------------------- container */
@@ -104,7 +113,8 @@ s3_cred_container(struct cred_keys *ret, const char *ca_bundle, struct pawl_erro
 	if (rc < 0)
 		return err_prefix(err, rc, "%s", source);
 	if (call.status != 200)
-		return err_set(err, PAWL_EAUTH, "%s: the agent answered with status %d", source, call.status);
+		return err_set(err, code_of_answer(call.status, ""), "%s: the agent answered with status %d", source,
+		               call.status);
 	return s3_keys_from_json(ret, source, "Token", &call.text, err);
 }
 
@@ -123,6 +133,9 @@ web_keys(struct http_call *call, struct cred_keys *ret, struct pawl_error *err)
 	int rc = 0;
 	for (size_t i = 0; rc == 0 && i < 4; i++)
 		rc = xml_get(source, call->text.ptr, call->text.len, paths[i], &values[i], err);
+	/* It must not read as a missing run (P8). */
+	if (rc == PAWL_ENOTFOUND)
+		rc = err_set(err, PAWL_EAUTH, "%s: the answer has no credentials", source);
 	if (rc == 0)
 		rc = cred_keys_set(ret, source, buf_str(&values[0]), buf_str(&values[1]), buf_str(&values[2]),
 		                   buf_str(&values[3]), err);
@@ -154,7 +167,8 @@ s3_cred_web_identity(const char *token_file, const char *role, const char *sessi
 	char url[512];
 	const char *endpoint = cred_env("AWS_ENDPOINT_URL_STS");
 	int n = endpoint != NULL ? snprintf(url, sizeof url, "%s/", endpoint)
-	                         : snprintf(url, sizeof url, "https://sts.%s.amazonaws.com/", region);
+	                         : snprintf(url, sizeof url, "https://sts.%s.amazonaws.com%s/", region,
+	                                    strncmp(region, "cn-", 3) == 0 ? ".cn" : "");
 	if (n >= (int)sizeof url)
 		return err_set(err, PAWL_EUSAGE, "AWS_ENDPOINT_URL_STS: is too long");
 	PAWL_CLEAN(cred_close_http) struct http *h = NULL;
@@ -171,14 +185,15 @@ s3_cred_web_identity(const char *token_file, const char *role, const char *sessi
 	PAWL_CLEAN(buf_clear) struct buf code = {0};
 	if (xml_get("", call.text.ptr, call.text.len, "ErrorResponse/Error/Code", &code, NULL) < 0)
 		code.len = 0;
-	return err_set(err, PAWL_EAUTH, "the web identity: the token service answered with status %d %.100s",
-	               call.status, buf_str(&code));
+	return err_set(err, code_of_answer(call.status, buf_str(&code)),
+	               "the web identity: the token service answered with status %d %.100s", call.status,
+	               buf_str(&code));
 }
 
 /* ---------------------------------------------------------------- instance */
 
 /* Sends one request to the metadata service. 1: answered with 200; 0: no service, or no such
- * data. */
+ * data. A service that gave a token exists, so a lost answer is then an error. */
 static int
 send_request(struct http *h, const char *method, const char *path, const char *token, struct http_call *call,
              struct pawl_error *err)
@@ -199,7 +214,11 @@ send_request(struct http *h, const char *method, const char *path, const char *t
 	call->n_headers = 1;
 	int rc = http_run(h, call, 1, err);
 	call->url = NULL;
-	return rc < 0 ? rc == PAWL_ENOMEM ? rc : 0 : call->status == 200;
+	if (rc < 0)
+		return rc == PAWL_ENOMEM || token != NULL ? err_prefix(err, rc, METADATA) : 0;
+	if (call->status != 200 && code_of_answer(call->status, "") == PAWL_ETRANSIENT)
+		return err_set(err, PAWL_ETRANSIENT, METADATA ": answered with status %d", call->status);
+	return call->status == 200;
 }
 
 int
