@@ -29,12 +29,11 @@ run_gc(struct cli *cli, const void *ptr)
 {
 	const struct gc_args *args = ptr;
 	PAWL_CLEAN(cli_close) struct pawl *run = NULL;
-	uint64_t count = 0, bytes = 0, rest_count = 0, rest_bytes = 0;
+	uint64_t count = 0, bytes = 0;
 	struct pawl_error err = {0};
 	struct target target;
 	struct jsonout j;
 
-	/* opening for writing already cleans up, so count before that */
 	if (target_parse_run(cli, cli->n_operands > 0 ? cli->operands[0] : ".", &target, &err) < 0 ||
 	    target_open(cli, &target, false, NULL, &run, &err) < 0 || pawl_gc(run, 1, NULL, &count, &bytes, &err) < 0)
 		return cli_fail(cli, &err);
@@ -45,11 +44,8 @@ run_gc(struct cli *cli, const void *ptr)
 	if (!args->dry_run) {
 		cli_close(&run);
 		if (target_open(cli, &target, true, NULL, &run, &err) < 0 ||
-		    pawl_gc(run, 0, NULL, NULL, NULL, &err) < 0 ||
-		    pawl_gc(run, 1, NULL, &rest_count, &rest_bytes, &err) < 0)
+		    pawl_gc(run, 0, NULL, &count, &bytes, &err) < 0)
 			return cli_fail(cli, &err);
-		count = count > rest_count ? count - rest_count : 0;
-		bytes = bytes > rest_bytes ? bytes - rest_bytes : 0;
 	}
 	if (cli->common.json) {
 		jsonout_init(&j, stdout);

@@ -480,9 +480,9 @@ sweep_uploads(struct sweep *s, struct pawl_error *err)
 	if (s->dry_run)
 		return 0;
 	TRY(check_lease(s, err));
-	TRY(store_sweep(s->run->store, clock_unix_ns() - UPLOAD_AGE_NS, &n, err));
+	int rc = store_sweep(s->run->store, clock_unix_ns() - UPLOAD_AGE_NS, &n, err);
 	s->count += n;
-	return 0;
+	return rc;
 }
 
 static int
@@ -496,7 +496,6 @@ sweep_all(struct sweep *s, struct pawl_error *err)
 	if (s->run->saves.writer || s->run->opts.read_only || s->run->modes.gc->leaves_orphans)
 		TRY(sweep_orphans(s, err));
 	TRY(sweep_nodes(s, err));
-	TRY(sweep_uploads(s, err));
 	TRY(sweep_holds(s, err));
 	for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++)
 		TRY(sweep_temps(s, folders[i], err));
@@ -508,14 +507,19 @@ collect_garbage(struct pawl *run, int dry_run, struct pawl_meter *meter, uint64_
                 struct pawl_error *err)
 {
 	struct sweep s = {.run = run, .dry_run = dry_run, .meter = meter};
+	struct pawl_error why = {0};
 	char fields[96];
+	int uploads = 0;
 
 	if (!run)
 		return err_set(err, PAWL_EUSAGE, "gc: expected a run, found NULL");
 	if (!dry_run)
 		TRY(run_check_keeper(run, err));
-	if (!run->home.single_name)
+	if (!run->home.single_name) {
 		TRY(sweep_all(&s, err));
+		/* Last, since it may need a right that the rest does not need. */
+		uploads = sweep_uploads(&s, &why);
+	}
 	if (s.count && !dry_run) {
 		run_edit(run);
 		int rc = catalog_reload(run->catalog, err);
@@ -529,7 +533,7 @@ collect_garbage(struct pawl *run, int dry_run, struct pawl_meter *meter, uint64_
 		*ret_count = s.count;
 	if (ret_bytes)
 		*ret_bytes = s.bytes;
-	return 0;
+	return err_give(err, uploads, &why);
 }
 
 int

@@ -134,7 +134,7 @@ struct store_ops {
 	/* Free bytes. NULL: UINT64_MAX (unknown). */
 	int (*space)(struct store *s, uint64_t *ret_free_bytes, struct pawl_error *err);
 	/* Removes uploads that began before that time and whose writers died; no listing shows
-	 * them. NULL: there are none. */
+	 * them. *ret_n counts the removed ones, also after an error. NULL: there are none. */
 	int (*sweep)(struct store *s, int64_t before_ns, uint64_t *ret_n, struct pawl_error *err);
 	/* Facts for people that no capability states, asked now: the endpoint, the source of the
 	 * credentials (never a secret), clock skew, round trip. NULL: no facts. */

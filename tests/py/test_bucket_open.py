@@ -9,11 +9,12 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from s3_fake import Answer, Fake, Object, error, serving
+from s3_fake import Answer, Fake, Object, Upload, error, serving
 from waiting import HANG_SECONDS
 
 import cli
@@ -228,6 +229,21 @@ def test_P8_folders_of_other_programs_are_left_alone(fake: Fake) -> None:
         assert m.checkpoints()[-1].id > 5  # no number is given out again that a folder has
     cli.run("gc", "s3://bucket/run")
     assert {key: fake.state()[key] for key in theirs} == theirs
+
+
+def test_gc_counts_abandoned_uploads_and_names_one_that_cannot_be_dropped(fake: Fake) -> None:
+    with pawl.CheckpointManager("s3://bucket/run") as m:
+        m.save(1, {"w": np.arange(4)}, wait=True)
+    old, temp = time.time() - 3 * 86400, f"run/.note.{'a' * 32}.tmp"
+    fake.uploads["u"] = Upload("run/checkpoints/x/pack", {}, when=old)
+    fake.objects[temp] = Object(b"1", '"1"', {}, old)
+    fake.always = lambda method, target: error(403, "AccessDenied") if "uploadId=u" in target else None
+    assert "checkpoints/x/pack: cannot drop an upload" in cli.run("gc", "s3://bucket/run", status=1).stderr
+    assert list(fake.uploads) == ["u"] and temp not in fake.objects
+    fake.always = lambda method, target: None
+    assert cli.run_json("gc", "s3://bucket/run")["removed"] == 1
+    assert not fake.uploads
+    assert "nothing was left behind" in cli.run("gc", "s3://bucket/run").stderr
 
 
 @pytest.mark.parametrize("url", ["s3://", "gs:///", "az://", "ssh://", "s3:///prefix"])

@@ -226,6 +226,16 @@ def test_row_27_abandoned_uploads_are_swept(fake: Fake) -> None:
     assert list(fake.uploads) == ["other"]
 
 
+def test_row_27_an_upload_that_cannot_be_dropped_is_an_error_and_does_not_keep_the_others(fake: Fake) -> None:
+    run(fake, f"abandon x {2 * PART} 1 {PART}", f"abandon y {2 * PART} 1 {PART}")
+    refused = error(403, "AccessDenied")
+    fake.always = lambda method, target: refused if method == "DELETE" and "/x?uploadId" in target else None
+    assert run(fake, "sweep -10")[1].startswith("auth: x: cannot drop an upload: access is denied")
+    assert [upload.key for upload in fake.uploads.values()] == ["run/x"]
+    refused = error(404, "NoSuchUpload")  # another process was first
+    assert run(fake, "sweep -10") == ["ok", "ok 1"]
+
+
 def listing(inner: str) -> Answer:
     return Answer(200, f"<ListBucketResult>{inner}</ListBucketResult>".encode())
 

@@ -243,7 +243,8 @@ struct object_protocol {
 	                   size_t len, struct object_part_sum *ret, struct pawl_error *err);
 	int (*upload_end)(struct object_store *s, const char *key, const char *id, const struct object_part_sum *parts,
 	                  size_t n, bool exclusive, struct pawl_error *err);
-	void (*upload_drop)(struct object_store *s, const char *key, const char *id); /* may be NULL */
+	/* One that no longer exists is a success. May be NULL. */
+	int (*upload_drop)(struct object_store *s, const char *key, const char *id, struct pawl_error *err);
 	/* Copies within the bucket. PAWL_ECONFLICT: `from` is no longer the version of head. */
 	int (*copy)(struct object_store *s, const char *from, const char *to, const struct object_head *head,
 	            struct pawl_error *err);
@@ -276,7 +277,7 @@ int s3_upload_part(struct object_store *s, const char *key, const char *id, size
                    struct object_part_sum *ret, struct pawl_error *err);
 int s3_upload_end(struct object_store *s, const char *key, const char *id, const struct object_part_sum *parts,
                   size_t n, bool exclusive, struct pawl_error *err);
-void s3_upload_drop(struct object_store *s, const char *key, const char *id);
+int s3_upload_drop(struct object_store *s, const char *key, const char *id, struct pawl_error *err);
 /* PUT with a source, using these headers. */
 int s3_copy_whole(struct object_store *s, const char *from, const char *to, const struct object_head *head,
                   const char *source_header, const char *match_header, struct pawl_error *err);

@@ -290,6 +290,6 @@ object_abort(struct store *base, struct store_file *bf)
 	struct object_file *f = (struct object_file *)bf;
 	const struct object_protocol *protocol = ((struct object_store *)base)->protocol;
 	if (f->upload != NULL && protocol->upload_drop != NULL)
-		protocol->upload_drop((struct object_store *)base, bf->key, f->upload);
+		protocol->upload_drop((struct object_store *)base, bf->key, f->upload, NULL);
 	free_file(f);
 }

@@ -163,17 +163,17 @@ s3_upload_end(struct object_store *s, const char *key, const char *id, const str
 	return 0;
 }
 
-void
-s3_upload_drop(struct object_store *s, const char *key, const char *id)
+int
+s3_upload_drop(struct object_store *s, const char *key, const char *id, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf query = {0};
 	put_id(&query, id);
-	if (query.failed)
-		return;
+	TRY(buf_check(&query, key, err));
 	PAWL_CLEAN(object_request_clear)
 	struct object_request rq = {
 		.what = key, .verb = "drop an upload", .method = "DELETE", .key = key, .query = buf_str(&query)};
-	object_do(s, &rq, NULL);
+	int rc = object_do(s, &rq, err);
+	return rc == PAWL_ENOTFOUND ? 0 : rc;
 }
 
 int
@@ -307,6 +307,8 @@ s3_sweep(struct store *base, int64_t before_ns, uint64_t *ret_n, struct pawl_err
 	PAWL_FREE char *key_marker = NULL;
 	PAWL_FREE char *upload_marker = NULL;
 	size_t skip = strlen(s->config.prefix);
+	struct pawl_error why = {0};
+	int rc = 0; /* the first failure, which does not keep the other uploads */
 	*ret_n = 0;
 	if (p == NULL)
 		return err_nomem(err, base->root);
@@ -317,11 +319,13 @@ s3_sweep(struct store *base, int64_t before_ns, uint64_t *ret_n, struct pawl_err
 			if (f->upload == NULL || f->mtime_ns == 0 || f->mtime_ns >= before_ns ||
 			    strncmp(f->key, s->config.prefix, skip) != 0)
 				continue;
-			s3_upload_drop(s, object_below_prefix(s, f->key), f->upload);
-			++*ret_n;
+			int dropped =
+				s3_upload_drop(s, object_below_prefix(s, f->key), f->upload, rc == 0 ? &why : NULL);
+			*ret_n += dropped == 0;
+			rc = rc == 0 ? dropped : rc;
 		}
 		if (!p->truncated)
-			return 0;
+			return err_give(err, rc, &why);
 		if (p->key_marker == NULL ||
 		    (key_marker != NULL && strcmp(key_marker, p->key_marker) == 0 && upload_marker != NULL &&
 		     p->upload_marker != NULL && strcmp(upload_marker, p->upload_marker) == 0))

@@ -194,7 +194,7 @@ copy_in_parts(struct object_store *s, const char *from, const char *to, const st
 	if (rc == 0)
 		rc = s3_upload_end(s, to, upload, sums, n, false, err);
 	if (rc < 0)
-		s3_upload_drop(s, to, upload);
+		s3_upload_drop(s, to, upload, NULL);
 	return rc;
 }
 
