@@ -331,11 +331,12 @@ class _Trials:
         self._write_job()
         event = runner.poll(_POLL_MS)
         self._progress.tick(experiment)
-        if event is None:
-            return self._search.is_over(experiment)
+        is_done = self._search.is_over(experiment) if event is None else event[0] == "done"
+        if is_done:
+            self._search.finish(experiment)
+        if event is None or is_done:
+            return is_done
         kind, number, text, reason, _, how, again = event
-        if kind == "done":
-            return True
         if kind == "notice":
             self._progress.notice(experiment, number, text or "")
         elif kind == "report" and text is not None:
@@ -348,8 +349,7 @@ class _Trials:
             synced.request()
         elif kind == "ended":
             synced.request()
-            if not again:
-                self._search.ended(experiment, number, failed=how == "failed")
+            self._search.ended(experiment, number, how == "failed", again)
             self._progress.ended(experiment, number, how, text or "", again)
             if how == "failed" and not again and self._fail_fast:
                 raise TuneError(text or "a trial has failed", ExperimentAnalysis(self._plan.folder))

@@ -27,6 +27,7 @@ __all__ = [
 ]
 
 FINISHED = "FINISHED"
+_LIVE = ("PENDING", "RUNNING", "PAUSED")
 
 
 class Searcher:
@@ -121,8 +122,11 @@ class Search:
     def result(self, experiment: _pawl.Experiment, number: int, text: str) -> None:
         """Called when a trial has reported. The result is JSON; parse it only if it is needed."""
 
-    def ended(self, experiment: _pawl.Experiment, number: int, failed: bool) -> None:
-        """Called when a trial has ended for good."""
+    def ended(self, experiment: _pawl.Experiment, number: int, failed: bool, again: bool) -> None:
+        """Called when a trial's process has ended. ``again``: the trial is not over yet."""
+
+    def finish(self, experiment: _pawl.Experiment) -> None:
+        """Called at the end, after the last event."""
 
 
 class Filled(Search):
@@ -160,6 +164,7 @@ class Asked(Search):
         self._searcher, self._plan = searcher, plan
         self._names: dict[int, str] = {}
         self._last: dict[int, dict[str, Any]] = {}
+        self._ends: dict[int, int] = {}  # of each trial that the searcher awaits: ends of its process
         self._closed = False
         cores = count_cores()
         self._most = plan.document["max_concurrent"] or max(1, int(cores / max(plan.resources["cpu"], 0.01)))
@@ -176,21 +181,25 @@ class Asked(Search):
         for number in range(counts["trials"]):
             row = experiment.trial(number)
             self._names[number] = f"{number:05d}"
+            over = row["state"] not in _LIVE
+            if not over:
+                self._ends[number] = row["attempts"]
             if hasattr(self._searcher, "restore_trial"):
                 config = self._plan.objects.restore(json.loads(row["config"]))
                 result = None if row["result"] is None else _json.loads(row["result"])
-                over = row["state"] in ("TERMINATED", "ERROR")
                 self._searcher.restore_trial(self._names[number], config, result, over)
         self.more(experiment)
 
     def more(self, experiment: _pawl.Experiment) -> None:
+        self._complete_dropped(experiment)
         while not self._closed:
             counts = experiment.counts()
             states = counts["states"]
             if counts["trials"] >= self._plan.document["num_samples"]:
                 self._close(experiment)
                 return
-            if sum(states.get(one, 0) for one in ("PENDING", "RUNNING", "PAUSED")) >= self._most:
+            # Paused trials leave their places. They may wait for trials that are still to be added.
+            if states.get("PENDING", 0) + states.get("RUNNING", 0) >= self._most:
                 return
             name = f"{counts['trials']:05d}"
             found = self._searcher.suggest(name)
@@ -202,7 +211,21 @@ class Asked(Search):
             if not isinstance(found, dict):
                 raise UsageError(f"{self._searcher!r}.suggest must return a dict, None or FINISHED, received {found!r}")
             config = self._fill(space.merge(space.fixed(self._plan.space), found))
-            self._names[experiment.add(_json.dumps(self._plan.objects.put(config)))] = name
+            number = experiment.add(_json.dumps(self._plan.objects.put(config)))
+            self._names[number], self._ends[number] = name, 0
+
+    def _complete_dropped(self, experiment: _pawl.Experiment) -> None:
+        """Reports the trials that ended while they were paused. No event reports them.
+
+        The process of any other trial has started once more than it has ended: its event follows.
+        """
+        states = experiment.counts()["states"]
+        if sum(states.get(one, 0) for one in _LIVE) == len(self._ends):
+            return
+        for number, ends in list(self._ends.items()):
+            row = experiment.trial(number)
+            if row["state"] not in _LIVE and row["attempts"] == ends:
+                self._complete(experiment, number, row["state"] == "ERROR")
 
     def _fill(self, config: dict[str, Any]) -> dict[str, Any]:
         """Calls the functions of the space for values that the searcher did not suggest."""
@@ -221,23 +244,41 @@ class Asked(Search):
         closed search accepts no more trials when the experiment is resumed.
         """
         self._closed = True
-        if self._plan.document.get("scheduler", {}).get("type") in ("hyperband", "pbt"):
+        if _waits(self._plan.document.get("scheduler", {})):
             experiment.close_search()
 
     def is_over(self, experiment: _pawl.Experiment) -> bool:
         states = experiment.counts()["states"]
-        return self._closed and not any(states.get(one, 0) for one in ("PENDING", "RUNNING", "PAUSED"))
+        return self._closed and not any(states.get(one, 0) for one in _LIVE)
 
     def result(self, experiment: _pawl.Experiment, number: int, text: str) -> None:
         result = self._last[number] = _json.loads(text)
         if hasattr(self._searcher, "on_trial_result"):
             self._searcher.on_trial_result(self._names[number], result)
 
-    def ended(self, experiment: _pawl.Experiment, number: int, failed: bool) -> None:
+    def ended(self, experiment: _pawl.Experiment, number: int, failed: bool, again: bool) -> None:
+        self._ends[number] += 1
+        if not again:
+            self._complete(experiment, number, failed)
+
+    def finish(self, experiment: _pawl.Experiment) -> None:
+        self._complete_dropped(experiment)
+
+    def _complete(self, experiment: _pawl.Experiment, number: int, failed: bool) -> None:
+        del self._ends[number]
         result = self._last.pop(number, None)
         if result is None and (text := experiment.trial(number)["result"]) is not None:
             result = _json.loads(text)
         self._searcher.on_trial_complete(self._names[number], result=result, error=failed)
+
+
+def _waits(scheduler: dict[str, Any]) -> bool:
+    """Whether the scheduler makes trials wait until others are added or have ended."""
+    return (
+        scheduler.get("type") in ("hyperband", "pbt")
+        or bool(scheduler.get("synch"))
+        or not scheduler.get("hard_stop", True)
+    )
 
 
 def make(search_alg: Any, plan: Plan) -> Search:

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Searchers with schedulers in which trials wait for each other; and searches that are continued without the program
+that began them."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import pytest
+from test_tune import descend, run
+
+from pawl import tune
+from pawl.tune.schedulers import (
+    AsyncHyperBandScheduler,
+    HyperBandScheduler,
+    MedianStoppingRule,
+    PopulationBasedTraining,
+    TrialScheduler,
+)
+
+
+class Counting(tune.Searcher):
+    """Suggests 1, 2, 3, ... and notes which trials are complete."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.n, self.complete = 0, dict[str, Any]()
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+        self.n += 1
+        return {"x": self.n}
+
+    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+        assert trial_id not in self.complete
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        assert trial_id not in self.complete and not error and result is not None
+        self.complete[trial_id] = result
+
+
+WAITING: dict[str, tuple[int, TrialScheduler]] = {
+    "hyperband": (12, HyperBandScheduler(max_t=9, reduction_factor=3)),
+    "asha": (4, AsyncHyperBandScheduler(max_t=9, reduction_factor=3, synch=True)),
+    "median": (4, MedianStoppingRule("training_iteration", grace_period=1, min_samples_required=1, hard_stop=False)),
+    "pbt": (
+        6,
+        PopulationBasedTraining(
+            "training_iteration", perturbation_interval=3, hyperparam_mutations={"x": [1, 2, 3]}, synch=True
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", WAITING)
+@pytest.mark.parametrize("places", [1, 2])
+def test_P16_trials_that_wait_for_more_than_there_are_places_for_all_end(
+    tmp_path: pathlib.Path, kind: str, places: int
+) -> None:
+    """The searcher hears of the end of each, dropped ones too, and of no result after it."""
+    n, scheduler = WAITING[kind]
+    searcher = Counting()
+    options: dict[str, Any] = {"config": {"steps": 9}, "num_samples": n, "max_concurrent_trials": places}
+    analysis = run(descend, tmp_path, search_alg=searcher, scheduler=scheduler, **options)
+    assert [one.status for one in analysis.trials] == ["TERMINATED"] * n and searcher.n == n
+    last = {f"{one.number:05d}": one.last_result["training_iteration"] for one in analysis.trials}
+    assert {name: result["training_iteration"] for name, result in searcher.complete.items()} == last
