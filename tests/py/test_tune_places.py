@@ -469,6 +469,30 @@ def test_restore_from_a_checkpoint_begins_with_it(tmp_path: pathlib.Path) -> Non
     assert steps(after.trials[0], after) == [4, 5, 6]
 
 
+@pytest.mark.parametrize("way", ["same call", "without restore", "Tuner", "another name"])
+def test_R128_trials_of_a_resumed_search_begin_with_its_checkpoint(tmp_path: pathlib.Path, way: str) -> None:
+    """The search was interrupted during its first trial. The others had not begun."""
+    before = run(descend, tmp_path, name="before", config={"x": 1, "steps": 3}).best_checkpoint
+    assert before is not None
+    options: dict[str, Any] = {"config": {"x": tune.grid_search([1, 2, 3])}, "max_concurrent_trials": 1}
+
+    def interrupt(trial_id: str, result: dict[str, Any]) -> bool:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(descend, tmp_path, restore=before, stop=interrupt, **options)
+    if way == "Tuner":
+        tuner = tune.Tuner.restore(tmp_path / "exp", descend, stop=lambda trial_id, result: False)
+        tuner._run.verbose = 0
+        analysis = tuner.fit()._analysis
+    elif way == "another name":
+        analysis = run(descend, tmp_path, name="other", restore=tmp_path / "exp", **options)
+    else:
+        more = {"restore": before} if way == "same call" else {}
+        analysis = run(descend, tmp_path, resume="AUTO", **more, **options)
+    assert [steps(one, analysis) for one in analysis.trials] == [[4, 5, 6]] * 3
+
+
 def test_a_place_that_cannot_be_written_to_is_told_before_a_trial_begins(tmp_path: pathlib.Path, fake: Fake) -> None:
     with pytest.raises(pawl.NotFoundError, match="there is no bucket"):
         run(descend, tmp_path, config={"x": 1}, sync_config=tune.SyncConfig(upload_dir="s3://another/path"))

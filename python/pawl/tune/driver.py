@@ -198,6 +198,7 @@ def execute(
     """
     keep = plan.document["checkpoint"]
     plan.given = given.checkpoint
+    places.note(given, plan.document)
     job = trainable.Job(
         trainable.Wrapped(what),
         plan.objects.by_name,

@@ -8,13 +8,14 @@ from __future__ import annotations
 import contextlib
 import glob
 import hashlib
+import json
 import logging
 import os
 import shutil
 import sys
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from .. import _checks, _pawl
 from .._fsspec import Fsspec, takes
@@ -209,7 +210,7 @@ def _ask(folder: str) -> bool:
 
 @dataclass(frozen=True)
 class Given:
-    """What an experiment begins with: another experiment, or a checkpoint."""
+    """What an experiment begins with: another experiment, a checkpoint for all trials, or both."""
 
     experiment: str | None = None
     checkpoint: str | None = None
@@ -218,18 +219,39 @@ class Given:
 def given(restore: str | os.PathLike[str] | SyncConfig | None, folder: str) -> Given:
     """``restore`` of tune.run.
 
-    An experiment in ``upload_dir`` is copied next to ``folder`` first.
+    An experiment in ``upload_dir`` is copied next to ``folder`` first. An experiment that is
+    resumed imports nothing, but its trials still begin with the same checkpoint.
     """
-    if restore is None or is_experiment(folder):  # it has begun already
-        return Given()
+    place = None
+    if restore is not None and not isinstance(restore, SyncConfig):
+        place = os.path.abspath(_checks.path("restore", restore))
+        if os.path.isdir(place) and not is_experiment(place):
+            return Given(checkpoint=place)
+    if is_experiment(folder):
+        return Given(checkpoint=_first_checkpoint(folder))
     if isinstance(restore, SyncConfig):
-        return Given(experiment=_fetched(restore, folder))
-    place = os.path.abspath(_checks.path("restore", restore))
-    if is_experiment(place):
-        return Given(experiment=place)
-    if not os.path.isdir(place):
+        place = _fetched(restore, folder)
+    if place is None:
+        return Given()
+    if not is_experiment(place):
         raise NotFoundError(f"restore: {place} is neither an experiment nor a checkpoint")
-    return Given(checkpoint=place)
+    return Given(place, _first_checkpoint(place))
+
+
+def note(begin: Given, document: dict[str, Any]) -> None:
+    """Notes the checkpoint in the document of the experiment, where ``_first_checkpoint`` finds it."""
+    if begin.checkpoint is not None:
+        document["user"] = {"restore": begin.checkpoint}
+
+
+def _first_checkpoint(folder: str) -> str | None:
+    """The checkpoint that all trials of an experiment begin with."""
+    try:
+        with open(os.path.join(folder, "experiment.json"), encoding="utf-8") as file:
+            found = json.load(file)["document"].get("user", {}).get("restore")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None  # opening the experiment reports the damage
+    return found if isinstance(found, str) else None
 
 
 def _fetched(config: SyncConfig, folder: str) -> str:

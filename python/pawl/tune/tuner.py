@@ -400,5 +400,6 @@ class Tuner:
         plan.stopper = self._stopper
         searcher = search.Closed() if plan.document["search"] == "given" else search.Search()
         word = places.find(folder, sync, "ERRORED_ONLY" if errored else "LOCAL")
+        given = places.given(None, folder)
         progress = Progress(getattr(self._run, "verbose", 1), plan)
-        return ResultGrid(driver.execute(self._trainable, plan, searcher, word, places.Given(), progress, False))
+        return ResultGrid(driver.execute(self._trainable, plan, searcher, word, given, progress, False))
