@@ -5,6 +5,7 @@ that began them."""
 from __future__ import annotations
 
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -23,9 +24,9 @@ from pawl.tune.schedulers import (
 class Counting(tune.Searcher):
     """Suggests 1, 2, 3, ... and notes which trials are complete."""
 
-    def __init__(self) -> None:
+    def __init__(self, failing: bool = False) -> None:
         super().__init__()
-        self.n, self.complete = 0, dict[str, Any]()
+        self.n, self.complete, self.failing = 0, dict[str, Any](), failing
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         self.n += 1
@@ -35,7 +36,7 @@ class Counting(tune.Searcher):
         assert trial_id not in self.complete
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        assert trial_id not in self.complete and not error and result is not None
+        assert trial_id not in self.complete and (self.failing or (result is not None and not error))
         self.complete[trial_id] = result
 
 
@@ -65,3 +66,30 @@ def test_P16_trials_that_wait_for_more_than_there_are_places_for_all_end(
     assert [one.status for one in analysis.trials] == ["TERMINATED"] * n and searcher.n == n
     last = {f"{one.number:05d}": one.last_result["training_iteration"] for one in analysis.trials}
     assert {name: result["training_iteration"] for name, result in searcher.complete.items()} == last
+
+
+# ---- Tuner.restore
+
+
+def restore(folder: pathlib.Path, trainable: Any, space: Mapping[str, Any] | None = None) -> list[tune.Trial]:
+    """Continues the experiment, and its failed trials."""
+    tuner = tune.Tuner.restore(folder, trainable, True, space)
+    tuner._run.verbose = 0
+    return [one.trial for one in tuner.fit()]
+
+
+@pytest.mark.parametrize("kind", ["fifo", "hyperband"])
+def test_R128_a_tuner_tries_failed_trials_of_a_complete_search_again(tmp_path: pathlib.Path, kind: str) -> None:
+    """The space of a searcher may hold values that JSON cannot hold."""
+
+    def fails(config: dict[str, Any], checkpoint_dir: str | None = None) -> None:
+        if config["x"] == 2 and not config["flag"].exists():
+            raise ValueError("not yet")
+        descend(config, checkpoint_dir)
+
+    space = {"flag": tmp_path / "flag", "steps": 2}
+    options: dict[str, Any] = {"num_samples": 3, "scheduler": kind, "raise_on_failed_trial": False}
+    analysis = run(fails, tmp_path, search_alg=Counting(failing=True), config=space, **options)
+    assert sorted(one.status for one in analysis.trials) == ["ERROR", "TERMINATED", "TERMINATED"]
+    (tmp_path / "flag").touch()
+    assert [one.status for one in restore(tmp_path / "exp", fails, space)] == ["TERMINATED"] * 3

@@ -165,7 +165,9 @@ def again(
         document = json.load(file)["document"]
     objects = space.Objects()
     if space_ is not None:
-        document["space"] = space.encode(space_, objects)
+        encoded = space.encode(space_, objects)
+        if document["space"] or document["search"] != "given":  # that of a searcher stays empty
+            document["space"] = encoded
     document |= {"name": os.path.basename(folder), "local_dir": os.path.dirname(folder)}
     plan = Plan(document, folder, objects, space_ or {}, None, sync, document["resources"], engine_of(engine))
     if plan.engine == "ray":  # the document has only the resources of a machine
