@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from test_tune import descend, run
 
+import pawl
 from pawl import tune
 from pawl.tune.schedulers import (
     AsyncHyperBandScheduler,
@@ -68,14 +69,30 @@ def test_P16_trials_that_wait_for_more_than_there_are_places_for_all_end(
     assert {name: result["training_iteration"] for name, result in searcher.complete.items()} == last
 
 
-# ---- Tuner.restore
+# ---- Tuner.restore, and more samples
 
 
 def restore(folder: pathlib.Path, trainable: Any, space: Mapping[str, Any] | None = None) -> list[tune.Trial]:
     """Continues the experiment, and its failed trials."""
-    tuner = tune.Tuner.restore(folder, trainable, True, space)
+    tuner = tune.Tuner.restore(folder, trainable, True, space, stop=lambda trial_id, result: False)
     tuner._run.verbose = 0
     return [one.trial for one in tuner.fit()]
+
+
+def test_R128_a_tuner_does_not_end_a_search_that_its_searcher_has_not_finished(tmp_path: pathlib.Path) -> None:
+    def interrupt(trial_id: str, result: dict[str, Any]) -> bool:
+        if result["config"]["x"] == 2:
+            raise KeyboardInterrupt
+        return False
+
+    options: dict[str, Any] = {"config": {"steps": 1}, "num_samples": 4, "max_concurrent_trials": 1}
+    with pytest.raises(KeyboardInterrupt):
+        run(descend, tmp_path, search_alg=Counting(), stop=interrupt, **options)
+    with pytest.raises(pawl.UsageError, match=r'of 4 configurations, and only the program .* tune.run.*resume="AUTO"'):
+        restore(tmp_path / "exp", descend)
+    analysis = run(descend, tmp_path, search_alg=Counting(), resume="AUTO", **options)
+    assert [one.status for one in analysis.trials] == ["TERMINATED"] * 4
+    assert [one.attempts for one in restore(tmp_path / "exp", descend)] == [one.attempts for one in analysis.trials]
 
 
 @pytest.mark.parametrize("kind", ["fifo", "hyperband"])
@@ -93,3 +110,26 @@ def test_R128_a_tuner_tries_failed_trials_of_a_complete_search_again(tmp_path: p
     assert sorted(one.status for one in analysis.trials) == ["ERROR", "TERMINATED", "TERMINATED"]
     (tmp_path / "flag").touch()
     assert [one.status for one in restore(tmp_path / "exp", fails, space)] == ["TERMINATED"] * 3
+
+
+@pytest.mark.parametrize("what", ["custom_explore_fn", "hyperparam_mutations"])
+def test_R158_a_tuner_does_not_continue_a_population_without_its_functions(tmp_path: pathlib.Path, what: str) -> None:
+    functions: dict[str, Any] = {"hyperparam_mutations": {"x": lambda: 1}}
+    if what == "custom_explore_fn":
+        functions = {"custom_explore_fn": lambda config: config}
+    scheduler = PopulationBasedTraining("training_iteration", perturbation_interval=2, **functions)
+    run(descend, tmp_path, config={"x": tune.grid_search([1, 2]), "steps": 1}, scheduler=scheduler)
+    with pytest.raises(pawl.UsageError, match="changes configurations by a function, and only the program"):
+        restore(tmp_path / "exp", descend)
+
+
+def test_a_resumed_search_takes_more_samples_of_a_space_with_functions(tmp_path: pathlib.Path) -> None:
+    space = {"x": tune.uniform(0, 1), "steps": tune.sample_from(lambda spec: 1 + round(spec.config.x))}
+    first = run(descend, tmp_path, config=space, num_samples=2)
+    more = run(descend, tmp_path, config=space, num_samples=4, resume="AUTO")
+    assert [one.config for one in more.trials[:2]] == [one.config for one in first.trials]
+    assert [(one.status, one.attempts) for one in more.trials] == [("TERMINATED", 1)] * 4
+    waiting: dict[str, Any] = {"name": "waiting", "config": space, "scheduler": "hyperband"}
+    run(descend, tmp_path, num_samples=2, **waiting)
+    with pytest.raises(pawl.UsageError, match="num_samples: .*waiting has all its 2 trials.* cannot grow"):
+        run(descend, tmp_path, num_samples=4, resume="AUTO", **waiting)

@@ -19,6 +19,7 @@ from .. import _pawl
 from .._cores import count_cores
 from .._pawl import UsageError
 from . import _json, space
+from .analysis import READ
 from .spec import Plan
 
 __all__ = [
@@ -129,29 +130,36 @@ class Search:
         """Called at the end, after the last event."""
 
 
-class Filled(Search):
-    """Draws of the runner. Functions of the space fill in the remaining values."""
+class Complete(Search):
+    """The search of an experiment that already has all its configurations."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._draws = _json.dumps({**plan.document, "search": "grid-random"})
 
     def begin(self, experiment: _pawl.Experiment) -> None:
-        objects = self._plan.objects
-        there = experiment.counts()["trials"]
-        for sample in range(_pawl.tune_spec_check(self._draws)[1]):
-            drawn = objects.restore(json.loads(_pawl.tune_spec_config(self._draws, sample)))
+        _close(self._plan, experiment)
+
+    def is_over(self, experiment: _pawl.Experiment) -> bool:
+        return not _n_live(experiment)
+
+
+class Filled(Complete):
+    """Draws of the runner. Functions of the space fill in the remaining values."""
+
+    def begin(self, experiment: _pawl.Experiment) -> None:
+        objects, counts = self._plan.objects, experiment.counts()
+        draws, wanted = _draws(self._plan.document)
+        if wanted > counts["trials"] and counts["expected"]:
+            raise UsageError(
+                f"num_samples: {self._plan.folder} has all its {counts['trials']} trials. With this scheduler the "
+                "number cannot grow"
+            )
+        for sample in range(wanted):
+            drawn = objects.restore(json.loads(_pawl.tune_spec_config(draws, sample)))
             config = objects.put(space.fill(drawn, self._plan.space))
-            if sample >= there:
+            if sample >= counts["trials"]:
                 experiment.add(_json.dumps(config))
-        experiment.close_search()
-
-
-class Closed(Search):
-    """The search of an experiment that already has all its configurations."""
-
-    def begin(self, experiment: _pawl.Experiment) -> None:
-        experiment.close_search()
+        super().begin(experiment)
 
 
 class Asked(Search):
@@ -219,8 +227,7 @@ class Asked(Search):
 
         The process of any other trial has started once more than it has ended: its event follows.
         """
-        states = experiment.counts()["states"]
-        if sum(states.get(one, 0) for one in _LIVE) == len(self._ends):
+        if _n_live(experiment) == len(self._ends):
             return
         for number, ends in list(self._ends.items()):
             row = experiment.trial(number)
@@ -238,18 +245,12 @@ class Asked(Search):
         return space.fill(config, left)
 
     def _close(self, experiment: _pawl.Experiment) -> None:
-        """Stops asking the searcher.
-
-        The experiment's search is closed only if the scheduler makes trials wait for each other. A
-        closed search accepts no more trials when the experiment is resumed.
-        """
+        """Stops asking the searcher."""
         self._closed = True
-        if _waits(self._plan.document.get("scheduler", {})):
-            experiment.close_search()
+        _close(self._plan, experiment)
 
     def is_over(self, experiment: _pawl.Experiment) -> bool:
-        states = experiment.counts()["states"]
-        return self._closed and not any(states.get(one, 0) for one in _LIVE)
+        return self._closed and not _n_live(experiment)
 
     def result(self, experiment: _pawl.Experiment, number: int, text: str) -> None:
         result = self._last[number] = _json.loads(text)
@@ -279,6 +280,46 @@ def _waits(scheduler: dict[str, Any]) -> bool:
         or bool(scheduler.get("synch"))
         or not scheduler.get("hard_stop", True)
     )
+
+
+def _close(plan: Plan, experiment: _pawl.Experiment) -> None:
+    """Closes the search of the experiment if its scheduler makes trials wait for each other.
+
+    A closed search accepts no more trials when the experiment is resumed.
+    """
+    if _waits(plan.document.get("scheduler", {})):
+        experiment.close_search()
+
+
+def _n_live(experiment: _pawl.Experiment) -> int:
+    states = experiment.counts()["states"]
+    return sum(states.get(one, 0) for one in _LIVE)
+
+
+def _draws(document: dict[str, Any]) -> tuple[str, int]:
+    """The document of the runner's own draws, and their number."""
+    draws = _json.dumps({**document, "search": "grid-random"})
+    return draws, _pawl.tune_spec_check(draws)[1]
+
+
+def check_again(folder: str) -> None:
+    """Refuses an existing experiment that only its program can continue."""
+    experiment = _pawl.Experiment(None, folder, resume=READ)
+    try:
+        document, counts = json.loads(experiment.about()[0]), experiment.counts()
+    finally:
+        experiment.close()
+    lacks = ""
+    if document["scheduler"].get("custom_explore"):
+        lacks = "changes configurations by a function"
+    elif document["search"] == "given" and not counts["expected"]:
+        wanted = _draws(document)[1]
+        lacks = f"has {counts['trials']} of {wanted} configurations" if counts["trials"] < wanted else ""
+    if lacks:
+        raise UsageError(
+            f'{folder} {lacks}, and only the program can continue it: call tune.run(..., resume="AUTO") '
+            "with the arguments that it began with"
+        )
 
 
 def make(search_alg: Any, plan: Plan) -> Search:

@@ -333,7 +333,9 @@ class Tuner:
 
         Raises:
             NotFoundError: There is no experiment.
-            UsageError: ``stop`` is missing, or has other limits.
+            UsageError: ``stop`` is missing, or has other limits. Or only the program can continue
+                the experiment: a searcher still has to suggest configurations, or a function
+                changes those of a population. ``tune.run(..., resume="AUTO")`` continues it.
         """
         place, sync = _checks.path("path", path), None
         if places.is_elsewhere(place):
@@ -342,6 +344,7 @@ class Tuner:
             folder = os.path.abspath(place)
         if not places.is_experiment(folder):
             raise NotFoundError(f"{folder} has no experiment to continue")
+        search.check_again(folder)
         made = cls(trainable, param_space=param_space, run_config=RunConfig(sync_config=sync))
         made._again = folder, resume_errored, engine
         made._stopper = stopper.again(folder, stop)
@@ -398,7 +401,7 @@ class Tuner:
         sync = getattr(self._run, "sync_config", None) or SyncConfig()
         plan = spec.again(self._trainable, folder, self._space, sync, engine)
         plan.stopper = self._stopper
-        searcher = search.Closed() if plan.document["search"] == "given" else search.Search()
+        searcher = search.Complete(plan) if plan.document["search"] == "given" else search.Search()
         word = places.find(folder, sync, "ERRORED_ONLY" if errored else "LOCAL")
         given = places.given(None, folder)
         progress = Progress(getattr(self._run, "verbose", 1), plan)
