@@ -38,6 +38,7 @@ struct trial {
 	enum tune_verdict_kind verdict; /* of the last report, while the trial runs */
 	uint64_t catch_up;              /* synchronous PBT: it was to pause here, but a crash came before its save */
 	bool owes_exploit;              /* to continue from the donor: the clone still has to be made */
+	bool exploited;                 /* the clone exists, its process still has the state from before it */
 	uint32_t donor;
 	struct value *new_config; /* of the exploit */
 	char *name, *id;

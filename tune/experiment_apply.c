@@ -429,6 +429,7 @@ apply_start(struct tune_experiment *e, struct trial *t, const struct value *entr
 	t->from_iteration = t->iteration = n ? t->checkpoints[n - 1].iteration : 0;
 	t->from_time_s = t->time_s = n ? t->checkpoints[n - 1].time_s : 0;
 	t->verdict = TUNE_CONTINUE;
+	t->exploited = false;
 	t->n_dropped_before = t->n_dropped;
 	t->attempts++;
 	set_state(e, t, TUNE_RUNNING);
@@ -442,6 +443,7 @@ apply_exploit(struct tune_experiment *e, struct trial *t, const struct value *en
 	if (!t->owes_exploit) /* resumed paused trials: this entry carries the complete exploit */
 		TRY(set_exploit(e, t, entry, err));
 	t->owes_exploit = false;
+	t->exploited = true;
 	const struct trial *donor = &e->trials[t->donor];
 	for (size_t i = 0; as && from && i < donor->n_checkpoints; i++) {
 		if (strcmp(donor->checkpoints[i].name, from) != 0)

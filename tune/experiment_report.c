@@ -346,7 +346,7 @@ tune_experiment_checkpoint(struct tune_experiment *e, uint32_t trial, const char
 	TRY(experiment_check(e, trial, &t, err));
 	if (!checkpoint || t->state != TUNE_RUNNING)
 		return err_set(err, PAWL_EUSAGE, "%s: expected a name, and a trial that runs", t->name);
-	if (t->owes_exploit)
+	if (t->owes_exploit || t->exploited)
 		return 0; /* of a state that the exploit replaces */
 	TRY(check_checkpoint(e, t, checkpoint, err));
 	return experiment_put(e,

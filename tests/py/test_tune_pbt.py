@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from sweeps import Sweep
+from waiting import wait_until
 
 import pawl
 from pawl import tune
@@ -83,6 +84,49 @@ def test_a_search_of_functions_exploits(tmp_path: pathlib.Path) -> None:
     )
     changed = [trial for trial in first.trials if (tmp_path / "first" / f"pbt_policy_{trial.trial_id}.txt").exists()]
     assert changed and all(trial.last_result["training_iteration"] == 9 for trial in first.trials)
+
+
+class Follower(tune.Trainable):
+    """The trial of side 1 reports when that of side 0 has a checkpoint, which then waits until it has resumed."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        self.saved, self.resumed = (pathlib.Path(config["folder"], name) for name in ("saved", "resumed"))
+
+    def step(self) -> dict[str, Any]:
+        if self.config["side"] == 1:
+            wait_until(self.saved.exists)
+        elif self.iteration == 2:
+            self.saved.touch()
+            wait_until(self.resumed.exists)
+        return {"loss": self.config["side"], "done": self.iteration == 2}
+
+    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
+        return {"side": self.config["side"]}
+
+    def load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.resumed.touch()
+
+
+def test_R158_a_class_that_saves_at_its_end_continues_from_its_donor(tmp_path: pathlib.Path) -> None:
+    analysis = tune.run(
+        Follower,
+        name="p",
+        local_dir=tmp_path,
+        metric="loss",
+        mode="min",
+        config={"side": tune.grid_search([0, 1]), "rate": 1, "folder": str(tmp_path)},
+        scheduler=PopulationBasedTraining(
+            time_attr="training_iteration", perturbation_interval=1, hyperparam_mutations={"rate": [1, 2]}
+        ),
+        checkpoint_freq=2,
+        checkpoint_at_end=True,
+        resources_per_trial={"cpu": 0.25},
+        verbose=0,
+    )
+    changed = analysis.trials[1]
+    assert [row["training_iteration"] for row in analysis.results_of(changed)] == [1, 3]
+    names = sorted(path.name for path in (tmp_path / "p" / changed.name).glob("checkpoint_*"))
+    assert names == ["checkpoint_000002_of_00000_1", "checkpoint_000003"]
 
 
 def test_a_replay_is_refused_and_the_error_says_what_to_do(tmp_path: pathlib.Path) -> None:

@@ -50,7 +50,7 @@ def _class(job: Job, here: session.Session) -> None:
             try:
                 here.report(result)
             except session.TrialEnded:
-                if here.save_wanted or job.at_end:
+                if here.save_wanted or (job.at_end and not here.replaced):
                     _save(one, here, after=True)
                 raise
             if here.save_wanted:

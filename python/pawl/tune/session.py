@@ -170,6 +170,7 @@ class Session:
         self.context, self.config = context, config
         self.checkpoint = None if checkpoint is None else Checkpoint(checkpoint)
         self.save_wanted = False
+        self.replaced = False  # the trial continues from the checkpoint of another one
         self._channel = channel
         self._waiting: str | None = None  # the name of a checkpoint that no report has named yet
         self._saved = True  # the last result has a checkpoint
@@ -188,6 +189,7 @@ class Session:
             self.checkpoint = Checkpoint(os.path.join(self.context.trial_dir, name))
         self.save_wanted = bool(answer.get("save"))
         verdict = answer["verdict"]
+        self.replaced = verdict == "exploit"
         if verdict != "continue":
             raise TrialEnded(0)
 

@@ -180,6 +180,51 @@ test_R158_a_clone_is_ranked_an_interval_after_its_donor(void **state)
 	}
 }
 
+/* A trial may send a checkpoint before it reads that it continues from another trial's. */
+static void
+test_R158_a_trial_that_exploits_starts_from_the_clone_whatever_it_saves(void **state)
+{
+	static const char spec[] =
+		"{\"name\": \"late\", \"metric\": \"loss\", \"num_samples\": 2, \"space\": {\"lr\": 0.1}, "
+		"\"scheduler\": {\"type\": \"pbt\", \"time_attr\": \"training_iteration\", "
+		"\"perturbation_interval\": 1, \"hyperparam_mutations\": {\"lr\": [0.1, 0.2]}}}";
+	struct tune_experiment *e = bed_open(*state, spec, "late", TUNE_NEW);
+	struct bed_job jobs[2] = {{.iteration = 1, .value = 3}, {.iteration = 1, .value = 7}};
+	struct pawl_error err = {0};
+	struct tune_verdict verdict;
+	struct tune_start start;
+	enum tune_next next;
+	char checkpoint[64];
+
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(tune_experiment_next(e, &next, &start, &err), 0);
+		assert_int_equal(next, TUNE_START);
+		snprintf(jobs[i].folder, sizeof(jobs[i].folder), "%s", start.folder);
+		bed_save(&jobs[i], checkpoint);
+	}
+	assert_int_equal(tune_experiment_report(e, 1, "{\"loss\": 0}", checkpoint, &verdict, &err), 0);
+	assert_int_equal(tune_experiment_report(e, 0, "{\"loss\": 5}", NULL, &verdict, &err), 0);
+	assert_int_equal(verdict.kind, TUNE_EXPLOIT);
+	assert_int_equal(tune_experiment_checkpoint(e, 0, checkpoint, &err), 0);
+	assert_int_equal(tune_experiment_stop_trial(e, 1, NULL, &err), 0);
+	assert_int_equal(tune_experiment_ended(e, 0, TUNE_FINISHED, NULL, NULL, &err), 0);
+	assert_int_equal(tune_experiment_next(e, &next, &start, &err), 0);
+	assert_int_equal(next, TUNE_START);
+	assert_int_equal(start.trial, 0);
+	assert_non_null(start.checkpoint);
+	assert_true(bed_read(start.folder, start.checkpoint) == 7);
+	/* From here on its saves count again. */
+	jobs[0].iteration = 2;
+	assert_int_equal(tune_experiment_report(e, 0, "{\"loss\": 0}", NULL, &verdict, &err), 0);
+	bed_save(&jobs[0], checkpoint);
+	assert_int_equal(tune_experiment_checkpoint(e, 0, checkpoint, &err), 0);
+	assert_int_equal(tune_experiment_ended(e, 0, TUNE_LOST, NULL, NULL, &err), 0);
+	assert_int_equal(tune_experiment_next(e, &next, &start, &err), 0);
+	assert_int_equal(next, TUNE_START);
+	assert_string_equal(start.checkpoint, checkpoint);
+	tune_experiment_close(e);
+}
+
 static void
 test_R130_asha_in_step_left_anywhere_comes_to_the_same(void **state)
 {
@@ -440,6 +485,8 @@ main(void)
 		cmocka_unit_test_setup_teardown(test_R105_pbt_exploits_and_ends, bed_setup, bed_teardown),
 		cmocka_unit_test_setup_teardown(test_R158_a_clone_is_ranked_an_interval_after_its_donor, bed_setup,
 	                                        bed_teardown),
+		cmocka_unit_test_setup_teardown(test_R158_a_trial_that_exploits_starts_from_the_clone_whatever_it_saves,
+	                                        bed_setup, bed_teardown),
 		cmocka_unit_test_setup_teardown(test_R130_asha_in_step_left_anywhere_comes_to_the_same, bed_setup,
 	                                        bed_teardown),
 		cmocka_unit_test_setup_teardown(test_a_median_rule_that_pauses_ends, bed_setup, bed_teardown),
