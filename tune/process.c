@@ -394,6 +394,17 @@ process_has_gone(struct tune_runner *r, const struct process *p)
 	                                                                            : errno == ECHILD;
 }
 
+/* Bytes of the first characters of the text that fit into max bytes. */
+static size_t
+fit_text(const char *text, size_t len, size_t max)
+{
+	if (len <= max)
+		return len;
+	while (max > 0 && ((unsigned char)text[max] & 0xc0) == 0x80)
+		max--;
+	return max;
+}
+
 /* The last line, not empty, that this attempt wrote to standard error. */
 static void
 last_words(const struct process *p, char *text, size_t nbytes)
@@ -417,7 +428,7 @@ last_words(const struct process *p, char *text, size_t nbytes)
 	while (begin > 0 && tail[begin - 1] != '\n')
 		begin--;
 	if (end > begin)
-		(void)snprintf(text, nbytes, ": %.*s", (int)(end - begin < 300 ? end - begin : 300), tail + begin);
+		(void)snprintf(text, nbytes, ": %.*s", (int)fit_text(tail + begin, end - begin, 300), tail + begin);
 }
 
 static enum tune_end
@@ -427,7 +438,8 @@ judge_end(const struct process *p, int status, char *why, size_t nbytes)
 
 	why[0] = '\0';
 	if (p->failure != NULL) {
-		(void)snprintf(why, nbytes, "%s", p->failure);
+		(void)snprintf(why, nbytes, "%.*s", (int)fit_text(p->failure, strlen(p->failure), nbytes - 1),
+		               p->failure);
 		return TUNE_FAILED;
 	}
 	if (p->lost && p->told)

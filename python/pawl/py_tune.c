@@ -10,8 +10,8 @@
 
 #include "py_os.h"
 
-static PyObject *
-text_or_none(const char *text)
+PyObject *
+py_text_or_none(const char *text)
 {
 	return text ? PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace") : Py_NewRef(Py_None);
 }
@@ -224,9 +224,9 @@ trial_dict(const struct tune_trial *t)
 	                     "name", t->name, "id", t->id, "state", tune_state_name(t->state), "iteration",
 	                     (unsigned long long)t->iteration, "time_s", t->time_s, "metric", number_or_none(t->metric),
 	                     "best", number_or_none(t->best), "config", t->config_json, "result",
-	                     text_or_none(t->result_json), "checkpoint", text_or_none(t->checkpoint), "n_checkpoints",
-	                     t->n_checkpoints, "attempts", t->attempts, "failures", t->failures, "error",
-	                     text_or_none(t->error), "host", text_or_none(t->host));
+	                     py_text_or_none(t->result_json), "checkpoint", py_text_or_none(t->checkpoint),
+	                     "n_checkpoints", t->n_checkpoints, "attempts", t->attempts, "failures", t->failures,
+	                     "error", py_text_or_none(t->error), "host", py_text_or_none(t->host));
 }
 
 static PyObject *

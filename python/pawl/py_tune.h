@@ -28,6 +28,9 @@ struct tune_experiment *py_experiment_of(struct py_experiment *self);
 /* Raises the stored exception of the judge, if there is one. */
 bool py_experiment_raise(struct py_experiment *self);
 
+/* A text that may be cut or not UTF-8; None for NULL. */
+PyObject *py_text_or_none(const char *text);
+
 /* Methods of Experiment: py_tune_drive.c. */
 PyObject *py_experiment_next(struct py_experiment *self, PyObject *none);
 PyObject *py_experiment_runs(struct py_experiment *self, PyObject *args);

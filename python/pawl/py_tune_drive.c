@@ -63,8 +63,9 @@ py_experiment_report(struct py_experiment *self, PyObject *args)
 	if (!e || !PyArg_ParseTuple(args, "Isz:report", &trial, &metrics, &checkpoint) ||
 	    raise_failure(self, tune_experiment_report(e, trial, metrics, checkpoint, &verdict, &err), &err))
 		return NULL;
-	return Py_BuildValue("(iOOss)", (int)verdict.kind, verdict.save ? Py_True : Py_False,
-	                     verdict.stop_all ? Py_True : Py_False, verdict.result_json, verdict.reason);
+	return Py_BuildValue("(iOOsN)", (int)verdict.kind, verdict.save ? Py_True : Py_False,
+	                     verdict.stop_all ? Py_True : Py_False, verdict.result_json,
+	                     py_text_or_none(verdict.reason));
 }
 
 PyObject *

@@ -135,8 +135,8 @@ runner_poll(struct py_runner *self, PyObject *args)
 		return py_raise(py_state_of((PyObject *)self), rc, &err);
 	if (event.kind == TUNE_EVENT_NONE)
 		Py_RETURN_NONE;
-	return Py_BuildValue("(sIzzisO)", kind_name(event.kind), event.trial, event.text, event.reason,
-	                     (int)event.verdict,
+	return Py_BuildValue("(sINNisO)", kind_name(event.kind), event.trial, py_text_or_none(event.text),
+	                     py_text_or_none(event.reason), (int)event.verdict,
 	                     event.how == TUNE_FAILED ? "failed"
 	                     : event.how == TUNE_LOST ? "lost"
 	                                              : "finished",

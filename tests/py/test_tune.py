@@ -242,6 +242,23 @@ def test_an_exception_is_told_and_errored_only_tries_again(tmp_path: pathlib.Pat
     assert [one.status for one in mended.trials] == ["TERMINATED", "TERMINATED"]
 
 
+def dies_with_odd_text(config: dict[str, Any]) -> None:
+    if config["how"] == "long":
+        raise RuntimeError("é" * 800)
+    if config["how"] == "of a file's name":
+        raise RuntimeError(os.fsdecode(b"caf\xe9"))
+    os.write(2, b"caf\xe9" if config["how"] == "of bytes" else ("x" + "é" * 400).encode())
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_R107_an_error_in_any_characters_ends_its_trial_only(tmp_path: pathlib.Path) -> None:
+    space = {"how": tune.grid_search(["long", "of a file's name", "of bytes", "killed"])}
+    trials = run(dies_with_odd_text, tmp_path, config=space, raise_on_failed_trial=False).trials
+    assert [one.status for one in trials] == ["ERROR"] * 4
+    ends = ["RuntimeError: " + "é" * 504, "RuntimeError: caf?", ": caf?", ": x" + "é" * 149]
+    assert all(str(one.error).endswith(end) for one, end in zip(trials, ends, strict=True))
+
+
 PROGRAM = """
     import json, os, pathlib, sys, time
     from pawl import tune

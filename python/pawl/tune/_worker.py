@@ -99,6 +99,7 @@ def work(job: Callable[[], Job], channel: session.Channel) -> tuple[int, str]:
     except BaseException as error:
         traceback.print_exc()
         text = "".join(traceback.format_exception_only(error)).strip()
+        text = text.encode(errors="replace").decode()  # it may have the name of a file that is not UTF-8
         channel.send({"error": text})
         return 1, text
 
