@@ -92,13 +92,21 @@ add_next(struct tune_experiment *e, struct pawl_error *err)
 
 /* ---- exploits ---- */
 
-static const struct checkpoint *
-newest_there(const struct tune_experiment *e, const struct trial *t)
+/* The newest checkpoint of the trial that exists; NULL = none. */
+static int
+find_newest(const struct tune_experiment *e, const struct trial *t, const struct checkpoint **ret,
+            struct pawl_error *err)
 {
-	for (size_t i = t->n_checkpoints; i-- > 0;)
-		if (trial_checkpoint_is_there(e->dirfd, t->name, t->checkpoints[i].name))
-			return &t->checkpoints[i];
-	return NULL;
+	*ret = NULL;
+	for (size_t i = t->n_checkpoints; i-- > 0;) {
+		const int rc = trial_checkpoint_find(e->dirfd, t->name, t->checkpoints[i].name, err);
+		if (rc == PAWL_ENOTFOUND)
+			continue;
+		TRY(rc);
+		*ret = &t->checkpoints[i];
+		break;
+	}
+	return 0;
 }
 
 /* Writes the trial's policy file: the donor's history, then this line. */
@@ -150,9 +158,10 @@ static int
 exploit_trial(struct tune_experiment *e, struct trial *t, uint32_t number, struct value *config, struct pawl_error *err)
 {
 	const struct trial *donor = &e->trials[number];
-	const struct checkpoint *from = newest_there(e, donor);
+	const struct checkpoint *from;
 	char as[300];
 
+	TRY(find_newest(e, donor, &from, err));
 	if (!from)
 		return decline_trial(e, t, err);
 	const uint64_t iteration = from->iteration;
@@ -273,8 +282,10 @@ begin_files(struct tune_experiment *e, struct trial *t, struct pawl_error *err)
 static int
 start_trial(struct tune_experiment *e, struct trial *t, struct tune_start *ret, struct pawl_error *err)
 {
+	const struct checkpoint *from;
+
 	TRY(begin_files(e, t, err));
-	const struct checkpoint *from = newest_there(e, t);
+	TRY(find_newest(e, t, &from, err));
 	struct value *entry = VALUE_OBJECT({"e", value_new_text("start")}, {"t", value_new_int(t->number)});
 	TRY(experiment_put(e, value_with_text(entry, "from", from ? from->name : NULL), false, err));
 	TRY(trial_files_params(e->dirfd, t->name, t->config, err));

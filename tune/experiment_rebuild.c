@@ -165,7 +165,7 @@ list_trials(struct tune_experiment *e, struct all *all, struct pawl_error *err)
 		if (entry->d_name[0] == '.')
 			continue;
 		const int rc = trial_file_read(e->dirfd, entry->d_name, "trial.json", &state, err);
-		if (rc == PAWL_ENOMEM)
+		if (rc == PAWL_ENOMEM || rc == PAWL_ETRANSIENT)
 			return rc;
 		if (rc == 0 && value_is(value_get(state, "number"), JSON_INT)) /* else not the folder of a trial */
 			TRY(add_known(all, entry->d_name, state, err));
@@ -249,9 +249,15 @@ write_results(struct tune_experiment *e, const struct all *all, struct journal *
 		const struct known *known = &all->trials.items[line->trial];
 		const char *checkpoint = value_get_text(line->result, "checkpoint_dir_name");
 
-		if (checkpoint && (!trial_checkpoint_is_name(checkpoint) ||
-		                   !trial_checkpoint_is_there(e->dirfd, known->folder, checkpoint)))
+		if (checkpoint && trial_checkpoint_is_name(checkpoint)) {
+			const int rc = trial_checkpoint_find(e->dirfd, known->folder, checkpoint, err);
+			if (rc == PAWL_ENOTFOUND)
+				checkpoint = NULL;
+			else
+				TRY(rc);
+		} else {
 			checkpoint = NULL;
+		}
 		value_remove(line->result, "config");
 		struct value *entry = VALUE_OBJECT({"e", value_new_text("result")}, {"t", value_new_int(known->number)},
 		                                   {"r", value_ref(line->result)});

@@ -147,10 +147,11 @@ check_checkpoint(const struct tune_experiment *e, const struct trial *t, const c
 		return err_set(err, PAWL_EUSAGE,
 		               "%s: expected the plain name of a folder as its checkpoint, found '%.100s'", t->name,
 		               checkpoint);
-	if (checkpoint && !trial_checkpoint_is_there(e->dirfd, t->name, checkpoint))
+	const int rc = checkpoint ? trial_checkpoint_find(e->dirfd, t->name, checkpoint, err) : 0;
+	if (rc == PAWL_ENOTFOUND)
 		return err_set(err, PAWL_EUSAGE, "%s: its checkpoint '%s' is not a folder in %s/%s", t->name,
 		               checkpoint, e->folder, t->name);
-	return 0;
+	return rc;
 }
 
 /* ---- the verdict ---- */

@@ -72,13 +72,13 @@ is_dropped(const struct trial *t, size_t i, const char *name)
 	       strcmp(t->dropped[i], name) == 0;
 }
 
-static bool
-is_all_here(const struct tune_experiment *e, const struct trial *t)
+/* PAWL_ENOTFOUND: one of the trial's checkpoints is missing, or it has none. */
+static int
+find_all(const struct tune_experiment *e, const struct trial *t, struct pawl_error *err)
 {
 	for (size_t i = 0; i < t->n_checkpoints; i++)
-		if (!trial_checkpoint_is_there(e->dirfd, t->name, t->checkpoints[i].name))
-			return false;
-	return t->n_checkpoints > 0;
+		TRY(trial_checkpoint_find(e->dirfd, t->name, t->checkpoints[i].name, err));
+	return t->n_checkpoints > 0 ? 0 : err_set(err, PAWL_ENOTFOUND, "%s: it has no checkpoint", t->name);
 }
 
 static int
@@ -95,18 +95,18 @@ add_name(struct tune_leftovers *l, const struct trial *t, const char *name, stru
 static int
 add_trial(struct tune_leftovers *l, const struct trial *before, const struct trial *now, struct pawl_error *err)
 {
-	int r = 0;
+	int r = find_all(l->before, before, err);
 
-	if (!is_all_here(l->before, before))
-		return 0;
 	for (size_t i = 0; r == 0 && i < before->n_dropped; i++) {
 		const char *name = before->dropped[i];
 
-		if (is_dropped(before, i, name) && is_dropped(now, i, name) &&
-		    !trial_checkpoint_is_there(l->before->dirfd, before->name, name))
+		if (!is_dropped(before, i, name) || !is_dropped(now, i, name))
+			continue;
+		r = trial_checkpoint_find(l->before->dirfd, before->name, name, err);
+		if (r == PAWL_ENOTFOUND)
 			r = add_name(l, before, name, err);
 	}
-	return r;
+	return r == PAWL_ENOTFOUND ? 0 : r;
 }
 
 int

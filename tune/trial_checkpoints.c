@@ -40,13 +40,19 @@ open_folder(int dirfd, const char *trial)
 	return openat(dirfd, trial, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 }
 
-bool
-trial_checkpoint_is_there(int dirfd, const char *trial, const char *name)
+int
+trial_checkpoint_find(int dirfd, const char *trial, const char *name, struct pawl_error *err)
 {
 	struct stat st;
 	PAWL_FD int fd = open_folder(dirfd, trial);
 
-	return fd >= 0 && fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
+	const int sys = fd < 0 || fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 ? errno
+	                : S_ISDIR(st.st_mode)                                     ? 0
+	                                                                          : ENOTDIR;
+
+	if (sys == ENOENT || sys == ENOTDIR || sys == ELOOP)
+		return err_set(err, PAWL_ENOTFOUND, "%s/%s: there is no such checkpoint", trial, name);
+	return sys == 0 ? 0 : err_sys(err, sys, "%s/%s: find", trial, name);
 }
 
 /* ---- removing ---- */

@@ -13,7 +13,8 @@
 
 /* Is it a plain name: not empty, no '/', no '.' first, no control characters? */
 bool trial_checkpoint_is_name(const char *name);
-bool trial_checkpoint_is_there(int dirfd, const char *trial, const char *name);
+/* PAWL_ENOTFOUND: no folder has this name. After another error it may exist. */
+int trial_checkpoint_find(int dirfd, const char *trial, const char *name, struct pawl_error *err);
 /* Renames it first, so that a partly removed checkpoint is never visible. A missing checkpoint
  * counts as success. */
 int trial_checkpoint_remove(int dirfd, const char *trial, const char *name, struct pawl_error *err);

@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <cmocka.h>
 
+#include <sys/resource.h>
+
 #include "helpers/tune_bed.h"
 
 #define SPACE "\"space\": {\"lr\": {\"$loguniform\": [0.001, 0.5]}, \"opt\": {\"$grid\": [\"sgd\", \"adam\"]}}"
@@ -406,6 +408,53 @@ test_failures_are_counted_and_tried_again(void **state)
 	tune_experiment_close(d.e);
 }
 
+/* Sets the limit so that no file can be opened; returns the limit before. */
+static struct rlimit
+open_no_more_files(void)
+{
+	const int lowest = dup(0);
+	struct rlimit before, limit;
+
+	assert_true(lowest >= 0);
+	close(lowest);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+	limit = (struct rlimit){.rlim_cur = (rlim_t)lowest, .rlim_max = before.rlim_max};
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	return before;
+}
+
+static void
+test_R107_a_checkpoint_that_cannot_be_looked_at_is_not_forgotten(void **state)
+{
+	struct tune_experiment *e = bed_open(*state, "{\"name\": \"f\", \"metric\": \"loss\"}", "f", TUNE_NEW);
+	struct bed_job job = {.iteration = 1};
+	struct pawl_error err = {0};
+	struct tune_verdict verdict;
+	struct tune_start start;
+	struct rlimit before;
+	enum tune_next next;
+	char checkpoint[64];
+
+	assert_int_equal(tune_experiment_next(e, &next, &start, &err), 0);
+	assert_int_equal(next, TUNE_START);
+	snprintf(job.folder, sizeof(job.folder), "%s", start.folder);
+	bed_save(&job, checkpoint);
+	before = open_no_more_files();
+	assert_error(tune_experiment_report(e, 0, "{\"loss\": 1}", checkpoint, &verdict, &err), PAWL_ETRANSIENT, &err,
+	             "Too many open files");
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+	assert_int_equal(tune_experiment_report(e, 0, "{\"loss\": 1}", checkpoint, &verdict, &err), 0);
+	assert_int_equal(tune_experiment_ended(e, 0, TUNE_LOST, NULL, NULL, &err), 0);
+	before = open_no_more_files();
+	assert_error(tune_experiment_next(e, &next, &start, &err), PAWL_ETRANSIENT, &err, "Too many open files");
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+	assert_int_equal(tune_experiment_next(e, &next, &start, &err), 0);
+	assert_int_equal(next, TUNE_START);
+	assert_non_null(start.checkpoint);
+	assert_string_equal(start.checkpoint, checkpoint);
+	tune_experiment_close(e);
+}
+
 static void
 test_bad_reports_are_named(void **state)
 {
@@ -496,6 +545,8 @@ main(void)
 		cmocka_unit_test_setup_teardown(test_R127_the_best_checkpoints_are_kept_and_the_newest, bed_setup,
 	                                        bed_teardown),
 		cmocka_unit_test_setup_teardown(test_failures_are_counted_and_tried_again, bed_setup, bed_teardown),
+		cmocka_unit_test_setup_teardown(test_R107_a_checkpoint_that_cannot_be_looked_at_is_not_forgotten,
+	                                        bed_setup, bed_teardown),
 		cmocka_unit_test_setup_teardown(test_bad_reports_are_named, bed_setup, bed_teardown),
 	};
 

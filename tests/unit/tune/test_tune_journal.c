@@ -321,11 +321,11 @@ test_R158_a_clone_is_links_and_lives_by_itself(void **state)
 	assert_int_equal(fstatat(fd, "taker/checkpoint_2/inner/w", &b, 0), 0);
 	assert_int_equal(a.st_ino, b.st_ino);
 	assert_int_equal(trial_checkpoint_remove(fd, "donor", "checkpoint_1", &err), 0);
-	assert_false(trial_checkpoint_is_there(fd, "donor", "checkpoint_1"));
+	assert_int_equal(trial_checkpoint_find(fd, "donor", "checkpoint_1", &err), PAWL_ENOTFOUND);
 	bed_run("grep -q weights '%s/taker/checkpoint_2/inner/w'%s", bed->root, "");
 	assert_int_equal(trial_checkpoint_clone(fd, "donor", "checkpoint_1", fd, "taker", "checkpoint_3", &err),
 	                 PAWL_ENOTFOUND);
-	assert_false(trial_checkpoint_is_there(fd, "taker", "checkpoint_3"));
+	assert_int_equal(trial_checkpoint_find(fd, "taker", "checkpoint_3", &err), PAWL_ENOTFOUND);
 	bed_run("test -z \"$(find '%s' -name '.checkpoint*')\"%s", bed->root, "");
 	close(fd);
 }
