@@ -22,11 +22,13 @@ channel_open(struct channel *ret, int *ret_theirs, struct pawl_error *err)
 	int ends[2];
 
 	if (os_socketpair(SOCK_STREAM, ends) != 0)
-		return err_set(err, PAWL_EIO, "the channel of a trial: %s", strerror(errno));
+		return err_sys(err, errno, "the channel of a trial");
 	if (fcntl(ends[0], F_SETFL, O_NONBLOCK) != 0) {
+		const int sys = errno;
+
 		(void)close(ends[0]);
 		(void)close(ends[1]);
-		return err_set(err, PAWL_EIO, "the channel of a trial: %s", strerror(errno));
+		return err_sys(err, sys, "the channel of a trial");
 	}
 	*ret = (struct channel)CHANNEL_INIT;
 	ret->fd = ends[0];

@@ -83,10 +83,13 @@ process_start(struct tune_runner *r, const struct tune_start *start, const struc
 		r->n--;
 		slots_give(&r->slots, &p->share);
 		process_free(p);
-		if (rc != PAWL_ENOTFOUND && rc != PAWL_ENOMEM)
+		r->full = rc == PAWL_ETRANSIENT && r->n > 0;
+		if (r->full)
+			return tell_end(r, start->trial, TUNE_LOST, why.message, err);
+		if (rc != PAWL_ENOTFOUND && rc != PAWL_ENOMEM && rc != PAWL_ETRANSIENT)
 			return tell_end(r, start->trial, TUNE_FAILED, why.message, err);
-		/* No trial can run this program, or memory is exhausted. This trial has not
-		 * failed. */
+		/* No trial can run this program, or memory or processes are exhausted. This trial
+		 * has not failed. */
 		(void)tune_experiment_ended(r->e, start->trial, TUNE_LOST, why.message, NULL, NULL);
 		return err_set(err, rc, "%s", why.message);
 	}

@@ -31,6 +31,7 @@
 #define RUNNER_BLIND_MS 20 /* interval of polling for ends where the system does not report them */
 #define RUNNER_LOOK_S 1.0  /* interval between two checks of the memory that trials use */
 #define RUNNER_NOTE ".runner"
+#define RUNNER_SPARE_FILES 32 /* that a report, a clone and the caller may open */
 
 double
 runner_now(void)
@@ -259,6 +260,7 @@ reap_processes(struct tune_runner *r, struct pawl_error *err)
 		}
 		memmove(&r->running[i], &r->running[i + 1], (r->n - i - 1) * sizeof(struct process *));
 		r->n--;
+		r->full = false;
 		TRY(process_end(r, p, err));
 	}
 	return 0;
@@ -337,6 +339,20 @@ check_times(struct tune_runner *r, struct pawl_error *err)
 	return 0;
 }
 
+/* Would this process still be able to open files if it started another trial? */
+static bool
+has_spare_files(const struct tune_runner *r)
+{
+	int fds[RUNNER_SPARE_FILES], n = 0;
+
+	while (n < RUNNER_SPARE_FILES && (fds[n] = fcntl(r->e->dirfd, F_DUPFD_CLOEXEC, 0)) >= 0)
+		n++;
+	const bool found = n == RUNNER_SPARE_FILES;
+	while (n > 0)
+		(void)close(fds[--n]);
+	return found;
+}
+
 static int
 start_some(struct tune_runner *r, struct pawl_error *err)
 {
@@ -348,6 +364,10 @@ start_some(struct tune_runner *r, struct pawl_error *err)
 
 		if (!slots_take(&r->slots, r->cpu, r->gpu, &share))
 			return 0;
+		if (r->n > 0 && (r->full || !has_spare_files(r))) {
+			slots_give(&r->slots, &share);
+			return 0; /* until a trial has ended */
+		}
 		rc = tune_experiment_next(r->e, &next, &start, err);
 		if (rc == 0 && next == TUNE_START)
 			rc = process_start(r, &start, &share, err);

@@ -71,6 +71,7 @@ struct tune_runner {
 	VEC(struct queued) queue;
 	struct tune_event last; /* returned by the last call: its texts are freed at the next one */
 	bool stopping, started_all, done;
+	bool full; /* the system has refused another process: trials wait until one has ended */
 };
 
 double runner_now(void);
