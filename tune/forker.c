@@ -18,6 +18,7 @@
 
 #include "base/err.h"
 #include "base/os.h"
+#include "base/text.h"
 #include "base/value.h"
 #include "base/spawn.h"
 
@@ -185,10 +186,12 @@ send_start(struct forker *f, char *const env[], const int fds[3])
 	                         .msg_control = control.bytes,
 	                         .msg_controllen = sizeof(control.bytes)};
 
-	/* A variable that is not UTF-8 cannot be sent. */
-	for (size_t i = 0; env[i] != NULL; i++)
+	for (size_t i = 0; env[i] != NULL; i++) {
+		if (!text_is_utf8(env[i], strlen(env[i])))
+			return false; /* JSON cannot hold this variable */
 		if (list == NULL || !value_append(list, value_new_text(env[i])))
 			return false;
+	}
 	request = VALUE_OBJECT({"env", value_ref(list)});
 	text = request != NULL ? value_print(request) : NULL;
 	if (text == NULL || asprintf(&whole, "fork %s", text) < 0) {

@@ -89,6 +89,21 @@ def test_trials_go_on_without_the_process_that_forked_them(tmp_path: pathlib.Pat
     assert second["parent"] == os.getpid()  # a program of its own
 
 
+def odd_variable(config: dict[str, Any]) -> dict[str, Any]:
+    return {"found": list(os.environb[b"ODD"]), "parent": os.getppid()}
+
+
+@pytest.mark.parametrize("text", ["caf\u00e9".encode(), b"caf\xe9"], ids=["UTF-8", "other"])
+def test_a_trial_has_every_variable_of_the_environment_unchanged(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, text: bytes
+) -> None:
+    """A variable that is not UTF-8 cannot be sent to the process that forks trials, so they are not forked."""
+    monkeypatch.setenv("ODD", os.fsdecode(text))
+    (row,) = run(odd_variable, tmp_path, {"x": 1})
+    assert row["found"] == list(text)
+    assert (row["parent"] == os.getpid()) == (text == b"caf\xe9")
+
+
 class Thing:
     """A value that JSON cannot hold."""
 
