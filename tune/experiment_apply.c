@@ -9,7 +9,8 @@
  *   close {}                  no further trial ("search": "given")
  *   start {t, from}           an attempt, from a checkpoint or from the beginning
  *   result {t, r, c, v, ..}   a result, its checkpoint, the verdict
- *   checkpoint {t, c}         a checkpoint saved later than its result
+ *   checkpoint {t, c}         a checkpoint saved later than its result; in a rebuilt journal with
+ *                             {iteration, time_s, score, metric, at}
  *   exploit {t, as}           the clone exists: the trial has new values
  *   decline {t}               the clone could not be made: the trial continues unchanged
  *   stop  {t, why}            requested from outside
@@ -410,7 +411,15 @@ apply_checkpoint(struct tune_experiment *e, struct trial *t, const struct value 
 
 	if (!checkpoint)
 		return err_set(err, PAWL_ECORRUPT, "journal: a checkpoint of %s without a name", t->name);
-	return add_own_checkpoint(e, t, checkpoint, t->result, err);
+	if (!value_get(entry, "iteration"))
+		return add_own_checkpoint(e, t, checkpoint, t->result, err);
+	struct checkpoint like = {
+		.iteration = (uint64_t)value_int(value_get(entry, "iteration")), .score = NAN, .metric = NAN};
+	value_get_number(value_get(entry, "time_s"), &like.time_s);
+	value_get_number(value_get(entry, "score"), &like.score);
+	value_get_number(value_get(entry, "metric"), &like.metric);
+	value_get_number(value_get(entry, "at"), &like.at);
+	return add_checkpoint(e, t, checkpoint, &like, err);
 }
 
 /* ---- attempts ---- */

@@ -176,11 +176,13 @@ exploit_trial(struct tune_experiment *e, struct trial *t, uint32_t number, struc
 		return decline_trial(e, t, err); /* the checkpoint was removed from outside */
 	TRY(rc);
 	TRY(note_exploit(e, t, donor, iteration, config, err));
-	return experiment_put(e,
-	                      VALUE_OBJECT({"e", value_new_text("exploit")}, {"t", value_new_int(t->number)},
-	                                   {"donor", value_new_int(number)}, {"from", value_new_text(from_name)},
-	                                   {"as", value_new_text(as)}, {"config", value_ref(config)}),
-	                      true, err);
+	TRY(experiment_put(e,
+	                   VALUE_OBJECT({"e", value_new_text("exploit")}, {"t", value_new_int(t->number)},
+	                                {"donor", value_new_int(number)}, {"from", value_new_text(from_name)},
+	                                {"as", value_new_text(as)}, {"config", value_ref(config)}),
+	                   true, err));
+	TRY(trial_files_params(e->dirfd, t->name, t->config, err));
+	return experiment_note_state(e, t, err);
 }
 
 int

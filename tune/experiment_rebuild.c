@@ -78,6 +78,7 @@ struct known {
 	char *folder;
 	struct value *state;
 	uint32_t number;
+	int64_t n_results; /* written so far */
 };
 
 struct line {
@@ -113,7 +114,8 @@ add_known(struct all *all, const char *folder, struct value *state, struct pawl_
 
 	if (!added)
 		return err_nomem(err, "journal");
-	*added = (struct known){mem_strdup(folder), value_ref(state), (uint32_t)value_int(value_get(state, "number"))};
+	*added = (struct known){mem_strdup(folder), value_ref(state), (uint32_t)value_int(value_get(state, "number")),
+	                        0};
 	return added->folder ? 0 : err_nomem(err, "journal");
 }
 
@@ -241,27 +243,64 @@ write_trials(struct tune_experiment *e, const struct all *all, struct journal *j
 	return 0;
 }
 
+/* Keeps *name if it is the name of an existing checkpoint of the trial; else sets it to NULL. */
 static int
-write_results(struct tune_experiment *e, const struct all *all, struct journal *j, struct pawl_error *err)
+check_name(const struct tune_experiment *e, const struct known *known, const char **name, struct pawl_error *err)
+{
+	const int rc = *name && trial_checkpoint_is_name(*name)
+	                       ? trial_checkpoint_find(e->dirfd, known->folder, *name, err)
+	                       : PAWL_ENOTFOUND;
+
+	if (rc == PAWL_ENOTFOUND)
+		*name = NULL;
+	return rc == PAWL_ENOTFOUND ? 0 : rc;
+}
+
+/* Writes the checkpoints that the trial kept when its state was last written. */
+static int
+write_checkpoints(struct tune_experiment *e, const struct known *known, struct journal *j, struct pawl_error *err)
+{
+	const struct value *list = value_get(known->state, "checkpoints");
+
+	for (size_t i = 0; i < value_n_items(list); i++) {
+		const struct value *item = value_item(list, i);
+		const char *name = value_get_text(item, "c");
+
+		TRY(check_name(e, known, &name, err));
+		if (!name || !value_is(value_get(item, "iteration"), JSON_INT) ||
+		    value_int(value_get(item, "iteration")) < 0)
+			continue;
+		struct value *entry = value_copy(item);
+		if (!value_set(entry, "e", value_new_text("checkpoint")) ||
+		    !value_set(entry, "t", value_new_int(known->number))) {
+			value_free(entry);
+			return err_nomem(err, NULL);
+		}
+		TRY(put_entry(j, entry, err));
+	}
+	return 0;
+}
+
+static int
+write_results(struct tune_experiment *e, struct all *all, struct journal *j, struct pawl_error *err)
 {
 	for (size_t i = 0; i < all->lines.n; i++) {
 		const struct line *line = &all->lines.items[i];
-		const struct known *known = &all->trials.items[line->trial];
+		struct known *known = &all->trials.items[line->trial];
 		const char *checkpoint = value_get_text(line->result, "checkpoint_dir_name");
 
-		if (checkpoint && trial_checkpoint_is_name(checkpoint)) {
-			const int rc = trial_checkpoint_find(e->dirfd, known->folder, checkpoint, err);
-			if (rc == PAWL_ENOTFOUND)
-				checkpoint = NULL;
-			else
-				TRY(rc);
-		} else {
-			checkpoint = NULL;
-		}
+		TRY(check_name(e, known, &checkpoint, err));
 		value_remove(line->result, "config");
 		struct value *entry = VALUE_OBJECT({"e", value_new_text("result")}, {"t", value_new_int(known->number)},
 		                                   {"r", value_ref(line->result)});
 		TRY(put_entry(j, value_with_text(entry, "c", checkpoint), err));
+		if (++known->n_results == value_int(value_get(known->state, "results")))
+			TRY(write_checkpoints(e, known, j, err));
+	}
+	for (size_t i = 0; i < all->trials.n; i++) { /* of trials whose last results are missing */
+		const struct known *known = &all->trials.items[i];
+		if (known->n_results < value_int(value_get(known->state, "results")))
+			TRY(write_checkpoints(e, known, j, err));
 	}
 	return 0;
 }

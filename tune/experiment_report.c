@@ -350,10 +350,11 @@ tune_experiment_checkpoint(struct tune_experiment *e, uint32_t trial, const char
 	if (t->owes_exploit || t->exploited)
 		return 0; /* of a state that the exploit replaces */
 	TRY(check_checkpoint(e, t, checkpoint, err));
-	return experiment_put(e,
-	                      VALUE_OBJECT({"e", value_new_text("checkpoint")}, {"t", value_new_int(trial)},
-	                                   {"c", value_new_text(checkpoint)}),
-	                      true, err);
+	TRY(experiment_put(e,
+	                   VALUE_OBJECT({"e", value_new_text("checkpoint")}, {"t", value_new_int(trial)},
+	                                {"c", value_new_text(checkpoint)}),
+	                   true, err));
+	return experiment_note_state(e, t, err);
 }
 
 /* ---- the end ---- */

@@ -68,6 +68,27 @@ experiment_check(struct tune_experiment *e, uint32_t trial, struct trial **ret, 
 	return experiment_find(e, trial, ret, err);
 }
 
+/* The checkpoints that the trial keeps, as entries of the journal without "e" and "t". */
+static struct value *
+list_checkpoints(const struct trial *t)
+{
+	struct value *list = value_new_array();
+
+	for (size_t i = 0; list && i < t->n_checkpoints; i++) {
+		const struct checkpoint *c = &t->checkpoints[i];
+		if (value_append(list,
+		                 VALUE_OBJECT({"c", value_new_text(c->name)},
+		                              {"iteration", value_new_int((int64_t)c->iteration)},
+		                              {"time_s", value_new_real(c->time_s)},
+		                              {"score", value_new_real(c->score)},
+		                              {"metric", value_new_real(c->metric)}, {"at", value_new_real(c->at)})))
+			continue;
+		value_free(list);
+		return NULL;
+	}
+	return list;
+}
+
 int
 experiment_note_state(struct tune_experiment *e, const struct trial *t, struct pawl_error *err)
 {
@@ -76,7 +97,8 @@ experiment_note_state(struct tune_experiment *e, const struct trial *t, struct p
 		VALUE_OBJECT({"number", value_new_int(t->number)}, {"name", value_new_text(t->name)},
 	                     {"trial_id", value_new_text(t->id)}, {"status", value_new_text(tune_state_name(t->state))},
 	                     {"attempts", value_new_int(t->attempts)}, {"failures", value_new_int(t->failures)},
-	                     {"error", t->error ? value_new_text(t->error) : value_new_null()});
+	                     {"error", t->error ? value_new_text(t->error) : value_new_null()},
+	                     {"results", value_new_int((int64_t)t->n_results)}, {"checkpoints", list_checkpoints(t)});
 
 	return state ? trial_files_state(e->dirfd, t->name, state, err) : err_nomem(err, NULL);
 }

@@ -241,6 +241,119 @@ test_P12_a_hole_in_the_folders_is_drawn_again(void **state)
 	free(found);
 }
 
+static struct tune_start
+start_next(struct tune_experiment *e)
+{
+	struct pawl_error err = {0};
+	struct tune_start start;
+	enum tune_next next;
+
+	assert_int_equal(tune_experiment_next(e, &next, &start, &err), 0);
+	assert_int_equal(next, TUNE_START);
+	return start;
+}
+
+/* Removes the journal and opens the experiment, which is closed. */
+static struct tune_experiment *
+lose_journal(struct tune_bed *bed, const char *spec, const char *folder)
+{
+	struct tune_experiment *e;
+
+	bed_run("rm '%s/%s/journal'", bed->root, folder);
+	e = bed_open(bed, spec, folder, TUNE_AUTO);
+	assert_non_null(strstr(tune_experiment_notice(e), "the journal was missing"));
+	return e;
+}
+
+/* A trial saves after its second report, and is lost after its third. */
+static void
+test_P12_a_rebuilt_journal_has_the_checkpoints_that_were_saved_after_a_report(void **state)
+{
+	static const char spec[] = "{\"name\": \"l\", \"metric\": \"loss\", \"stop\": {\"training_iteration\": 9}}";
+	struct tune_experiment *e = bed_open(*state, spec, "l", TUNE_NEW);
+	struct bed_job job = {.iteration = 2};
+	struct tune_checkpoint before, after;
+	struct pawl_error err = {0};
+	struct tune_verdict verdict;
+	struct tune_start start = start_next(e);
+	char checkpoint[64];
+
+	snprintf(job.folder, sizeof(job.folder), "%s", start.folder);
+	for (unsigned i = 1; i <= 3; i++) {
+		assert_int_equal(
+			tune_experiment_report(e, 0, i == 2 ? "{\"loss\": 2}" : "{\"loss\": 5}", NULL, &verdict, &err),
+			0);
+		if (i != 2)
+			continue;
+		bed_save(&job, checkpoint);
+		assert_int_equal(tune_experiment_checkpoint(e, 0, checkpoint, &err), 0);
+	}
+	assert_int_equal(tune_trial_checkpoint(e, 0, 0, &before, &err), 0);
+	tune_experiment_close(e);
+	e = lose_journal(*state, spec, "l");
+	assert_int_equal(tune_trial_checkpoint(e, 0, 0, &after, &err), 0);
+	assert_int_equal(after.iteration, 2);
+	assert_true(after.metric == before.metric && after.metric == 2);
+	start = start_next(e);
+	assert_non_null(start.checkpoint);
+	assert_string_equal(start.checkpoint, checkpoint);
+	assert_int_equal(start.iteration, 2);
+	/* What a report names afterwards is newer. */
+	job.iteration = 3;
+	bed_save(&job, checkpoint);
+	assert_int_equal(tune_experiment_report(e, 0, "{\"loss\": 1}", checkpoint, &verdict, &err), 0);
+	tune_experiment_close(e);
+	e = lose_journal(*state, spec, "l");
+	assert_int_equal(tune_trial_checkpoint(e, 0, 0, &after, &err), 0);
+	assert_int_equal(after.iteration, 2);
+	start = start_next(e);
+	assert_string_equal(start.checkpoint, checkpoint);
+	tune_experiment_close(e);
+}
+
+/* The journal is lost after a trial was cloned from another one, before it starts again. */
+static void
+test_P12_R158_a_rebuilt_journal_has_the_clones(void **state)
+{
+	static const char spec[] =
+		"{\"name\": \"c\", \"metric\": \"loss\", \"space\": {\"lr\": {\"$grid\": [1, 2]}}, "
+		"\"scheduler\": {\"type\": \"pbt\", \"time_attr\": \"training_iteration\", \"perturbation_interval\": 2, "
+		"\"resample_probability\": 0, \"hyperparam_mutations\": {\"lr\": [1, 2, 3, 4]}}}";
+	struct tune_experiment *e = bed_open(*state, spec, "c", TUNE_NEW);
+	struct bed_job jobs[2] = {{.value = 3}, {.value = 7}};
+	struct pawl_error err = {0};
+	struct tune_verdict verdict;
+	struct tune_start start;
+	struct tune_trial t;
+	char checkpoint[64], config[200];
+
+	for (unsigned i = 0; i < 2; i++) {
+		start = start_next(e);
+		snprintf(jobs[i].folder, sizeof(jobs[i].folder), "%s", start.folder);
+	}
+	for (unsigned i = 1; i <= 2; i++)
+		for (unsigned trial = 2; trial-- > 0;) {
+			jobs[trial].iteration = i;
+			bed_save(&jobs[trial], checkpoint);
+			assert_int_equal(tune_experiment_report(e, trial,
+			                                        trial == 0 ? "{\"loss\": 5}" : "{\"loss\": 1}",
+			                                        checkpoint, &verdict, &err),
+			                 0);
+		}
+	assert_int_equal(verdict.kind, TUNE_EXPLOIT);
+	assert_int_equal(tune_trial_info(e, 0, &t, &err), 0);
+	snprintf(config, sizeof(config), "%s", t.config_json);
+	tune_experiment_close(e);
+	e = lose_journal(*state, spec, "c");
+	start = start_next(e);
+	assert_int_equal(start.trial, 0);
+	assert_string_equal(start.config_json, config);
+	assert_non_null(start.checkpoint);
+	assert_true(bed_read(start.folder, start.checkpoint) == 7);
+	assert_int_equal(start.iteration, 2);
+	tune_experiment_close(e);
+}
+
 static void
 test_R152_an_experiment_that_was_moved_goes_on(void **state)
 {
@@ -341,6 +454,11 @@ main(void)
 		cmocka_unit_test_setup_teardown(test_P12_a_lost_or_damaged_journal_is_made_again, bed_setup,
 	                                        bed_teardown),
 		cmocka_unit_test_setup_teardown(test_P12_a_hole_in_the_folders_is_drawn_again, bed_setup, bed_teardown),
+		cmocka_unit_test_setup_teardown(
+			test_P12_a_rebuilt_journal_has_the_checkpoints_that_were_saved_after_a_report, bed_setup,
+			bed_teardown),
+		cmocka_unit_test_setup_teardown(test_P12_R158_a_rebuilt_journal_has_the_clones, bed_setup,
+	                                        bed_teardown),
 		cmocka_unit_test_setup_teardown(test_R152_an_experiment_that_was_moved_goes_on, bed_setup,
 	                                        bed_teardown),
 		cmocka_unit_test_setup_teardown(test_R131_another_experiment_begins_with_its_trials, bed_setup,
