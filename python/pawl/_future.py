@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable, Generator
 
 from ._pawl import Ticket
@@ -23,7 +24,8 @@ def add_done_callback(ticket: Ticket, fn: Callable[[Ticket], object]) -> None:
     """
 
     def call() -> None:
-        ticket.exception()
+        while not ticket.done():  # wait() would mark an error as reported, and no other call would raise it
+            time.sleep(0.01)
         try:
             fn(ticket)
         except Exception:

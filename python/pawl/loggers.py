@@ -90,12 +90,15 @@ class Scalars:
             self.log(numbers, step)
 
     def flush(self) -> None:
-        """Logs the saves that have ended since. Failures are reported elsewhere."""
+        """Logs the saves that have ended since.
+
+        A failed save is not logged. Another call raises its error, so it must not be read here.
+        """
         running, self._running = self._running, []
         for ticket, step in running:
             if not ticket.done():
                 self._running.append((ticket, step))
-            elif ticket.error is None and ticket.id is not None:
+            elif ticket.stage == "settled" and ticket.id is not None:
                 stats = ticket.stats
                 durable = stats["write_seconds"] + stats["commit_seconds"]
                 values = (ticket.blocked_seconds, float(stats["nbytes"]), durable)

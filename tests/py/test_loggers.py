@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 from frameworks import run
+from waiting import wait_until
 
 import pawl
+from pawl import train
 from pawl.loggers import PrometheusFile
+from pawl.train.session import _session
 
 COSTS = ["checkpoint/blocked_seconds", "checkpoint/bytes", "checkpoint/durable_seconds"]
 
@@ -60,6 +63,35 @@ def test_a_save_that_failed_is_not_logged(tmp_path: pathlib.Path) -> None:
         ) as manager:
             manager.save(1, {"w": np.zeros(8)})
     assert rows == []
+
+
+LOST = pawl.IO(fault=("publish", 1, -7, False))
+
+
+@pytest.mark.parametrize("call", ["check_for_errors", "wait_until_finished", "close", "save"])
+def test_a_save_that_failed_while_the_logger_ran_is_raised_by_the_next_call(tmp_path: pathlib.Path, call: str) -> None:
+    manager: pawl.CheckpointManager = pawl.CheckpointManager(
+        tmp_path, io=LOST, logger=lambda scalars, step: wait_until(lambda: not manager.is_saving)
+    )
+    ticket = manager.save(1, {"w": np.zeros(8)}, metrics={"loss": 1.0})
+    assert ticket is not None and ticket.stage == "failed"
+    with pytest.raises(pawl.PawlError):
+        manager.save(2, {"w": np.zeros(8)}) if call == "save" else getattr(manager, call)()
+    manager.close()
+
+
+def test_a_training_with_a_logger_fails_if_a_checkpoint_was_lost(tmp_path: pathlib.Path) -> None:
+    def function() -> None:
+        train.report({"loss": 2.0}, train.Checkpoint.from_dict({"epoch": 0}))
+        ticket = _session()._ticket
+        assert ticket is not None
+        wait_until(ticket.done)
+        train.report({"loss": 1.0}, train.Checkpoint.from_dict({"epoch": 1}))
+
+    scaling = train.ScalingConfig(num_workers=1, engine="local", resources_per_worker={"CPU": 0.1})
+    config = train.RunConfig("run", tmp_path, logger=lambda scalars, step: None, options={"io": LOST})
+    with pytest.raises(train.TrainingFailedError, match="publish"):
+        train.DataParallelTrainer(function, scaling_config=scaling, run_config=config).fit()
 
 
 def test_the_text_file_of_prometheus_holds_what_is_no_number(tmp_path: pathlib.Path) -> None:

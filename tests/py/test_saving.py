@@ -494,3 +494,14 @@ def test_a_ticket_that_fails_is_a_future_that_fails(tmp_path: pathlib.Path) -> N
     with pytest.raises(type(error)):
         asyncio.run(wait(ticket))
     manager.close()
+
+
+def test_a_done_callback_leaves_the_error_of_the_save_to_be_raised(tmp_path: pathlib.Path) -> None:
+    called = threading.Event()
+    manager = pawl.CheckpointManager(tmp_path, io=pawl.IO(fault=("publish", 1, -3, False)))
+    ticket = manager.save(1, STATE)
+    ticket.add_done_callback(lambda _: called.set())
+    assert called.wait(HANG_SECONDS)
+    with pytest.raises(pawl.NotFoundError):
+        manager.check_for_errors()
+    manager.close()
