@@ -131,13 +131,24 @@ def _torch_generator(value: Any, live: Any = None) -> Any:
     return generator
 
 
+def checked_numpy_state(state: Any) -> Any:
+    """The state of a NumPy generator. Raises ValueError if an index is out of range: NumPy does not
+    check it, and the next draw would read memory outside of an array.
+    """
+    for values, name, last in ((state["state"], "pos", 624), (state, "buffer_pos", 4)):
+        index = values.get(name, 0) if isinstance(values, dict) else 0
+        if not 0 <= index <= last:
+            raise ValueError(f"the state of a NumPy generator has {name}={index}, expected 0 to {last}")
+    return state
+
+
 def _numpy_generator(value: Any, live: Any = None) -> Any:
     import numpy
 
     if live is None:
         name = value["bit_generator"]
         live = numpy.random.Generator(getattr(numpy.random, _BIT_GENERATORS[_BIT_GENERATORS.index(name)])())
-    live.bit_generator.state = value
+    live.bit_generator.state = checked_numpy_state(value)
     return live
 
 
@@ -145,7 +156,7 @@ def _random_state(value: Any, live: Any = None) -> Any:
     import numpy
 
     live = numpy.random.RandomState() if live is None else live  # noqa: NPY002
-    live.set_state(value)
+    live.set_state(checked_numpy_state(value))
     return live
 
 

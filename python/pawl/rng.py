@@ -7,6 +7,8 @@ import random
 import sys
 from typing import Any
 
+from . import _kinds
+
 
 class RngState:
     """Python's ``random``, NumPy's global generator and torch's (CPU and CUDA), as far as they are
@@ -44,7 +46,7 @@ class RngState:
         if "numpy" in state:
             import numpy
 
-            numpy.random.set_state(state["numpy"])
+            numpy.random.set_state(_kinds.checked_numpy_state(state["numpy"]))
         if "torch" in state:
             import torch
 

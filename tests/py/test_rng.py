@@ -7,6 +7,7 @@ import pathlib
 import random
 
 import numpy as np
+import pytest
 import torch
 from common import run_program
 
@@ -70,3 +71,41 @@ import numpy, torch
 print((numpy.random.rand(2).tolist(), torch.rand(2).tolist()))
 """
     assert run_program(program).strip() == str(wanted)
+
+
+@pytest.mark.parametrize(("pos", "buffer_pos"), [(10**8, -(10**8)), (625, -1), (-1, 5)])
+def test_a_state_of_a_numpy_generator_with_an_index_out_of_range_is_never_set(
+    tmp_path: pathlib.Path, pos: int, buffer_pos: int
+) -> None:
+    """NumPy would read memory outside of its arrays."""
+    program = f"""
+import numpy as np, pawl
+legacy = np.random.RandomState(1)
+state = legacy.get_state(legacy=False)
+state["state"]["pos"] = {pos}
+legacy.set_state(state)
+modern = np.random.Generator(np.random.MT19937(1))
+modern.bit_generator.state = {{"bit_generator": "MT19937", "state": state["state"]}}
+philox = np.random.Generator(np.random.Philox(1))
+philox.bit_generator.state = {{**philox.bit_generator.state, "buffer_pos": {buffer_pos}}}
+saved = {{"legacy": legacy, "modern": modern, "philox": philox, "all": pawl.rng_state()}}
+live = {{
+    "legacy": np.random.RandomState(2),
+    "modern": np.random.Generator(np.random.MT19937(2)),
+    "philox": np.random.Generator(np.random.Philox(2)),
+    "all": pawl.rng_state(),
+}}
+for name, generator in saved.items():
+    path = {str(tmp_path)!r} + "/" + name
+    np.random.set_state(state)
+    pawl.save({{"g": generator}}, path)
+    np.random.seed(2)
+    assert type(pawl.load(path)["g"]) is dict
+    try:
+        pawl.load(path, state={{"g": live[name]}})
+    except ValueError as error:
+        assert "pos=" in str(error)
+        print(name)
+    (np.random if name == "all" else live[name]).random()
+"""
+    assert run_program(program).split() == ["legacy", "modern", "philox", "all"]
