@@ -13,6 +13,7 @@ struct py_ticket {
 	PyObject *error;      /* the save's error once it is known */
 	long long step;
 	double held_seconds; /* in addition to the library's measurement: the walk over the state */
+	pid_t pid;           /* of its process; a child of fork() does not have the threads of the save */
 };
 
 struct py_hold {
@@ -50,6 +51,7 @@ py_ticket_new(struct py_state *st, struct pawl_ticket *ticket, long long step, P
 	self->keep = Py_XNewRef(keep);
 	self->lazy = lazy;
 	self->step = step;
+	self->pid = getpid();
 	return (PyObject *)self;
 }
 
@@ -81,9 +83,11 @@ py_ticket_release(PyObject *ticket, bool force)
 static void
 ticket_dealloc(struct py_ticket *self)
 {
-	if (self->keep) /* never for a run's own tickets; only for one the run could not keep */
-		wait_staged(self->ticket);
-	pawl_ticket_free(self->ticket);
+	if (self->pid == getpid()) { /* in a child of fork() the copy does not end, and a lock may be held for ever */
+		if (self->keep)      /* never for a run's own tickets; only for one the run could not keep */
+			wait_staged(self->ticket);
+		pawl_ticket_free(self->ticket);
+	}
 	py_lazy_free(self->lazy);
 	Py_CLEAR(self->keep);
 	Py_CLEAR(self->error);
@@ -119,15 +123,25 @@ wait_committed(void *arg, int64_t timeout_ms, struct pawl_error *err)
 	return pawl_ticket_wait_for(arg, PAWL_STAGE_COMMITTED, timeout_ms, err);
 }
 
+static bool
+is_done(const struct py_ticket *self)
+{
+	return pawl_ticket_stage(self->ticket) >= PAWL_STAGE_SETTLED;
+}
+
 static PyObject *
 wait_for(struct py_ticket *self, PyObject *args, PyObject *kwargs, py_wait_fn *call, const char *what)
 {
 	static char *words[] = {"timeout", NULL};
+	struct py_state *st = py_state_of((PyObject *)self);
 	PyObject *timeout = Py_None;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O:wait", words, &timeout) ||
-	    py_wait(py_state_of((PyObject *)self), timeout, call, self->ticket, "the save of step %lld was not %s",
-	            self->step, what) < 0)
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O:wait", words, &timeout))
+		return NULL;
+	if (self->pid != getpid() && !is_done(self))
+		return py_raise_text(st, PAWL_EUSAGE, "the save of step %lld was begun before fork(), by process %ld",
+		                     self->step, (long)self->pid);
+	if (py_wait(st, timeout, call, self->ticket, "the save of step %lld was not %s", self->step, what) < 0)
 		return NULL;
 	py_ticket_release((PyObject *)self, false);
 	Py_RETURN_NONE;
@@ -154,12 +168,6 @@ get_stage(struct py_ticket *self, void *closure)
 
 	(void)closure;
 	return PyUnicode_FromString(stage >= 0 && stage <= PAWL_STAGE_SKIPPED ? names[stage] : "unknown");
-}
-
-static bool
-is_done(const struct py_ticket *self)
-{
-	return pawl_ticket_stage(self->ticket) >= PAWL_STAGE_SETTLED;
 }
 
 /* Reading the error marks the failure as reported. */

@@ -453,6 +453,36 @@ assert pawl.CheckpointManager(root + "2").all_steps() == [0]
     )
 
 
+def test_a_child_of_fork_ends_while_its_parent_copies_a_lazy_save(tmp_path: pathlib.Path) -> None:
+    """The copy needs the ring's memory, which takes hours to be written. The parent ends before that."""
+    run_program(
+        f"""
+import os, sys, warnings
+import torch
+import pawl
+warnings.simplefilter("ignore")
+model = torch.nn.Linear(3000, 3000)
+state = {{"model": model, "optimizer": torch.optim.SGD(model.parameters())}}
+manager = pawl.CheckpointManager(
+    {str(tmp_path)!r},
+    staging=pawl.Staging(mode="ring", ring_bytes=8 << 20),
+    io=pawl.IO(write_bytes_per_second=1 << 10),
+)
+ticket = manager.save(1, state, lazy=True)
+child = os.fork()
+if child == 0:
+    try:
+        ticket.wait()
+    except pawl.UsageError as error:
+        assert "fork" in str(error)
+        sys.exit(7)
+    sys.exit(1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+os._exit(0 if ticket.stage == "staging" else 1)
+"""
+    )
+
+
 def test_a_ticket_is_a_future(tmp_path: pathlib.Path) -> None:
     seen: list[int | None] = []
     called = threading.Event()
