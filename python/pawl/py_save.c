@@ -238,6 +238,25 @@ call_save(struct pawl *run, const struct pawl_save_opts *opts, struct py_walk *w
 	return rc;
 }
 
+/* With an exception set: this rank's part of the save has failed, and the other ranks need not wait
+ * for it. */
+static void
+tell_others(struct py_run *self)
+{
+	PyObject *kind, *value, *trace;
+
+	PyErr_Fetch(&kind, &value, &trace);
+	AUTO_RUN in = py_run_enter(self);
+	if (in && pawl_world_size(in->run) > 1) {
+		AUTO_REF text = value ? PyObject_Str(value) : NULL;
+		const char *why = text ? PyUnicode_AsUTF8AndSize(text, NULL) : NULL;
+
+		UNLOCKED(pawl_save_failed(in->run, PAWL_EUSAGE, why));
+	}
+	PyErr_Clear();
+	PyErr_Restore(kind, value, trace);
+}
+
 /* Saves a state that was walked. Returns a Ticket. */
 static PyObject *
 save_walked(struct py_run *self, struct py_walk *w, struct pawl_save_opts *opts, PyObject *metrics)
@@ -275,30 +294,13 @@ save_walked(struct py_run *self, struct py_walk *w, struct pawl_save_opts *opts,
 			w->lazy = NULL; /* owned by the ticket */
 		if (result && opts->lazy && PyList_Append(self->lazy, result) < 0)
 			Py_CLEAR(result);
+	} else {
+		tell_others(self);
 	}
 	PyMem_Free(rows);
 	py_lazy_free(w->lazy);
 	w->lazy = NULL;
 	return result;
-}
-
-/* With an exception set: this rank's part of the save has failed, and the other ranks need not wait
- * for it. */
-static void
-tell_others(struct py_run *self)
-{
-	PyObject *kind, *value, *trace;
-
-	PyErr_Fetch(&kind, &value, &trace);
-	AUTO_RUN in = py_run_enter(self);
-	if (in && pawl_world_size(in->run) > 1) {
-		AUTO_REF text = value ? PyObject_Str(value) : NULL;
-		const char *why = text ? PyUnicode_AsUTF8AndSize(text, NULL) : NULL;
-
-		UNLOCKED(pawl_save_failed(in->run, PAWL_EUSAGE, why));
-	}
-	PyErr_Clear();
-	PyErr_Restore(kind, value, trace);
 }
 
 /* For a caller that could not even build its state. */

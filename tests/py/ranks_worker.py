@@ -516,6 +516,21 @@ def one_cannot(root: str) -> dict[str, Any]:
 
 
 @case
+def wrong_metrics(root: str) -> dict[str, Any]:
+    """Rank 1 gives metrics that cannot be read; these saves fail everywhere, the last one works."""
+    errors = []
+    wrong: list[Any] = [3.0, {1: 2.0}, {f"m{i}": 0.0 for i in range(1025)}, {"loss": 1.0}]
+    with manager(root) as m:
+        for step, metrics in enumerate(wrong):
+            try:
+                m.save(step, {"x": np.ones(3)}, metrics=metrics if RANK == 1 else {"loss": 1.0}, wait=True)
+            except pawl.PawlError as error:
+                errors.append([step, str(error)])
+        m.reload()
+        return {"errors": errors, "steps": m.all_steps()}
+
+
+@case
 def strict_values(root: str) -> dict[str, Any]:
     dist.init_process_group("gloo")  # no rank leaves before all are here
     with manager(root) as m:

@@ -233,6 +233,14 @@ def test_P11_what_one_rank_cannot_save_fails_everywhere_and_the_next_save_works(
         assert "cannot be held in a state" in text and (rank == 1 or "rank 1" in text)
 
 
+def test_P11_wrong_metrics_of_one_rank_fail_the_save_everywhere(tmp_path: pathlib.Path) -> None:
+    says = ["metrics must be a dict", "metrics: expected a name", "1025 metrics"]
+    for rank, answer in enumerate(job(tmp_path, 3, "wrong_metrics", str(tmp_path / "run"))):
+        assert [step for step, _ in answer["errors"]] == [0, 1, 2] and answer["steps"] == [3]
+        for (_, text), words in zip(answer["errors"], says, strict=True):
+            assert words in text and (rank == 1 or "rank 1" in text), answer
+
+
 def test_a_broadcast_function_takes_the_place_of_files_and_decides_what_clocks_would_not(
     tmp_path: pathlib.Path,
 ) -> None:
