@@ -28,7 +28,7 @@ class Preempted(SystemExit):
         return self.message
 
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # a garbage collection in acquire may call release for an owner that was dropped
 _watch: _pawl.Watch | None = None
 _users = 0
 
@@ -37,9 +37,13 @@ def acquire(grace_seconds: float) -> _pawl.Watch:
     """Starts the watcher, or shares the running one, which keeps its first user's grace time."""
     global _watch, _users
     with _lock:
-        if _watch is None:
-            _watch = _pawl.Watch(grace_seconds)
-        _users += 1
+        _users += 1  # first, so that no such release stops the watcher that this call returns
+        try:
+            if _watch is None:
+                _watch = _pawl.Watch(grace_seconds)
+        except BaseException:
+            _users -= 1
+            raise
         return _watch
 
 

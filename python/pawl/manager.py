@@ -595,9 +595,11 @@ class CheckpointManager(Contents, Generic[Saved]):
     def _start_watching(self) -> _pawl.Watch | None:
         if self._watch is None and self._watches and not self._run.closed:
             self._watch = _signals.acquire(self._grace)
+            self._release_watch = weakref.finalize(self, _signals.release)
+            self._release_watch.atexit = False  # the handlers stay while the process ends
         return self._watch
 
     def _stop_watching(self) -> None:
         if self._watch is not None:
             self._watch = None
-            _signals.release()
+            self._release_watch()

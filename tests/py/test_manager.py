@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from common import interpreter
+from waiting import HANG_SECONDS
 
 import pawl
 
@@ -365,6 +367,26 @@ def test_R153_a_python_handler_still_runs(tmp_path: pathlib.Path) -> None:
             assert seen == [signal.SIGUSR1]
     finally:
         signal.signal(signal.SIGUSR1, earlier)
+
+
+def test_R153_a_manager_that_is_dropped_stops_watching_signals(tmp_path: pathlib.Path) -> None:
+    program = f"""
+import signal
+import pawl
+dropped = pawl.CheckpointManager({str(tmp_path)!r} + "/dropped", signals=True)
+kept = pawl.CheckpointManager({str(tmp_path)!r} + "/kept")
+assert not kept.preempted
+del dropped
+signal.raise_signal(signal.SIGTERM)
+assert kept.preempted
+print("preempted", flush=True)
+del kept
+signal.raise_signal(signal.SIGTERM)
+print("still alive")
+"""
+    process = interpreter(program)
+    assert process.communicate(timeout=HANG_SECONDS) == ("preempted\n", "")
+    assert process.returncode == -signal.SIGTERM
 
 
 def test_save_on_exception_saves_what_was_given_last(tmp_path: pathlib.Path) -> None:
