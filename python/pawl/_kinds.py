@@ -44,7 +44,7 @@ def _from_list(kind: Callable[..., Any]) -> _Make:
     return lambda value: kind(*value)
 
 
-def _datetime_text(value: datetime.datetime) -> str:
+def _iso_text(value: datetime.datetime | datetime.time) -> str:
     zone = value.tzinfo.key if isinstance(value.tzinfo, zoneinfo.ZoneInfo) else None
     return f"{value.isoformat()}[{zone}]" if zone else value.isoformat()
 
@@ -53,6 +53,12 @@ def _datetime(text: str) -> datetime.datetime:
     moment, _, zone = text.partition("[")
     value = datetime.datetime.fromisoformat(moment)
     return value.astimezone(zoneinfo.ZoneInfo(zone.rstrip("]"))) if zone else value
+
+
+def _time(text: str) -> datetime.time:
+    moment, _, zone = text.partition("[")
+    value = datetime.time.fromisoformat(moment)
+    return value.replace(tzinfo=zoneinfo.ZoneInfo(zone.rstrip("]"))) if zone else value
 
 
 def _timezone(value: list[Any]) -> datetime.timezone:
@@ -66,9 +72,9 @@ def _sorted(values: Any) -> list[Any]:
 
 # type -> kind, function to the plain value, function from it
 _VALUES: dict[type, tuple[str, Callable[[Any], Any], _Make]] = {
-    datetime.datetime: ("datetime", _datetime_text, _datetime),
+    datetime.datetime: ("datetime", _iso_text, _datetime),
     datetime.date: ("date", datetime.date.isoformat, datetime.date.fromisoformat),
-    datetime.time: ("time", datetime.time.isoformat, datetime.time.fromisoformat),
+    datetime.time: ("time", _iso_text, _time),
     datetime.timedelta: (
         "timedelta",
         lambda value: value // datetime.timedelta(microseconds=1),

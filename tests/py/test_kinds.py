@@ -73,6 +73,8 @@ VALUES: list[Any] = [
     datetime.datetime(2026, 10, 25, 2, 30, fold=1, tzinfo=zoneinfo.ZoneInfo("Europe/Berlin")),
     datetime.date(1, 1, 1),
     datetime.time(23, 59, 59, 999999),
+    datetime.time(12, tzinfo=datetime.UTC),
+    datetime.time(12, tzinfo=zoneinfo.ZoneInfo("Europe/Berlin")),
     datetime.timedelta.max,
     datetime.UTC,
     datetime.timezone(datetime.timedelta(hours=-3), "here"),
