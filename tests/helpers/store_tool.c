@@ -80,7 +80,7 @@ reread_object(struct store *s, char **w, struct buf *out, struct pawl_error *err
 	struct store_reader *r;
 	PAWL_FREE unsigned char *got = mem_alloc(n + 1);
 	TRY(store_open_reader(s, w[1], &r, NULL, err));
-	for (unsigned long left = strtoul(w[3], NULL, 10); left > 0; left--) {
+	for (unsigned long rest = strtoul(w[3], NULL, 10); rest > 0; rest--) {
 		int rc = store_read(s, r, 0, got, n, err);
 		buf_printf(out, " %s", rc < 0 ? pawl_code_name(rc) : "ok");
 	}
