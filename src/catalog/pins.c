@@ -49,6 +49,8 @@ decode_mark(const char *what, const struct buf *text, struct bump *memory, struc
 	TRY(json_get_type(what, root, "metrics", JSON_OBJECT, &metrics, err));
 	TRY(decode_metrics(what, metrics, memory, ret, err));
 	ret->pinned = pinned->boolean;
+	const struct json *copied = json_get(root, "pin_copied");
+	ret->pin_copied = copied && copied->type == JSON_BOOL && copied->boolean;
 	return 0;
 }
 
@@ -160,7 +162,8 @@ pins_write(struct store *store, const struct pin_mark *mark, struct pawl_error *
 		return rc == PAWL_ENOTFOUND ? 0 : rc; /* it never had a mark */
 	}
 	TRY(check_metrics(mark, err));
-	buf_printf(&text, "{\"pinned\":%s,\"metrics\":{", mark->pinned ? "true" : "false");
+	buf_printf(&text, "{\"pinned\":%s,%s\"metrics\":{", mark->pinned ? "true" : "false",
+	           mark->pinned && mark->pin_copied ? "\"pin_copied\":true," : "");
 	for (size_t i = 0; i < mark->n_metrics; i++) {
 		if (i)
 			buf_putc(&text, ',');

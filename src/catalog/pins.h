@@ -6,7 +6,8 @@
  *   .pawl/marks/<name>.json   {"pinned":true,
  *                             "metrics":{"accuracy":0.9,"loss":{"$float":"7ff8000000000000"}}}
  *
- * A metric whose value was not a number is null.
+ * A metric whose value was not a number is null. In a mirror, "pin_copied":true after "pinned"
+ * means that the pin came from the run. Without it the pin was made in the mirror.
  */
 #ifndef PAWL_PINS_H
 #define PAWL_PINS_H
@@ -23,6 +24,7 @@
 struct pin_mark {
 	const char *name; /* of the checkpoint's folder */
 	bool pinned;
+	bool pin_copied;             /* from the run of which the store is a mirror */
 	struct pawl_metric *metrics; /* late scores */
 	size_t n_metrics;
 };

@@ -321,6 +321,24 @@ report_upload(struct mirror *m, const struct parcel *p, const struct copy_result
 		events_add(&m->run->events, why ? "upload failed" : "upload", buf_str(&fields));
 }
 
+/* P6: a pin that was made in the mirror stays. One that came from the run ends with the run's. */
+static int
+put_mark(struct store *store, const struct parcel *p, struct pawl_error *err)
+{
+	PAWL_CLEAN(bump_clear) struct bump memory = {0};
+	const char *const names[] = {p->name};
+	struct pin_mark *there = NULL;
+	size_t n = 0;
+	TRY(pins_read(store, names, 1, &memory, &there, &n, err));
+	const bool own = n && there->pinned && !there->pin_copied;
+	const struct pin_mark mark = {.name = p->name,
+	                              .pinned = p->pinned || own,
+	                              .pin_copied = !own,
+	                              .metrics = p->late,
+	                              .n_metrics = p->n_late};
+	return pins_write(store, &mark, err);
+}
+
 static int
 send_parcel(struct mirror *m, const struct parcel *p, struct pawl_meter *meter, struct copy_result *result,
             struct pawl_error *err)
@@ -350,11 +368,7 @@ send_parcel(struct mirror *m, const struct parcel *p, struct pawl_meter *meter, 
 	}
 	pawl_hold_close(hold);
 	if (rc == 0 && (p->pinned || p->n_late))
-		rc = pins_write(
-			store,
-			&(struct pin_mark){
-				.name = p->name, .pinned = p->pinned, .metrics = p->late, .n_metrics = p->n_late},
-			err);
+		rc = put_mark(store, p, err);
 	return rc;
 }
 
@@ -369,8 +383,7 @@ mirror_put_marks(struct mirror *m, uint64_t id, struct pawl_error *err)
 	run_unlock(m->run);
 	if (rc <= 0)
 		return rc;
-	const struct pin_mark mark = {.name = p.name, .pinned = p.pinned, .metrics = p.late, .n_metrics = p.n_late};
-	TRY(pins_write(store, &mark, err));
+	TRY(put_mark(store, &p, err));
 	run_lock(m->run);
 	struct mirror_done *done = mirror_find_done(m, id);
 	if (done)

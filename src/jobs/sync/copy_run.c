@@ -307,8 +307,9 @@ copy_mark(struct copy_run *t, struct pawl *to, const struct pawl_copied *row, st
 	run_unlock(to);
 	if (pinned)
 		TRY(pins_read(t->from->store, &row->name, 1, &memory, &marks, &n, err));
-	if (n && !marks->pinned) {
+	if (n && (!marks->pinned || marks->pin_copied)) {
 		marks->pinned = true;
+		marks->pin_copied = false;
 		return pins_write(to->store, marks, err);
 	}
 	buf_printf(&key, PINS_FOLDER "/%s.json", row->name);

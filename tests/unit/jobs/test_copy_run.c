@@ -209,6 +209,27 @@ test_P6_a_pin_of_the_target_stays(void **state)
 	pawl_close(there, NULL);
 }
 
+/* The run of a mirror ends its own pins there, so the target's pin must not become one of them. */
+static void
+test_P6_a_pin_of_the_target_stays_its_own_when_a_mirror_is_copied_to_it(void **state)
+{
+	static const char copied[] = "{\"pinned\":true,\"pin_copied\":true,\"metrics\":{\"late\":0.5}}";
+	static const char mark[] = "there/.pawl/marks/checkpoint_000002.json";
+	static const char own[] = "{\"pinned\":true,\"metrics\":{}}";
+	struct small_run *r = *state;
+	size_t len;
+
+	begin(r);
+	OK(pawl_pin(r->run, 1, err));
+	OK(pawl_copy_run(r->run, beside(r, "there"), NULL, NULL, NULL, err));
+	small_write(r, "source/.pawl/marks/checkpoint_000002.json", copied, sizeof(copied) - 1);
+	small_write(r, mark, own, sizeof(own) - 1);
+	OK(pawl_copy_run(r->run, beside(r, "there"), NULL, NULL, NULL, err));
+	char *text = small_read(r, mark, &len);
+	assert_string_equal(text, "{\"pinned\":true,\"metrics\":{\"late\":0.5}}\n");
+	free(text);
+}
+
 int
 main(void)
 {
@@ -220,6 +241,7 @@ main(void)
 		CASE(test_P1_what_is_damaged_is_passed_over_and_told),
 		CASE(test_what_lies_in_a_mirror_alone_is_brought_over_too),
 		CASE(test_P6_a_pin_of_the_target_stays),
+		CASE(test_P6_a_pin_of_the_target_stays_its_own_when_a_mirror_is_copied_to_it),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

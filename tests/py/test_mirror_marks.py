@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pins and late scores in mirrors: those of the run follow to the mirror, those made there stay (docs/how-to/mirrors.md)."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import shutil
+from typing import Any
+
+import numpy as np
+import pytest
+from waiting import HANG_SECONDS
+
+import cli
+import pawl
+
+
+@pytest.fixture(name="root")
+def run_root(tmp_path: pathlib.Path) -> pathlib.Path:
+    return tmp_path / "run"
+
+
+@pytest.fixture(name="mirror")
+def mirror_root(tmp_path: pathlib.Path) -> pathlib.Path:
+    return tmp_path / "mirror"
+
+
+def train(root: pathlib.Path, mirror: pathlib.Path) -> pawl.CheckpointManager:
+    return pawl.CheckpointManager(root, mirrors=pawl.Mirror(mirror, keep=pawl.Retention(keep_last=1)))
+
+
+def save(m: pawl.CheckpointManager, *steps: int) -> None:
+    """One upload after the other: the mirror's rules decide after each."""
+    for step in steps:
+        m.save(step, {"w": np.full(1000, step)}, metrics={"loss": float(step)}, wait=True)
+        arrive(m)
+
+
+def arrive(m: pawl.CheckpointManager) -> None:
+    m.wait_until_finished(level="remote", timeout=HANG_SECONDS)
+
+
+def ask(*words: str) -> None:
+    answer = cli.run(*words)
+    assert answer.returncode == 0, answer.stderr
+
+
+def kept(place: pathlib.Path) -> list[int]:
+    return sorted(int(p.name[-6:]) for p in (place / "checkpoints").iterdir())
+
+
+def journal_of(root: pathlib.Path) -> pathlib.Path:
+    (journal,) = (root / ".pawl" / "mirrors").iterdir()
+    return journal
+
+
+# --------------------------------------------------------------- made in the mirror
+
+
+def test_P6_a_pin_made_in_the_mirror_stays_when_the_run_scores(root: pathlib.Path, mirror: pathlib.Path) -> None:
+    with train(root, mirror) as m:
+        save(m, 1)
+        ask("pin", f"{mirror}@1")
+        m.score(1, {"late": 0.5})
+        arrive(m)
+        save(m, 2, 3)
+    assert kept(mirror) == [1, 3]
+    with pawl.CheckpointManager(mirror, read_only=True) as there:
+        assert [info.pinned for info in there.checkpoints()] == [True, False]
+        assert there.metrics(1) == {"loss": 1.0, "late": 0.5}
+
+
+def lose(journal: pathlib.Path) -> None:
+    shutil.rmtree(journal.parent)
+
+
+def make_old(journal: pathlib.Path) -> None:
+    """As it was written before it recorded marks."""
+    rows: dict[str, Any] = json.loads(journal.read_text())
+    rows.pop("marks", None)
+    journal.write_text(json.dumps(rows))
+
+
+@pytest.mark.parametrize("change", [None, make_old, lose])
+def test_P6_a_pin_made_in_the_mirror_stays_when_the_run_is_opened_again(
+    root: pathlib.Path, mirror: pathlib.Path, change: Any
+) -> None:
+    with train(root, mirror) as m:
+        save(m, 1)
+        m.score(1, {"late": 0.5})
+    ask("pin", f"{mirror}@1")
+    if change:
+        change(journal_of(root))
+    with train(root, mirror) as m:
+        arrive(m)
+        save(m, 2)
+    assert kept(mirror) == [1, 2]
+
+
+@pytest.mark.parametrize("first", ["run", "mirror"])
+def test_P6_a_pin_made_in_the_mirror_stays_when_the_run_ends_its_own(
+    root: pathlib.Path, mirror: pathlib.Path, first: str
+) -> None:
+    with train(root, mirror) as m:
+        save(m, 1)
+        if first == "mirror":
+            ask("pin", f"{mirror}@1")
+        m.pin(1)
+        arrive(m)
+        ask("pin", f"{mirror}@1")
+        m.unpin(1)
+        arrive(m)
+        save(m, 2)
+    assert kept(mirror) == [1, 2]
+
+
+# ------------------------------------------------------------------ made in the run
+
+
+def test_a_pin_of_the_run_ends_in_the_mirror_too(root: pathlib.Path, mirror: pathlib.Path) -> None:
+    with train(root, mirror) as m:
+        save(m, 1)
+        m.pin(1)
+        arrive(m)
+        save(m, 2)
+        assert kept(mirror) == [1, 2]
+        m.unpin(1)
+        arrive(m)
+        save(m, 3)
+    assert kept(mirror) == [3]
