@@ -225,6 +225,21 @@ note_removed(struct mirror *m, struct store *store, const char *name)
 	run_edited(m->run);
 }
 
+/* Hides the folder. A reader that made a hold on it meanwhile, or a process that pinned it, gets it
+ * back (P6). They make their hold or mark first and look for the manifest afterwards. */
+static int
+hide_folder(struct store *store, const char *name, const char *folder, const char *hidden, bool *ret_spared,
+            struct pawl_error *err)
+{
+	TRY(store_publish(store, folder, hidden, err));
+	int rc = is_spared(store, name, ret_spared, err);
+	if (rc == 0 && *ret_spared)
+		return store_publish(store, hidden, folder, err);
+	if (rc < 0)
+		store_publish(store, hidden, folder, NULL);
+	return rc;
+}
+
 /* Ends a checkpoint of the mirror, manifest first (P7). */
 static int
 remove_there(struct mirror *m, struct store *store, const char *name, struct pawl_error *err)
@@ -244,7 +259,10 @@ remove_there(struct mirror *m, struct store *store, const char *name, struct paw
 	TRY(is_spared(store, name, &spared, err));
 	if (spared)
 		return 0;
-	TRY(caps.rename_folder ? store_publish(store, folder, other, err) : store_remove(store, other, err));
+	TRY(caps.rename_folder ? hide_folder(store, name, folder, other, &spared, err)
+	                       : store_remove(store, other, err));
+	if (spared)
+		return 0;
 	note_removed(m, store, name);
 	store_remove(store, mark, NULL);
 	return store_remove_folder(store, caps.rename_folder ? other : folder, err);

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The retention of a mirror, while other processes pin and hold what it is about to delete (P6). */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdbool.h>
+
+#include "helpers/small_run.h"
+#include "base/err.h"
+#include "mirror/mirror.h"
+
+#define DOOMED "checkpoints/checkpoint_000001"
+
+/* What another process does after the decision to delete, and before the folder is renamed. */
+enum act { PIN, HOLD, BLOCK };
+
+static struct {
+	const struct store_ops *straight;
+	struct store_ops ops;
+	enum act act;
+	struct pawl *there; /* of the other process */
+	struct pawl_hold *hold;
+	const char *hidden; /* the folder of pins and holds */
+	unsigned n_removals;
+	int code;
+	struct pawl_error err;
+} race;
+
+static int
+race_publish(struct store *s, const char *from, const char *to, struct pawl_error *err)
+{
+	if (strcmp(from, DOOMED) == 0 && race.n_removals++ == 0) {
+		if (race.act == PIN)
+			race.code = pawl_pin(race.there, 1, &race.err);
+		else if (race.act == HOLD)
+			race.code = pawl_hold_open(race.there, 1, &race.hold, &race.err);
+		else
+			race.code = symlink(".pawl", race.hidden); /* to itself: it cannot be listed */
+	}
+	return race.straight->publish(s, from, to, err);
+}
+
+/* Saves 1 and 2. The mirror keeps one, so it deletes 1, unless the other process prevents that. */
+static void
+delete_while(struct small_run *r, enum act act, const char *expected)
+{
+	static char root[200], url[200], hidden[260];
+	struct pawl_retention keep = PAWL_RETENTION_INIT;
+	struct pawl_open_opts opts = PAWL_OPEN_OPTS_INIT;
+	const struct pawl_mirror mirror = {.url = url, .retention = &keep};
+
+	snprintf(root, sizeof(root), "%s/run", r->root);
+	snprintf(url, sizeof(url), "%s/mirror", r->root);
+	snprintf(hidden, sizeof(hidden), "%s/.pawl", url);
+	memset(&race, 0, sizeof(race));
+	race.act = act;
+	race.hidden = hidden;
+	keep.keep_last = 1;
+	r->opts.root = root;
+	r->opts.mirrors.list = &mirror;
+	r->opts.mirrors.n = 1;
+	small_open(r);
+	small_save(r, 1, 1);
+	OK(pawl_wait_level(r->run, PAWL_LEVEL_REMOTE, -1, err));
+	opts.root = url;
+	opts.read_only = 1;
+	OK(pawl_open(&opts, &race.there, err));
+	struct store *store = atomic_load(&r->run->mirrors->list[0].store);
+	race.straight = store->ops;
+	race.ops = *store->ops;
+	race.ops.publish = race_publish;
+	store->ops = &race.ops;
+	small_save(r, 2, 2);
+	OK(pawl_wait_level(r->run, PAWL_LEVEL_REMOTE, -1, err));
+	pawl_close(r->run, NULL);
+	r->run = NULL;
+	if (race.code < 0)
+		fail_msg("%s: %s", pawl_code_name(race.code), race.err.message);
+	assert_int_equal(race.n_removals, 1);
+	if (act == BLOCK)
+		assert_int_equal(unlink(hidden), 0);
+	OK(pawl_reload(race.there, err));
+	ASSERT_IDS(expected, race.there);
+	pawl_hold_close(race.hold);
+	pawl_close(race.there, NULL);
+}
+
+static void
+test_P6_a_checkpoint_of_the_mirror_that_is_pinned_before_its_folder_is_renamed_stays(void **state)
+{
+	delete_while(*state, PIN, "1 2");
+}
+
+static void
+test_P6_a_checkpoint_of_the_mirror_that_is_held_before_its_folder_is_renamed_stays(void **state)
+{
+	delete_while(*state, HOLD, "1 2");
+}
+
+static void
+test_P6_a_checkpoint_of_the_mirror_stays_if_pins_cannot_be_read_again(void **state)
+{
+	delete_while(*state, BLOCK, "1 2");
+}
+
+int
+main(void)
+{
+#define CASE(fn) cmocka_unit_test_setup_teardown(fn, small_setup, small_teardown)
+	const struct CMUnitTest tests[] = {
+		CASE(test_P6_a_checkpoint_of_the_mirror_that_is_pinned_before_its_folder_is_renamed_stays),
+		CASE(test_P6_a_checkpoint_of_the_mirror_that_is_held_before_its_folder_is_renamed_stays),
+		CASE(test_P6_a_checkpoint_of_the_mirror_stays_if_pins_cannot_be_read_again),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
