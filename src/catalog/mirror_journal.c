@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mirror_journal: the file that records which checkpoints a mirror has (format in mirrors.h). It
- * may be lost at any time: listing the mirror gives the same result (P2, P12).
+ * mirror_journal: the file that records which checkpoints and marks a mirror has (format in
+ * mirrors.h). It may be lost at any time: the mirror is listed, and marks are put again (P2, P12).
  */
 #include <stdio.h>
 #include <string.h>
@@ -37,17 +37,37 @@ take_row(struct mirror *m, const struct json *row, struct pawl_error *err)
 }
 
 static int
+take_marks(struct mirror *m, const struct json *row, struct pawl_error *err)
+{
+	const struct json *sum = row->type == JSON_ARRAY && row->len >= 2 ? row->first->next : NULL;
+	struct sum128 marks;
+	bool good = sum && (row->first->type == JSON_INT || row->first->type == JSON_UINT) &&
+	            sum->type == JSON_STRING && sum->len == 32 && sum_from_hex(sum->str, &marks);
+	if (!good)
+		return err_set(err, PAWL_ECORRUPT, "%s: marks are not [id, checksum]", m->journal_key);
+	struct mirror_done *done = mirror_find_done(m, row->first->u);
+	if (done && !done->retired)
+		done->marks = marks;
+	return 0;
+}
+
+static int
 read_rows(struct mirror *m, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf text = {0};
 	PAWL_CLEAN(bump_clear) struct bump memory = {0};
-	const struct json *done;
+	const struct json *done, *marks;
 	struct json *root;
 	TRY(store_get(m->run->store, m->journal_key, JOURNAL_MAX_BYTES, &text, err));
 	TRY(json_parse(m->journal_key, text.ptr, text.len, NULL, &memory, &root, err));
 	TRY(json_get_type(m->journal_key, root, "done", JSON_ARRAY, &done, err));
 	for (const struct json *row = done->first; row; row = row->next)
 		TRY(take_row(m, row, err));
+	if (!json_get(root, "marks"))
+		return 0; /* as it was written before it had marks */
+	TRY(json_get_type(m->journal_key, root, "marks", JSON_ARRAY, &marks, err));
+	for (const struct json *row = marks->first; row; row = row->next)
+		TRY(take_marks(m, row, err));
 	return 0;
 }
 
@@ -57,6 +77,26 @@ mirror_journal_read(struct mirror *m)
 	struct pawl_error ignored = {0};
 	if (read_rows(m, &ignored) < 0)
 		m->n_done = 0;
+}
+
+/* The run's lock is held. */
+static void
+put_marks(const struct mirror *m, struct buf *text)
+{
+	const struct catalog *c = m->run->catalog;
+	const char *comma = "";
+	for (size_t i = 0; i < c->n; i++) {
+		const struct catalog_entry *e = &c->entries[i];
+		if (!e->summary || e->at || !mirror_has_verified(m, e->id, e->summary->token))
+			continue;
+		const struct sum128 marks = mirror_find_done(m, e->id)->marks;
+		char hex[33] = "";
+		if (sum_equal(marks, (struct sum128){0, 0}))
+			continue;
+		sum_to_hex(marks, hex);
+		buf_printf(text, "%s\n[%llu,\"%s\"]", comma, (unsigned long long)e->id, hex);
+		comma = ",";
+	}
 }
 
 int
@@ -77,6 +117,8 @@ mirror_journal_write(struct mirror *m, struct pawl_error *err)
 		           mirror_has(m, e->id, e->summary->token) ? "" : ",\"retired\"");
 		comma = ",";
 	}
+	buf_puts(&text, "],\"marks\":[");
+	put_marks(m, &text);
 	run_unlock(m->run);
 	buf_puts(&text, "]}\n");
 	TRY(buf_check(&text, m->journal_key, err));

@@ -99,11 +99,13 @@ mirror_note_done(struct mirror *m, uint64_t id, const char *token, bool retired,
 		m->n_done++;
 	}
 	m->n_changes++;
-	m->done[at].verified = !retired && m->done[at].verified && strcmp(m->done[at].token, token) == 0;
+	const bool is_same = !retired && strcmp(m->done[at].token, token) == 0;
+	m->done[at].verified = is_same && m->done[at].verified;
+	if (!is_same)
+		m->done[at].marks = (struct sum128){0, 0};
 	m->done[at].id = id;
 	m->done[at].retired = retired;
 	m->done[at].forgotten = false;
-	m->done[at].marks = (struct sum128){0, 0};
 	memcpy(m->done[at].token, token, strlen(token) + 1);
 	return 0;
 }

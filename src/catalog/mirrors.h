@@ -7,13 +7,16 @@
  * run's folder,
  *
  *   .pawl/mirrors/<16 hex of the URL's checksum>.json
- *       {"pawl_mirror":1,"url":"s3://b/r","done":[[7,"<token>"],[8,"<token>","retired"],..]}
+ *       {"pawl_mirror":1,"url":"s3://b/r","done":[[7,"<token>"],[8,"<token>","retired"],..],
+ *        "marks":[[7,"<checksum>"],..]}
  *
  * avoids requests to the mirror: it lists the checkpoints that the mirror has or had, verified. A
  * checkpoint in a listing but not in the journal is read back once before any use (P14). The
  * journal also shows other processes that the run has this mirror. So they delete no local
- * checkpoint that the mirror lacks (P6). The upload queue is the catalog without the uploaded
- * checkpoints, so a killed process loses nothing of it.
+ * checkpoint that the mirror lacks (P6). `marks` has the checksums of the pins and late scores last
+ * put in the mirror. So the next training also removes there what the run has removed meanwhile.
+ * The upload queue is the catalog without the uploaded checkpoints, so a killed process loses
+ * nothing of it.
  *
  * The run's lock guards the fields marked so; waits use the condition `changed` with it.
  */
@@ -173,8 +176,8 @@ struct store *mirrors_store(const struct mirrors *ms, size_t i, const struct cat
 /* ---- the journal, mirror_journal.c */
 
 char *mirror_journal_key(const char *url); /* NULL: out of memory */
-/* Reads the journal. A missing or damaged journal counts as empty: listing the mirror gives the
- * same result. */
+/* Reads the journal. A missing or damaged journal counts as empty: listing the mirror shows its
+ * checkpoints, and marks are put again. */
 void mirror_journal_read(struct mirror *m);
 /* Writes the journal, for the checkpoints that exist in the run. The run's lock is not held. */
 int mirror_journal_write(struct mirror *m, struct pawl_error *err);

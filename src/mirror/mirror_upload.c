@@ -407,6 +407,7 @@ mirror_put_marks(struct mirror *m, uint64_t id, struct pawl_error *err)
 	if (done)
 		done->marks = mirror_marks_sum(p.pinned, p.late, p.n_late);
 	run_unlock(m->run);
+	TRY(mirror_journal_write(m, err));
 	return point_to(m, store, err);
 }
 

@@ -129,3 +129,44 @@ def test_a_pin_of_the_run_ends_in_the_mirror_too(root: pathlib.Path, mirror: pat
         arrive(m)
         save(m, 3)
     assert kept(mirror) == [3]
+
+
+def test_what_the_run_removes_between_two_trainings_ends_in_the_mirror_too(
+    root: pathlib.Path, mirror: pathlib.Path
+) -> None:
+    with train(root, mirror) as m:
+        save(m, 1)
+        m.pin(1)
+        arrive(m)
+        save(m, 2)
+        m.score(2, {"loss": 9.0})
+    assert len(list((mirror / ".pawl" / "marks").iterdir())) == 2
+    ask("unpin", f"{root}@1")
+    ask("score", f"{root}@2", "loss=2")  # the value that was saved: no mark is left
+    with train(root, mirror) as m:
+        arrive(m)
+        assert list((mirror / ".pawl" / "marks").iterdir()) == []
+        save(m, 3)
+    assert kept(mirror) == [3]
+
+
+def test_marks_that_have_not_changed_are_not_put_again(root: pathlib.Path, mirror: pathlib.Path) -> None:
+    with train(root, mirror) as m:
+        save(m, 1)
+        m.pin(1)
+        m.score(1, {"loss": 9.0, "late": 0.1, "nan": float("nan")})
+    (mark,) = (mirror / ".pawl" / "marks").iterdir()
+    before = (mark.stat().st_mtime_ns, mark.stat().st_ino)
+    with train(root, mirror) as m:
+        arrive(m)
+    assert (mark.stat().st_mtime_ns, mark.stat().st_ino) == before
+
+
+def test_a_journal_with_marks_reads_like_one_of_before(root: pathlib.Path, mirror: pathlib.Path) -> None:
+    """A row with a third value is of a checkpoint that was deleted in the mirror."""
+    with train(root, mirror) as m:
+        save(m, 1)
+        m.pin(1)
+    rows = json.loads(journal_of(root).read_text())
+    assert [len(row) for row in rows["done"]] == [2]
+    assert [(row[0], len(row[1])) for row in rows["marks"]] == [(1, 32)]

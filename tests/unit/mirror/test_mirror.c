@@ -100,6 +100,27 @@ test_P14_what_a_listing_shows_is_verified_only_if_it_was_before(void **state)
 }
 
 static void
+test_marks_are_known_until_the_checkpoint_is_deleted_or_replaced(void **state)
+{
+	(void)state;
+	struct mirror m = {0};
+	const struct sum128 none = {0, 0}, marks = mirror_marks_sum(true, NULL, 0);
+	for (uint64_t id = 1; id <= 3; id++) {
+		assert_int_equal(mirror_note_done(&m, id, TOKEN_A, false, NULL), 0);
+		mirror_find_done(&m, id)->marks = marks;
+		mirror_find_done(&m, id)->verified = true;
+	}
+	mirror_forget_done(&m);
+	assert_int_equal(mirror_note_done(&m, 1, TOKEN_A, false, NULL), 0); /* listed again */
+	assert_int_equal(mirror_note_done(&m, 2, TOKEN_B, false, NULL), 0);
+	assert_int_equal(mirror_note_done(&m, 3, TOKEN_A, true, NULL), 0);
+	assert_true(sum_equal(mirror_find_done(&m, 1)->marks, marks));
+	assert_true(sum_equal(mirror_find_done(&m, 2)->marks, none));
+	assert_true(sum_equal(mirror_find_done(&m, 3)->marks, none));
+	mem_free(m.done);
+}
+
+static void
 test_P16_a_mirror_may_have_a_pause_as_a_whole(void **state)
 {
 	(void)state;
@@ -169,6 +190,7 @@ main(void)
 		cmocka_unit_test(test_P16_pauses_grow_to_a_limit),
 		cmocka_unit_test(test_what_is_done_is_known_by_id_and_token),
 		cmocka_unit_test(test_P14_what_a_listing_shows_is_verified_only_if_it_was_before),
+		cmocka_unit_test(test_marks_are_known_until_the_checkpoint_is_deleted_or_replaced),
 		cmocka_unit_test(test_P16_a_mirror_may_have_a_pause_as_a_whole),
 		cmocka_unit_test(test_failures_are_counted_and_forgotten),
 		cmocka_unit_test(test_P16_a_try_that_began_before_a_wait_does_not_end_it),
