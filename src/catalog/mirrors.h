@@ -77,7 +77,7 @@ struct mirror {
 	struct pawl_error last; /* of the last try; code 0 = it went well */
 	bool unseen;            /* it concerns no checkpoint (opening, marks), and no caller has seen it */
 	struct pawl_meter meter;
-	bool uploading;
+	bool uploading;      /* a checkpoint, or marks */
 	char *latest, *best; /* used by the uploading thread only: names in the mirror's pointers; NULL = unknown */
 };
 

@@ -167,6 +167,14 @@ mirrors_get_run_file(struct pawl *run, struct buf *out, struct pawl_error *err)
 
 /* ------------------------------------------------------------------ uploading */
 
+/* The run's lock is held. */
+static void
+begin_upload(struct mirror *m)
+{
+	m->uploading = true;
+	m->meter.done_bytes = m->meter.total_bytes = 0;
+}
+
 /* The end of an upload; the run's lock is held. */
 static void
 end_upload(struct mirrors *ms, struct mirror *m)
@@ -189,6 +197,7 @@ serve_marks(struct mirror *m)
 	if (!stale)
 		return false;
 	const uint64_t id = stale->id;
+	begin_upload(m); /* so a wait includes the pointers and the result */
 	run_unlock(m->run);
 	int rc = mirror_put_marks(m, id, &why);
 	run_lock(m->run);
@@ -201,8 +210,14 @@ serve_marks(struct mirror *m)
 		m->marks_not_before_ms = clock_mono_ms() + mirror_pause_ms(2);
 		if (begin_ns < m->run->mirrors->wait_from_ns)
 			mirrors_hurry(m->run->mirrors);
+	} else {
+		m->unseen = false;
+		if (m->n_tries == 0) { /* no upload has failed since its last success */
+			m->last = (struct pawl_error){0};
+			m->n_row = 0;
+		}
 	}
-	pthread_cond_broadcast(&m->run->mirrors->changed);
+	end_upload(m->run->mirrors, m);
 	return true;
 }
 
@@ -227,8 +242,7 @@ serve_mirror(void *arg)
 			continue;
 		}
 		const uint64_t id = e->id;
-		m->uploading = true;
-		m->meter.done_bytes = m->meter.total_bytes = 0;
+		begin_upload(m);
 		run_unlock(run);
 		mirror_upload(m, id, &m->meter, NULL);
 		run_lock(run);

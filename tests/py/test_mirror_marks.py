@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from waiting import HANG_SECONDS
+from waiting import HANG_SECONDS, wait_until
 
 import cli
 import pawl
@@ -170,3 +170,30 @@ def test_a_journal_with_marks_reads_like_one_of_before(root: pathlib.Path, mirro
     rows = json.loads(journal_of(root).read_text())
     assert [len(row) for row in rows["done"]] == [2]
     assert [(row[0], len(row[1])) for row in rows["marks"]] == [(1, 32)]
+
+
+# -------------------------------------------------------------------------- failures
+
+
+def test_marks_that_could_not_be_put_are_no_error_once_they_are(root: pathlib.Path, mirror: pathlib.Path) -> None:
+    with train(root, mirror) as m:
+        save(m, 1)
+        (mirror / ".pawl").write_text("in the way")
+        m.pin(1)
+        wait_until(lambda: m.mirrors()[0]["n_failed"], "a failed try")
+        assert m.mirrors()[0]["error"]
+        (mirror / ".pawl").unlink()
+        arrive(m)
+        assert not m.mirrors()[0]["error"]
+        m.check_for_errors()
+    with pawl.CheckpointManager(mirror, read_only=True) as there:
+        assert there.checkpoints()[0].pinned
+
+
+def test_marks_that_could_not_be_put_are_an_error_of_close(root: pathlib.Path, mirror: pathlib.Path) -> None:
+    m = train(root, mirror)
+    save(m, 1)
+    (mirror / ".pawl").write_text("in the way")
+    m.pin(1)
+    with pytest.raises(pawl.PawlError):
+        m.close()
