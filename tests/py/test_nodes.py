@@ -9,7 +9,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -164,10 +164,13 @@ def test_R159_unchanged_packs_are_linked_on_both_nodes(tmp_path: pathlib.Path) -
         assert restored is not None and (restored.state["b"] == 1).all()
 
 
-def test_R159_packs_that_the_partner_lost_are_written_again(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("mode", ["snapshot", "ring", "direct"])
+def test_R159_packs_that_the_partner_lost_are_written_again(
+    tmp_path: pathlib.Path, mode: Literal["snapshot", "ring", "direct"]
+) -> None:
     """The partner's disk was replaced: its folder exists, the packs that a save would link do not."""
     frozen = {"a": np.ones((300, 1000)), "b": np.ones((300, 1000))}
-    with two_disks(tmp_path, packs=pawl.Packs(pack_bytes=2_000_000)) as m:
+    with two_disks(tmp_path, packs=pawl.Packs(pack_bytes=2_000_000), staging=pawl.Staging(mode=mode)) as m:
         m.save(1, frozen, wait=True)
         shutil.rmtree(tmp_path / "disk1" / "packs")
         m.save(2, frozen, wait=True)

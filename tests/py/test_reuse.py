@@ -7,6 +7,7 @@ from __future__ import annotations
 import pathlib
 import shutil
 from collections.abc import Callable, Iterator
+from typing import Literal
 
 import pytest
 import torch
@@ -169,7 +170,9 @@ def test_R140_P1_a_pack_that_a_restore_found_damaged_is_not_linked(tmp_path: pat
 
 
 @pytest.mark.parametrize("mode", ["snapshot", "ring", "direct"])
-def test_R140_a_pack_that_cannot_be_linked_is_written(tmp_path: pathlib.Path, mode: str) -> None:
+def test_R140_a_pack_that_cannot_be_linked_is_written(
+    tmp_path: pathlib.Path, mode: Literal["snapshot", "ring", "direct"]
+) -> None:
     two_checkpoints(tmp_path).unlink()
     with pawl.CheckpointManager(str(tmp_path / "run"), staging=pawl.Staging(mode=mode)) as manager:
         for step in range(2, 4):
