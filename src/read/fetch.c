@@ -106,6 +106,12 @@ fetch_unit_bytes(const struct fetch *f, uint64_t wanted_bytes)
 	return fair < unit ? fair : unit;
 }
 
+struct device_set *
+fetch_devices(struct fetch *f)
+{
+	return &f->devices;
+}
+
 uint64_t
 fetch_buffer_bytes(const struct fetch *f)
 {

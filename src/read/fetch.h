@@ -19,6 +19,7 @@
 #define FETCH_MAX_RING (96u << 20) /* also the largest block that can be read */
 
 struct fetch;
+struct device_set;
 
 /* Reports a range of a file that is unreadable or damaged; `why` does not name the place. Called on
  * a reading thread, one call at a time. 0 = continue with the rest, a negative code = stop with
@@ -54,6 +55,8 @@ int fetch_run(struct fetch *f, const struct fetch_job *job, struct pawl_error *e
 void fetch_tensors_at(const struct manifest *m, uint32_t file, uint64_t begin, uint64_t end, struct buf *out);
 /* Prefixes the message with "name: file: bytes a to b (tensor t): ". */
 void fetch_locate(const struct fetch_job *job, uint32_t file, uint64_t begin, uint64_t end, struct pawl_error *err);
+/* The devices that it copies to. */
+struct device_set *fetch_devices(struct fetch *f);
 /* Bytes of read buffers held now. */
 uint64_t fetch_buffer_bytes(const struct fetch *f);
 

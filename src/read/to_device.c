@@ -12,8 +12,6 @@ struct to_device {
 	VEC(struct device_line *) in_use; /* each of them once */
 };
 
-PAWL_DEFINE_CLEAN(struct to_device, to_device_free);
-
 static int
 note_line(struct to_device *t, uint32_t binding, struct device_line *line, struct pawl_error *err)
 {
@@ -80,8 +78,13 @@ to_device_new(struct device_set *set, const struct fetch_job *job, struct to_dev
 		n = plan->moves[i].binding >= n ? (size_t)plan->moves[i].binding + 1 : n;
 		has_device = has_device || bindings[plan->moves[i].binding].dst.device;
 	}
-	if (!has_device)
-		return 0;
+	return has_device ? to_device_new_bindings(set, bindings, n, ret, err) : 0;
+}
+
+int
+to_device_new_bindings(struct device_set *set, const struct reshard_binding *bindings, size_t n, struct to_device **ret,
+                       struct pawl_error *err)
+{
 	PAWL_CLEAN(to_device_free_clean) struct to_device *t = mem_zalloc(1, sizeof(*t));
 
 	if (!t)

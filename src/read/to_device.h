@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * to_device: the destinations of a fetch that are on accelerators. A block is checked in a read
+ * to_device: the destinations of a restore that are on accelerators. A block is checked in a read
  * buffer, which the driver knows, and is copied from there. The buffer is used again when its
  * copies have ended.
  */
@@ -15,9 +15,13 @@
 
 struct to_device; /* of one fetch */
 
-/* Finds the devices, and orders the copies after what the callers' streams hold by now. *ret is
- * NULL if all destinations are in host memory; then no driver is asked. */
+/* Finds the devices of a fetch, and orders the copies after what the callers' streams hold by now.
+ * *ret is NULL if all destinations are in host memory; then no driver is asked. */
 int to_device_new(struct device_set *set, const struct fetch_job *job, struct to_device **ret, struct pawl_error *err);
+/* The same for n destinations that are filled without a fetch, also if all are in host memory. They
+ * must outlive *ret. */
+int to_device_new_bindings(struct device_set *set, const struct reshard_binding *bindings, size_t n,
+                           struct to_device **ret, struct pawl_error *err);
 void to_device_free(struct to_device *t); /* NULL is fine */
 /* After the last copy: what the callers' streams get from now on runs after all copies. */
 int to_device_fence(const struct to_device *t, struct pawl_error *err);
@@ -44,5 +48,7 @@ void to_device_add(struct to_device *t, struct to_device_load *load, uint32_t bi
 /* Waits for all of them, also after a failure: the buffer is free. */
 int to_device_finish(struct to_device_load *load, struct pawl_error *err);
 void to_device_clear(struct to_device_load *load);
+
+PAWL_DEFINE_CLEAN(struct to_device, to_device_free);
 
 #endif

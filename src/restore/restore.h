@@ -27,7 +27,7 @@ struct restore_cast {
 	size_t binding; /* that reads it into `bytes` */
 	int from;       /* its dtype */
 	void *bytes;
-	struct pawl_tensor to;
+	struct reshard_binding to;
 };
 
 /* Names and dtypes that the caller wants, as in struct pawl_restore_opts. Borrowed. */

@@ -14,6 +14,7 @@
 #include "base/vec.h"
 #include "layout/cast.h"
 #include "layout/rename.h"
+#include "read/to_device.h"
 #include "restore/restore.h"
 #include "state/state_rename.h"
 #include "state/walk.h"
@@ -236,12 +237,14 @@ restore_resolve(const struct pawl_restore *r, struct manifest *m, struct restore
 int
 restore_add_cast(struct pawl_restore *r, int saved, struct pawl_tensor *dst, struct pawl_error *err)
 {
-	struct restore_cast cast = {.binding = r->n_bindings, .from = saved, .to = *dst};
+	struct restore_cast cast = {
+		.binding = r->n_bindings, .from = saved, .to = {.dst = *dst, .contiguous = tensor_is_contiguous(dst)}};
 	uint64_t nbytes = 0;
 
 	dst->dtype = saved;
 	dst->strides = NULL;
-	cast.to.offsets = NULL;
+	dst->device = PAWL_DEVICE_HOST;
+	cast.to.dst.offsets = NULL;
 	TRY(tensor_nbytes(dst, &nbytes, err));
 	if (!array_reserve(r->casts, r->cap_casts, r->n_casts + 1))
 		return err_nomem(err, "restore");
@@ -253,17 +256,41 @@ restore_add_cast(struct pawl_restore *r, int saved, struct pawl_tensor *dst, str
 	return 0;
 }
 
-static int
-run_cast(const struct restore_cast *c, void *room, struct pawl_error *err)
+/* The destinations of all casts, and the room for some converted elements. */
+struct conversion {
+	struct reshard_binding *to;
+	struct to_device *to_device;
+	struct to_device_load load; /* from the room */
+	void *room;
+};
+
+static void
+clear_conversion(struct conversion *c)
 {
-	const uint64_t from = pawl_dtype_bits(c->from) / 8, to = pawl_dtype_bits(c->to.dtype) / 8;
+	to_device_free(c->to_device);
+	to_device_clear(&c->load);
+	mem_free(c->to);
+	mem_free(c->room);
+}
+
+static int
+run_cast(struct conversion *c, const struct restore_cast *cast, uint32_t i, struct pawl_error *err)
+{
+	const struct pawl_tensor *dst = &cast->to.dst;
+	const uint64_t from = pawl_dtype_bits(cast->from) / 8, to = pawl_dtype_bits(dst->dtype) / 8;
+	const bool is_on_device = to_device_has(c->to_device, i);
 	uint64_t nbytes = 0;
 
-	TRY(tensor_nbytes(&c->to, &nbytes, err));
-	for (uint64_t i = 0, n = nbytes / to, step; i < n; i += step) {
-		step = n - i < CAST_ELEMENTS ? n - i : CAST_ELEMENTS;
-		cast_floats(c->from, (const char *)c->bytes + i * from, c->to.dtype, room, (size_t)step);
-		tensor_scatter(&c->to, i * to, (size_t)(step * to), room);
+	TRY(tensor_nbytes(dst, &nbytes, err));
+	for (uint64_t at = 0, n = nbytes / to, step; at < n; at += step) {
+		step = n - at < CAST_ELEMENTS ? n - at : CAST_ELEMENTS;
+		cast_floats(cast->from, (const char *)cast->bytes + at * from, dst->dtype, c->room, (size_t)step);
+		if (!is_on_device) {
+			tensor_scatter(dst, at * to, (size_t)(step * to), c->room);
+			continue;
+		}
+		to_device_add(c->to_device, &c->load, i, at * to, step * to, c->room);
+		TRY(to_device_finish(&c->load, err));
 	}
 	return 0;
 }
@@ -271,13 +298,20 @@ run_cast(const struct restore_cast *c, void *room, struct pawl_error *err)
 int
 restore_run_casts(struct pawl_restore *r, struct pawl_error *err)
 {
-	PAWL_FREE void *room = r->n_casts > 0 ? mem_alloc(CAST_ELEMENTS * sizeof(double)) : NULL;
+	PAWL_CLEAN(clear_conversion) struct conversion c = {0};
 
-	if (r->n_casts > 0 && !room)
+	if (r->n_casts == 0)
+		return 0;
+	c.to = mem_zalloc(r->n_casts, sizeof(*c.to));
+	c.room = mem_alloc(CAST_ELEMENTS * sizeof(double));
+	if (!c.to || !c.room)
 		return err_nomem(err, "restore");
 	for (size_t i = 0; i < r->n_casts; i++)
-		TRY(run_cast(&r->casts[i], room, err));
-	return 0;
+		c.to[i] = r->casts[i].to;
+	TRY(to_device_new_bindings(fetch_devices(r->fetch), c.to, r->n_casts, &c.to_device, err));
+	for (size_t i = 0; i < r->n_casts; i++)
+		TRY(run_cast(&c, &r->casts[i], (uint32_t)i, err));
+	return to_device_fence(c.to_device, err);
 }
 
 void

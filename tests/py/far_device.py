@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 strided = object()
-uint8, float32, int64 = np.dtype("u1"), np.dtype("f4"), np.dtype("i8")
+uint8, float32, float64, int64 = np.dtype("u1"), np.dtype("f4"), np.dtype("f8"), np.dtype("i8")
 
 
 class Size(tuple):

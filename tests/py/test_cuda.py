@@ -88,6 +88,26 @@ check()
     )
 
 
+def test_a_cast_fills_tensors_on_a_device(tmp_path: pathlib.Path) -> None:
+    run_program(
+        CUDA
+        + f"""
+rng = np.random.default_rng(0)
+state = {{"a": cuda(rng.random((300, 700)).astype("f4")), "t": cuda(rng.random((50, 40)).astype("f4").T),
+         "b": cuda(rng.random(9).astype("f4"), 2)}}
+with pawl.CheckpointManager({str(tmp_path)!r}) as manager:
+    manager.save(1, state, wait=True)
+    live = {{k: cuda(np.zeros_like(v.array, "f8"), v.get_device()) for k, v in state.items()}}
+    restored = manager.restore(live, cast="float64")
+    driver.fake_run()
+    for key, tensor in state.items():
+        assert np.array_equal(live[key].array, tensor.array.astype("f8")), key
+        assert restored.state[key] is live[key]
+check()
+"""
+    )
+
+
 LAZY = """
 class Optimizer:
     pass

@@ -190,6 +190,72 @@ test_other_memory_is_restored_too(void **state)
 	}
 }
 
+struct wide {
+	const struct device_run *d;
+	uint64_t data[D_TENSORS];
+	uint32_t *shadow[D_TENSORS];
+};
+
+static void
+fill_wide(void *arg)
+{
+	const struct wide *w = arg;
+
+	for (int t = 0; t < D_TENSORS; t++)
+		for (size_t i = 0; i < w->d->tensors[t].n; i++)
+			w->shadow[t][i] = 77;
+}
+
+/* Copies of the tensors in twice as much memory, as float32. */
+static struct pawl_state *
+make_wide(struct device_run *d, struct wide *ret)
+{
+	struct pawl_state *state;
+
+	*ret = (struct wide){.d = d};
+	OK(pawl_state_new(&state, err));
+	for (int t = 0; t < D_TENSORS; t++) {
+		struct pawl_tensor tensor = device_tensor(d, t);
+
+		tensor.dtype = PAWL_F32;
+		tensor.data = (void *)(uintptr_t)(ret->data[t] = fake_alloc(1, 4 * d->tensors[t].n));
+		tensor.device = PAWL_DEVICE_CUDA;
+		tensor.stream = d->streams[1];
+		ret->shadow[t] = fake_shadow(ret->data[t]);
+		OK(pawl_state_set_tensor(state, d->tensors[t].name, &tensor, err));
+	}
+	return state;
+}
+
+/* Without the wait for the caller's work, that overwrites what was converted. A float32 is a
+ * bfloat16 with 16 more bits. */
+static void
+test_a_cast_is_copied_in_the_order_of_the_callers_stream(void **state)
+{
+	static const char *const cast[] = {"*=F32"};
+	struct pawl_restore_opts opts = PAWL_RESTORE_OPTS_INIT;
+
+	opts.cast = cast;
+	opts.n_cast = 1;
+	for (uint64_t seed = 1; seed <= 8; seed++) {
+		struct device_run d;
+		struct wide wide;
+
+		begin(&d, *state, seed);
+		fake_run();
+		struct pawl_state *live = make_wide(&d, &wide);
+
+		fake_launch(1, d.streams[1], fill_wide, &wide);
+		OK(pawl_restore(d.r->run, &opts, live, NULL, err));
+		fake_run();
+		for (int t = 0; t < D_TENSORS; t++)
+			for (size_t i = 0; i < d.tensors[t].n; i++)
+				assert_int_equal(wide.shadow[t][i], (uint32_t)device_value(1, t, i) << 16);
+		pawl_state_free(live);
+		device_check(&d);
+	}
+}
+
 /* Ends as a device that fails does: no older checkpoint is taken. */
 static void
 test_a_restore_during_a_capture_is_refused(void **state)
@@ -502,6 +568,8 @@ main(void)
 		cmocka_unit_test_setup_teardown(test_each_missing_wait_is_found, small_setup, small_teardown),
 		cmocka_unit_test_setup_teardown(test_damage_falls_back, small_setup, small_teardown),
 		cmocka_unit_test_setup_teardown(test_any_call_may_fail, small_setup, small_teardown),
+		cmocka_unit_test_setup_teardown(test_a_cast_is_copied_in_the_order_of_the_callers_stream, small_setup,
+	                                        small_teardown),
 		cmocka_unit_test_setup_teardown(test_a_restore_during_a_capture_is_refused, small_setup,
 	                                        small_teardown),
 		cmocka_unit_test_setup_teardown(test_a_capture_elsewhere_is_not_disturbed, small_setup, small_teardown),
