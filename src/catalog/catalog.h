@@ -48,9 +48,9 @@ struct catalog_entry {
 	struct manifest *summary; /* owned; NULL for a bad one */
 	char *name;               /* folder name */
 	char *problem;            /* NULL, or why the manifest does not verify */
-	int code;         /* of the problem: PAWL_ENOTFOUND no manifest, PAWL_EAUTH no permission, else damage */
-	uint64_t id;      /* of the summary; of a bad one: name_id */
-	uint64_t name_id; /* by the run's template, else the digits at the end of the name, or 0 */
+	int code;                 /* of the problem: PAWL_ENOTFOUND no manifest; see catalog_may_be_intact */
+	uint64_t id;              /* of the summary; of a bad one: name_id */
+	uint64_t name_id;         /* by the run's template, else the digits at the end of the name, or 0 */
 	/* Saved ones overlaid with late ones; one block with the names, or the summary's. */
 	struct pawl_metric *metrics;
 	size_t n_metrics;
@@ -98,9 +98,14 @@ int catalog_load(struct catalog *c, struct store *store, const char *single_name
 /* The catalog of one file or folder that another program wrote. */
 int catalog_load_foreign(struct catalog *c, struct store *store, const char *name, const struct foreign_format *format,
                          struct pawl_error *err);
-/* The newest entry that cannot be read for lack of permission and may be newer than `than` (NULL =
- * any), or NULL. A copy in a mirror counts as the entry. */
+/* True for a bad entry whose problem is not damage, such as a missing permission or a newer
+ * format. */
+bool catalog_may_be_intact(const struct catalog_entry *e);
+/* The newest bad entry that may be intact and newer than `than` (NULL = any), or NULL. A copy in a
+ * mirror counts as the entry. */
 const struct catalog_entry *catalog_denied(struct catalog *c, const struct catalog_entry *than);
+/* The error of a bad entry that a caller wants. */
+int catalog_refuse(const struct catalog_entry *e, struct pawl_error *err);
 /* A listing that fails is an error and changes nothing (P8). Entries whose folder is gone are
  * dropped. Marks and holds are read again. */
 int catalog_reload(struct catalog *c, struct pawl_error *err);

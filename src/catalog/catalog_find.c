@@ -68,6 +68,12 @@ catalog_best(const struct catalog *c, const struct pawl_retention *policy)
 	return best;
 }
 
+bool
+catalog_may_be_intact(const struct catalog_entry *e)
+{
+	return !e->summary && !err_is_damage(e->code);
+}
+
 const struct catalog_entry *
 catalog_denied(struct catalog *c, const struct catalog_entry *than)
 {
@@ -75,7 +81,7 @@ catalog_denied(struct catalog *c, const struct catalog_entry *than)
 		const struct catalog_entry *e = &c->entries[i];
 
 		/* The name may not show the id. */
-		if (e->code == PAWL_EAUTH && (!than || e->id == 0 || e->id > than->id) && !catalog_get(c, e->id))
+		if (catalog_may_be_intact(e) && (!than || e->id == 0 || e->id > than->id) && !catalog_get(c, e->id))
 			return e;
 	}
 	return NULL;
@@ -106,16 +112,6 @@ catalog_items(const struct catalog *c, struct retain_item **ret, size_t *ret_n, 
 
 /* --------------------------------------------------------------- selectors */
 
-/* A folder that is not a valid checkpoint: the error gives the reason. */
-static int
-refuse_bad(const struct catalog_entry *e, struct pawl_error *err)
-{
-	if (e->code == PAWL_EAUTH)
-		return err_set(err, PAWL_EAUTH, "%s cannot be read: %s", e->name, e->problem);
-	return err_set(err, e->code == PAWL_ENOTFOUND ? PAWL_ENOTFOUND : PAWL_ECORRUPT, "%s is not a checkpoint: %s",
-	               e->name, e->problem);
-}
-
 /* The problem without the name or path before it, which the caller adds. */
 static const char *
 reason_of(const struct catalog_entry *e)
@@ -128,6 +124,15 @@ reason_of(const struct catalog_entry *e)
 	return e->problem;
 }
 
+int
+catalog_refuse(const struct catalog_entry *e, struct pawl_error *err)
+{
+	if (catalog_may_be_intact(e))
+		return err_set(err, e->code, "%s cannot be read: %s", e->name, reason_of(e));
+	return err_set(err, e->code == PAWL_ENOTFOUND ? PAWL_ENOTFOUND : PAWL_ECORRUPT, "%s is not a checkpoint: %s",
+	               e->name, e->problem);
+}
+
 /* Refuses an answer that could be wrong, since a checkpoint cannot be read. than: the answer, where
  * only a newer checkpoint could change it; else NULL. */
 static int
@@ -138,8 +143,8 @@ refuse_denied(struct catalog *c, const struct catalog_entry *than, const char *w
 	if (!e)
 		return 0;
 	if (c->single_name)
-		return err_set(err, PAWL_EAUTH, "%s", reason_of(e));
-	return err_set(err, PAWL_EAUTH, "%s cannot be read, so that %s is unknown: %s", e->name, what, e->problem);
+		return err_set(err, e->code, "%s", reason_of(e));
+	return err_set(err, e->code, "%s cannot be read, so that %s is unknown: %s", e->name, what, reason_of(e));
 }
 
 static bool
@@ -242,7 +247,7 @@ find_by_id(struct catalog *c, const char *text, struct catalog_entry **ret, stru
 	}
 	for (size_t i = 0; i < c->n; i++) {
 		if (c->entries[i].id == id)
-			return refuse_bad(&c->entries[i], err);
+			return catalog_refuse(&c->entries[i], err);
 	}
 	return refuse_absent(c, "id", text, err);
 }
@@ -254,7 +259,7 @@ find_by_name(struct catalog *c, const char *name, struct catalog_entry **ret, st
 		if (strcmp(c->entries[i].name, name) != 0)
 			continue;
 		if (!c->entries[i].summary)
-			return refuse_bad(&c->entries[i], err);
+			return catalog_refuse(&c->entries[i], err);
 		*ret = &c->entries[i];
 		return 0;
 	}

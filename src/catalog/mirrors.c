@@ -54,7 +54,7 @@ check_denied(struct mirror *m, struct catalog *there, struct pawl_error *err)
 	if (!e || (e->id && catalog_get(here, e->id)))
 		return 0;
 	m->run->mirrors->is_denied = true;
-	return err_set(err, PAWL_EAUTH, "mirror %s: %s cannot be read: %s", m->url, e->name, e->problem);
+	return err_prefix(err, catalog_refuse(e, err), "mirror %s", m->url);
 }
 
 int

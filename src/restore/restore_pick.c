@@ -123,7 +123,7 @@ is_elsewhere(struct catalog *c, const struct catalog_entry *e)
 
 /* Finds the newest valid checkpoint with an id of at most `most`. Bad ones that are skipped are
  * noted. A folder without a manifest is noted too, but it is not a checkpoint, so it does not count
- * as damage. */
+ * as damage. One that may be intact is refused. */
 static int
 pick_below(struct pawl_restore *r, uint64_t most, struct candidate *ret, struct pawl_error *err)
 {
@@ -141,8 +141,8 @@ pick_below(struct pawl_restore *r, uint64_t most, struct candidate *ret, struct 
 			mem_free(ret->name);
 			ret->name = mem_strdup(e->name);
 			lacking = !ret->name;
-		} else if (e->code == PAWL_EAUTH) {
-			rc = err_set(err, PAWL_EAUTH, "%s cannot be read: %s", e->name, e->problem);
+		} else if (catalog_may_be_intact(e)) {
+			rc = catalog_refuse(e, err);
 		} else {
 			rc = restore_pick_note(r, e->name, e->problem, err);
 			if (!ret->damage && e->code != PAWL_ENOTFOUND) {

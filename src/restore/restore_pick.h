@@ -15,7 +15,8 @@ int restore_pick(struct pawl_restore *r, struct pawl_error *err);
 int restore_pick_id(struct pawl_restore *r, uint64_t id, struct pawl_error *err);
 /* Takes the newest valid checkpoint with an id of at most `most`, going down until one can be
  * opened. final: a vanished one is skipped like a damaged one; else it is PAWL_ENOTFOUND or
- * PAWL_ECONFLICT. An unreadable one (permissions) is PAWL_EAUTH: it may be intact. */
+ * PAWL_ECONFLICT. One that may be intact ends it with its own error, such as PAWL_EAUTH
+ * or PAWL_EVERSION. */
 int restore_pick_below(struct pawl_restore *r, uint64_t most, bool final, struct pawl_error *err);
 /* Adds "checkpoint_000007: why" to the fallbacks, without naming it twice. */
 int restore_pick_note(struct pawl_restore *r, const char *name, const char *why, struct pawl_error *err);

@@ -5,13 +5,17 @@ from __future__ import annotations
 
 import json
 import pathlib
+import re
+import shutil
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from attack import digest
 from common import same
 
+import cli
 import pawl
 
 
@@ -329,6 +333,49 @@ def test_R137_strict_latest_and_all_damaged_are_errors_never_a_fresh_start(tmp_p
             flip(folder / "manifest.json", 30)
     with pawl.CheckpointManager(tmp_path / "run") as manager, pytest.raises(pawl.CorruptError):
         manager.restore()
+
+
+def write_in_newer_format(run: pathlib.Path, number: int) -> None:
+    """Gives a checkpoint the version of a later release. Its checksum is right."""
+    file = run / f"checkpoints/checkpoint_{number:06}/manifest.json"
+    text, mark, _ = file.read_bytes().rpartition(b'\n"digest":"')
+    text = re.sub(rb'(?<="pawl_manifest":)\d+', b"99", text, count=1)
+    file.chmod(0o644)
+    file.write_bytes(text + mark + digest(text).encode() + b'"}\n')
+
+
+def test_R137_a_checkpoint_in_a_newer_format_is_not_damage(tmp_path: pathlib.Path) -> None:
+    run = tmp_path / "run"
+    with pawl.CheckpointManager(run, score_attribute="acc") as manager:
+        for step in (1, 2):
+            manager.save(step, {"x": np.full(3, step)}, metrics={"acc": 3 - step}, wait=True)
+    write_in_newer_format(run, 2)
+    with pawl.CheckpointManager(run) as manager:
+        for wanted in ({}, {"which": "best"}, {"step": 2}):
+            with pytest.raises(
+                pawl.VersionError, match="checkpoint_000002 cannot be read.*: written in format version 99"
+            ):
+                manager.restore(**wanted)
+        restored = manager.restore(step=1)
+        assert restored is not None
+        assert restored.fallbacks == []
+    with pytest.raises(pawl.VersionError, match="format version 99"):
+        pawl.load(f"{run}@latest")
+    with pytest.raises(pawl.VersionError, match="format version 99"):
+        pawl.wait_for_new(run, after=1, timeout=0)
+    done = cli.run("restore", run, tmp_path / "copy", status=1)
+    assert "checkpoint_000002 cannot be read" in done.stderr
+
+
+def test_R137_a_checkpoint_in_a_newer_format_in_a_mirror_is_not_skipped(tmp_path: pathlib.Path) -> None:
+    run, mirror = tmp_path / "run", tmp_path / "mirror"
+    with pawl.CheckpointManager(run, mirrors=mirror) as manager:
+        for step in (1, 2):
+            manager.save(step, {"x": np.full(3, step)}, wait=True)
+    write_in_newer_format(mirror, 2)
+    shutil.rmtree(run / "checkpoints/checkpoint_000002")
+    with pytest.raises(pawl.VersionError, match="mirror .*: checkpoint_000002 cannot be read: written in"):
+        pawl.CheckpointManager(run, mirrors=mirror)
 
 
 def test_falling_back_fits_the_older_structure(tmp_path: pathlib.Path) -> None:
