@@ -127,10 +127,10 @@ reason_of(const struct catalog_entry *e)
 int
 catalog_refuse(const struct catalog_entry *e, struct pawl_error *err)
 {
-	if (catalog_may_be_intact(e))
-		return err_set(err, e->code, "%s cannot be read: %s", e->name, reason_of(e));
-	return err_set(err, e->code == PAWL_ENOTFOUND ? PAWL_ENOTFOUND : PAWL_ECORRUPT, "%s is not a checkpoint: %s",
-	               e->name, e->problem);
+	const bool is_read = e->code == PAWL_ENOTFOUND || e->code == PAWL_ECORRUPT;
+
+	return err_set(err, e->code, "%s %s: %s", e->name, is_read ? "is not a checkpoint" : "cannot be read",
+	               reason_of(e));
 }
 
 /* Refuses an answer that could be wrong, since a checkpoint cannot be read. than: the answer, where

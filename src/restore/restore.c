@@ -277,7 +277,7 @@ fall_back(struct pawl_restore *r, const struct pawl_error *why, struct pawl_erro
 			id == 0 ? err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint that is older", r->run->home.root)
 				: restore_pick_below(r, id - 1, true, err),
 			err);
-	if (rc == PAWL_ECORRUPT || rc == PAWL_ENOTFOUND) /* report the damage to the caller */
+	if (err_is_damage(rc)) /* report the damage to the caller */
 		rc = before > 0 ? err_set(err, PAWL_ENOTFOUND, "%s: no checkpoint can be used; the newest: %s",
 		                          r->run->home.root, r->fallbacks.rows[0])
 		                : err_set(err, PAWL_ENOTFOUND, "%s",

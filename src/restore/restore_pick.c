@@ -104,6 +104,7 @@ struct candidate {
 	uint64_t id; /* 0 = none */
 	char *name;
 	char *damage; /* the first bad one that was skipped, and why; NULL = none */
+	int code;     /* of the damage */
 };
 
 static void
@@ -147,6 +148,7 @@ pick_below(struct pawl_restore *r, uint64_t most, struct candidate *ret, struct 
 			rc = restore_pick_note(r, e->name, e->problem, err);
 			if (!ret->damage && e->code != PAWL_ENOTFOUND) {
 				ret->damage = mem_printf("%s: %s", e->name, e->problem);
+				ret->code = e->code;
 				lacking = !ret->damage;
 			}
 		}
@@ -163,9 +165,9 @@ restore_pick_below(struct pawl_restore *r, uint64_t most, bool final, struct paw
 		struct pawl_error why = {0};
 		TRY(pick_below(r, most, &c, err));
 		if (c.damage && !r->can_fall_back)
-			return err_set(err, PAWL_ECORRUPT, "%s (falling back to an older checkpoint is off)", c.damage);
+			return err_set(err, c.code, "%s (falling back to an older checkpoint is off)", c.damage);
 		if (c.id == 0 && c.damage)
-			return err_set(err, PAWL_ECORRUPT, "no checkpoint can be used; the newest: %s", c.damage);
+			return err_set(err, c.code, "no checkpoint can be used; the newest: %s", c.damage);
 		if (c.id == 0)
 			return err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint%s", r->run->home.root,
 			               most < UINT64_MAX ? " that is older" : "");
@@ -178,8 +180,10 @@ restore_pick_below(struct pawl_restore *r, uint64_t most, bool final, struct paw
 			return rc;
 		}
 		TRY(restore_pick_note(r, c.name, why.message, err));
-		if (!c.damage && !r->has_vanished)
+		if (!c.damage && !r->has_vanished) {
 			c.damage = mem_strdup(why.message);
+			c.code = rc;
+		}
 		most = c.id - 1;
 	}
 }

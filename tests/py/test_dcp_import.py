@@ -263,7 +263,7 @@ HOSTILE: dict[str, tuple[Callable[[Metadata], None], str]] = {
 def test_P17_hostile_metadata_is_refused(tmp_path: pathlib.Path, name: str) -> None:
     alter, message = HOSTILE[name]
     folder = altered(tmp_path, alter)
-    with pytest.raises((pawl.CorruptError, pawl.UnsupportedError), match=message):
+    with pytest.raises((pawl.CorruptError, pawl.LimitError, pawl.UnsupportedError), match=message):
         pawl.load(folder)
     run("show", folder, status=1 if name == "transformed" else 4)
 

@@ -378,6 +378,19 @@ def test_R137_a_checkpoint_in_a_newer_format_in_a_mirror_is_not_skipped(tmp_path
         pawl.CheckpointManager(run, mirrors=mirror)
 
 
+def test_a_named_checkpoint_in_a_newer_format_is_a_version_error(tmp_path: pathlib.Path) -> None:
+    run = tmp_path / "run"
+    with pawl.CheckpointManager(run) as manager:
+        for step in (1, 2):
+            manager.save(step, {"x": np.full(3, step)}, wait=True)
+    write_in_newer_format(run, 2)
+    says = "checkpoint_000002 cannot be read: written in format version 99"
+    for place in (f"{run}@id:2", f"{run}@checkpoint_000002"):
+        with pytest.raises(pawl.VersionError, match=says):
+            pawl.load(place)
+        assert says in cli.run("show", place, status=1).stderr
+
+
 def test_falling_back_fits_the_older_structure(tmp_path: pathlib.Path) -> None:
     """The older checkpoint is matched again: it may have another shape, and is refused if it does not fit."""
     with pawl.CheckpointManager(tmp_path / "run") as manager:

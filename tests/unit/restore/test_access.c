@@ -261,38 +261,84 @@ test_P8_what_may_not_be_read_is_neither_deleted_nor_repaired(void **state)
 
 /* ---- an object store that refuses one, as a bucket by status 403 */
 
-static bool is_refused;
+static int refusal; /* 0 = none */
 
 static int
 refusing_get(void *store, const char *key, size_t max, pawl_store_take_fn *take, void *arg, struct pawl_error *err)
 {
-	if (is_refused && strstr(key, NEWEST "/manifest.json"))
-		return err_set(err, PAWL_EAUTH, "status 403");
+	if (refusal && strstr(key, NEWEST "/manifest.json"))
+		return err_set(err, refusal, "status 403");
 	return user_get(store, key, max, take, arg, err);
 }
 
+/* Saves three checkpoints. The newest is refused while `refusal` is set. */
 static void
-test_R137_no_permission_for_an_object_is_an_access_error(void **state)
+begin_refusing(struct small_run *r, struct pawl_stores *stores)
 {
-	struct small_run *r = *state;
-	struct pawl_stores stores = user_stores;
-
-	stores.get = refusing_get;
+	*stores = user_stores;
+	stores->get = refusing_get;
 	OK(store_open("mem:", true, false, &user_shared, err));
 	r->opts.root = "user://run";
-	r->opts.io.stores = &stores;
+	r->opts.io.stores = stores;
 	save_three(r);
 	r->opts.read_only = 1;
-	is_refused = true;
-	small_open(r);
-	expect_denied(r->run);
-	is_refused = false;
+}
+
+static void
+end_refusing(struct small_run *r)
+{
+	refusal = 0;
 	small_open(r);
 	OK(restore_code(r->run, "3", err));
 	pawl_close(r->run, NULL);
 	r->run = NULL;
 	store_close(user_shared);
 	user_shared = NULL;
+}
+
+static void
+test_R137_no_permission_for_an_object_is_an_access_error(void **state)
+{
+	struct pawl_stores stores;
+
+	begin_refusing(*state, &stores);
+	refusal = PAWL_EAUTH;
+	small_open(*state);
+	expect_denied(((struct small_run *)*state)->run);
+	end_refusing(*state);
+}
+
+static void
+test_a_named_checkpoint_has_the_error_of_its_manifest(void **state)
+{
+	static const int codes[] = {PAWL_EIO, PAWL_ELIMIT, PAWL_EVERSION};
+	struct small_run *r = *state;
+	struct pawl_stores stores;
+
+	begin_refusing(r, &stores);
+	for (size_t i = 0; i < COUNT(codes); i++) {
+		refusal = codes[i];
+		small_open(r);
+		FAILS(codes[i], "checkpoint_000003 cannot be read: ", restore_code(r->run, "id:3", err));
+		FAILS(codes[i], "checkpoint_000003 cannot be read: ", restore_code(r->run, "checkpoint_000003", err));
+	}
+	end_refusing(r);
+}
+
+static void
+test_the_newest_bad_manifest_gives_a_restore_its_error(void **state)
+{
+	struct small_run *r = *state;
+	struct pawl_restore_opts opts = PAWL_RESTORE_OPTS_INIT;
+	struct pawl_restore *restore = NULL;
+	struct pawl_stores stores;
+
+	opts.no_fallback = 1;
+	begin_refusing(r, &stores);
+	refusal = PAWL_EIO;
+	small_open(r);
+	FAILS(PAWL_EIO, "falling back to an older checkpoint is off", pawl_restore_open(r->run, &opts, &restore, err));
+	end_refusing(r);
 }
 
 /* ---- mirrors */
@@ -349,6 +395,10 @@ main(void)
 	                                        small_teardown),
 		cmocka_unit_test_setup_teardown(test_P8_what_may_not_be_read_is_neither_deleted_nor_repaired,
 	                                        small_setup, small_teardown),
+		cmocka_unit_test_setup_teardown(test_a_named_checkpoint_has_the_error_of_its_manifest, small_setup,
+	                                        small_teardown),
+		cmocka_unit_test_setup_teardown(test_the_newest_bad_manifest_gives_a_restore_its_error, small_setup,
+	                                        small_teardown),
 		cmocka_unit_test_setup_teardown(test_R137_no_permission_in_a_mirror_is_an_access_error, small_setup,
 	                                        small_teardown),
 		cmocka_unit_test_setup_teardown(test_R137_no_permission_for_an_object_is_an_access_error, small_setup,
