@@ -97,6 +97,13 @@ def calls(bait: str) -> dict[str, bytes]:
     }
 
 
+def numbers_that_collide() -> list[int]:
+    """Numbers of the memo whose products with the multiplier of Fibonacci hashing differ in few bits only."""
+    inverse = pow(0x9E3779B97F4A7C15, -1, 1 << 64)
+    products = (number * inverse % (1 << 64) for number in range(1, 1 << 20))
+    return [index for index in products if index < 10**18][:40_000]
+
+
 # Streams that break the rules of the machine; in the archive.
 STREAMS = {
     # items put into what is not a dict: CVE-2026-24747
@@ -120,6 +127,12 @@ STREAMS = {
     "memo-far-away": b"\x80\x02N"
     + b"".join(b"r" + struct.pack("<I", 0xFFFFFFFF - i) for i in range(64))
     + b"j\0\0\0\0.",
+    "memo-of-numbers-that-collide": b"\x80\x02N"
+    + b"".join(b"p%d\n" % i for i in numbers_that_collide())
+    + b"j\0\0\0\0.",
+    "a-tensor-with-129-flags": state(
+        tensor()[:-2] + b"}(" + text("a") + b"q\x01\x89q\x02" + b"h\x01h\x02" * 128 + b"utR"
+    ),
     "memo-doubling": b"\x80\x02(K\x01l" + b"".join(b"q%c(h%ch%cl" % (i, i, i) for i in range(1, 60)) + b".",
     "memo-doubling-of-tuples": b"\x80\x02)" + b"".join(b"q%ch%c\x86" % (i, i) for i in range(1, 60)) + b".",
     "a-text-in-many-places": b"\x80\x02(X\0\0\x20\0" + b"x" * (2 << 20) + b"q\x01" + b"h\x01" * 2000 + b"l.",

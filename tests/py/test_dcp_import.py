@@ -228,6 +228,19 @@ def as_value(metadata: Metadata) -> None:
     metadata.storage_data[MetadataIndex("v")] = of(metadata, "m.w")
 
 
+def padded(metadata: Metadata) -> None:
+    """With more attributes than torch writes, which every row of the file could name again."""
+    vars(of(metadata, "m.w")).update({f"x{i}": i for i in range(129)})
+
+
+def offset_of_many(metadata: Metadata) -> None:
+    metadata.storage_data[MetadataIndex("x", torch.Size([0] * 65))] = of(metadata, "v")
+
+
+def long_name(metadata: Metadata) -> None:
+    metadata.storage_data[MetadataIndex("x" * 4097)] = of(metadata, "v")
+
+
 HOSTILE: dict[str, tuple[Callable[[Metadata], None], str]] = {
     "a larger tensor": (grow, "do not fill"),
     "a piece outside": (bigger_chunk, "outside"),
@@ -255,6 +268,11 @@ HOSTILE: dict[str, tuple[Callable[[Metadata], None], str]] = {
     "a place far off": (path_to("l", 2_000_000), "that were not saved"),
     "a place beyond numbers": (path_to("l", 1 << 80), "neither a key nor an index"),
     "a deep path": (path_to(*["x"] * 1000), "nested deeper"),
+    "a path of 1,001 keys": (path_to(*["x"] * 1001), "nested deeper than 1000"),
+    "a key of 4,097 bytes": (path_to("x" * 4097), "a name of 4097 bytes, at most 4096"),
+    "129 attributes": (padded, r"an object of \d+ attributes, at most 128"),
+    "an offset of 65 numbers": (offset_of_many, "'x' has 65 dimensions, at most 64"),
+    "a name of 4,097 bytes": (long_name, "a name of 4097 bytes, at most 4096"),
     "transformed": (transformed, "transformed"),
 }
 

@@ -10,7 +10,8 @@
  *
  * Objects are dicts of attributes. Attributes of later versions are ignored unless they change the
  * meaning of the bytes. storage_data is sorted by name and offset, so that every chunk finds its
- * range. Promises P16, P17.
+ * range. By the memo many rows may name one object. The size of what is read for each row is
+ * limited, so that the time does not grow with the square of the file. Promises P16, P17.
  */
 #include "format/torch/dcp.h"
 
@@ -21,7 +22,10 @@
 #include "base/text.h"
 #include "format/torch/pt_names.h"
 
-#define LOOK_BACK 16u /* files */
+#define LOOK_BACK 16u       /* files */
+#define MAX_ATTRIBUTES 128u /* of an object; torch writes fewer than 10 */
+#define MAX_NAME_BYTES 4096u
+#define MAX_PATH_KEYS 1000u
 
 /* A row of storage_data. */
 struct stored {
@@ -37,7 +41,7 @@ struct decoder {
 	struct stored *stored; /* ascending */
 	size_t n_stored;
 	struct dcp *out;
-	size_t cap_files;
+	size_t cap_files, n_chunks; /* n_chunks: of all tensors */
 	struct pawl_error *err;
 };
 
@@ -51,6 +55,34 @@ static int
 wrong_item(const struct decoder *d, const char *name, size_t len, const char *why)
 {
 	return err_set(d->err, PAWL_ECORRUPT, "%s: '%.*s': %s", d->what, (int)(len < 200 ? len : 200), name, why);
+}
+
+static int
+check_name(const struct decoder *d, const struct pickle_node *name)
+{
+	return name->len <= MAX_NAME_BYTES
+	               ? 0
+	               : err_set(d->err, PAWL_ELIMIT, "%s: a name of %zu bytes, at most %u are possible", d->what,
+	                         name->len, MAX_NAME_BYTES);
+}
+
+/* A dict with the attributes of an object. */
+static int
+check_attributes(const struct decoder *d, const struct pickle_node *dict)
+{
+	return !dict || dict->len / 2 <= MAX_ATTRIBUTES
+	               ? 0
+	               : err_set(d->err, PAWL_ELIMIT, "%s: an object of %zu attributes, at most %u are possible",
+	                         d->what, dict->len / 2, MAX_ATTRIBUTES);
+}
+
+static int
+check_dimensions(const struct decoder *d, const char *name, size_t len, size_t ndim)
+{
+	return ndim <= PAWL_MAX_DIMS
+	               ? 0
+	               : err_set(d->err, PAWL_ELIMIT, "%s: '%.*s' has %zu dimensions, at most %d are possible", d->what,
+	                         (int)(len < 200 ? len : 200), name, ndim, PAWL_MAX_DIMS);
 }
 
 /* The attributes of an object of this class, or NULL. */
@@ -180,6 +212,8 @@ read_stored(struct decoder *d, const struct pickle_node *key, const struct pickl
 {
 	const struct pickle_node *index = attributes_of(key, PT_DCP_INDEX),
 				 *info = attributes_of(value, PT_DCP_STORAGE);
+	TRY(check_attributes(d, index));
+	TRY(check_attributes(d, info));
 	const struct pickle_node *name = index ? get_attribute(index, "fqn", PICKLE_STR) : NULL;
 	const struct pickle_node *offset = index ? pickle_get(index, "offset") : NULL;
 	const struct pickle_node *path = info ? get_attribute(info, "relative_path", PICKLE_STR) : NULL;
@@ -193,11 +227,14 @@ read_stored(struct decoder *d, const struct pickle_node *key, const struct pickl
 		return err_set(d->err, PAWL_EUNSUPPORTED,
 		               "%s: '%.*s' was transformed (compressed) by an extension of the writer", d->what,
 		               (int)(name->len < 200 ? name->len : 200), name->text);
+	TRY(check_name(d, name));
 	ret->name = name->text;
 	ret->name_len = name->len;
 	ret->offset = offset && offset->type != PICKLE_NONE ? size_of(offset) : NULL;
 	if (offset && offset->type != PICKLE_NONE && !ret->offset)
 		return wrong_item(d, name->text, name->len, "its offset is not a torch.Size");
+	if (ret->offset)
+		TRY(check_dimensions(d, name->text, name->len, ret->offset->len));
 	for (size_t i = 0; ret->offset && i < ret->offset->len; i++) {
 		if (!get_count(ret->offset->items[i], &unused))
 			return wrong_item(d, name->text, name->len, "its offset is damaged");
@@ -291,6 +328,7 @@ read_dtype(struct decoder *d, const struct pickle_node *object, struct dcp_item 
 	if (!node || node->type != PICKLE_CALL || node->global->tag != PT_DCP_PROPERTIES || !node->call_state)
 		return wrong_item(d, item->name, item->name_len, "it has no properties");
 	state = node->call_state;
+	TRY(check_attributes(d, state->type == PICKLE_DICT ? state : NULL));
 	/* (dtype, layout, requires_grad, memory format, pin_memory) */
 	const struct pickle_node *dtype = state->type == PICKLE_TUPLE && state->len > 0 ? state->items[0]
 	                                  : state->type == PICKLE_DICT                  ? pickle_get(state, "dtype")
@@ -311,6 +349,7 @@ read_chunk(struct decoder *d, const struct dcp_item *item, const struct pickle_n
 
 	if (!object)
 		return wrong_item(d, item->name, item->name_len, "a piece is damaged");
+	TRY(check_attributes(d, object));
 	ret->offsets = read_extents(d, pickle_get(object, "offsets"), item->ndim);
 	ret->sizes = ret->offsets ? read_extents(d, pickle_get(object, "sizes"), item->ndim) : NULL;
 	if (!ret->sizes)
@@ -325,21 +364,22 @@ read_chunk(struct decoder *d, const struct dcp_item *item, const struct pickle_n
 static int
 read_tensor(struct decoder *d, const struct pickle_node *object, struct dcp_item *item)
 {
+	TRY(check_attributes(d, object));
 	const struct pickle_node *shape = size_of(pickle_get(object, "size"));
 	const struct pickle_node *chunks = get_attribute(object, "chunks", PICKLE_LIST);
 
 	if (!shape || !chunks)
 		return wrong_item(d, item->name, item->name_len, "it has no shape or no pieces");
-	if (shape->len > PAWL_MAX_DIMS)
-		return err_set(d->err, PAWL_ELIMIT, "%s: '%.*s' has %zu dimensions, at most %d are possible", d->what,
-		               (int)(item->name_len < 200 ? item->name_len : 200), item->name, shape->len,
-		               PAWL_MAX_DIMS);
+	TRY(check_dimensions(d, item->name, item->name_len, shape->len));
 	item->is_tensor = true;
 	item->ndim = (uint32_t)shape->len;
 	item->shape = read_extents(d, pickle_get(object, "size"), shape->len);
 	if (!item->shape)
 		return d->err ? d->err->code : PAWL_ECORRUPT;
 	TRY(read_dtype(d, object, item));
+	d->n_chunks += chunks->len;
+	if (d->n_chunks > DCP_MAX_PIECES)
+		return err_set(d->err, PAWL_ELIMIT, "%s: more than %u pieces", d->what, DCP_MAX_PIECES);
 	item->chunks = bump_array(d->memory, chunks->len, sizeof(*item->chunks));
 	if (!item->chunks)
 		return err_nomem(d->err, d->what);
@@ -354,6 +394,9 @@ read_path(struct decoder *d, const struct pickle_node *path, struct dcp_item *it
 {
 	if (path->type != PICKLE_TUPLE || path->len == 0)
 		return wrong_item(d, item->name, item->name_len, "its path is not a tuple");
+	if (path->len > MAX_PATH_KEYS)
+		return err_set(d->err, PAWL_ELIMIT, "%s: '%.*s': nested deeper than %u", d->what,
+		               (int)(item->name_len < 200 ? item->name_len : 200), item->name, MAX_PATH_KEYS);
 	for (size_t i = 0; i < path->len; i++) {
 		const struct pickle_node *key = path->items[i];
 		uint64_t unused;
@@ -361,6 +404,8 @@ read_path(struct decoder *d, const struct pickle_node *path, struct dcp_item *it
 		if (key->type != PICKLE_STR && (i == 0 || !get_count(key, &unused)))
 			return wrong_item(d, item->name, item->name_len,
 			                  "its path holds something that is neither a key nor an index");
+		if (key->type == PICKLE_STR)
+			TRY(check_name(d, key));
 	}
 	item->path = path->items;
 	item->n_path = path->len;
@@ -372,6 +417,7 @@ read_item(struct decoder *d, const struct pickle_node *name, const struct pickle
 {
 	if (name->type != PICKLE_STR)
 		return refuse_metadata(d, "a name that is not text");
+	TRY(check_name(d, name));
 	item->name = name->text;
 	item->name_len = name->len;
 	const struct pickle_node *tensor = attributes_of(value, PT_DCP_TENSOR);
@@ -411,6 +457,7 @@ read_paths(struct decoder *d, const struct pickle_node *planner)
 		rows[i] = (struct named){planner->items[2 * i], planner->items[2 * i + 1]};
 		if (rows[i].name->type != PICKLE_STR)
 			return refuse_metadata(d, "planner_data: a name that is not text");
+		TRY(check_name(d, rows[i].name));
 	}
 	qsort(rows, n, sizeof(*rows), compare_named);
 	for (size_t i = 0; i < d->out->n; i++) {

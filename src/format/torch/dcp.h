@@ -4,7 +4,8 @@
  * range of which file each piece is. It sees bytes only and runs nothing (pickle.h). Every range
  * holds one piece as torch.save wrote it (pt.h).
  *
- * Limits: 4,000,000 pieces; file names have safe components, so that no file is outside the folder.
+ * Limits: 4,000,000 pieces; names of 4,096 bytes; 128 attributes of an object, 64 dimensions, 1,000
+ * keys of a path. File names have safe components, so that no file is outside the folder.
  * Ranges that an extension transformed (compressed) are refused.
  */
 #ifndef PAWL_FORMAT_DCP_H

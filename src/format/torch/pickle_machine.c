@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/table.h"
 #include "base/text.h"
 #include "base/vec.h"
 
@@ -114,10 +115,11 @@ pickle_pop_mark(struct pickle_machine *m, struct pickle_node ***ret, size_t *ret
 
 /* -------------------------------------------------------------------- memo */
 
+/* Its address is a secret that the numbers of a hostile stream cannot be chosen for. */
 static struct pickle_slot *
-find_slot(struct pickle_slot *slots, size_t cap, uint64_t index)
+find_slot(const struct pickle_machine *m, struct pickle_slot *slots, size_t cap, uint64_t index)
 {
-	size_t at = (size_t)((index * 0x9e3779b97f4a7c15u) >> 32) & (cap - 1);
+	size_t at = (size_t)table_mix((uint64_t)(uintptr_t)m, index) & (cap - 1);
 
 	while (slots[at].node && slots[at].index != index)
 		at = (at + 1) & (cap - 1);
@@ -137,7 +139,7 @@ grow_memo(struct pickle_machine *m)
 		return pickle_out_of_memory(m);
 	for (size_t i = 0; i < m->cap_memo; i++) {
 		if (m->memo[i].node)
-			*find_slot(bigger, cap, m->memo[i].index) = m->memo[i];
+			*find_slot(m, bigger, cap, m->memo[i].index) = m->memo[i];
 	}
 	mem_free(m->memo);
 	m->memo = bigger;
@@ -152,7 +154,7 @@ pickle_put(struct pickle_machine *m, uint64_t index)
 		return pickle_wrong(m, "puts a value into the memo, but the stack is empty");
 	if (2 * (m->n_memo + 1) > m->cap_memo)
 		TRY(grow_memo(m));
-	struct pickle_slot *slot = find_slot(m->memo, m->cap_memo, index);
+	struct pickle_slot *slot = find_slot(m, m->memo, m->cap_memo, index);
 	m->n_memo += slot->node == NULL;
 	*slot = (struct pickle_slot){index, m->stack[m->n_stack - 1]};
 	return 0;
@@ -161,7 +163,7 @@ pickle_put(struct pickle_machine *m, uint64_t index)
 int
 pickle_get_memo(struct pickle_machine *m, uint64_t index)
 {
-	const struct pickle_slot *slot = m->cap_memo ? find_slot(m->memo, m->cap_memo, index) : NULL;
+	const struct pickle_slot *slot = m->cap_memo ? find_slot(m, m->memo, m->cap_memo, index) : NULL;
 
 	if (!slot || !slot->node)
 		return pickle_wrong(m, "takes something out of the memo that was never put there");

@@ -17,7 +17,8 @@
 #include "format/safetensors/safetensors.h"
 #include "format/torch/pt_names.h"
 
-#define MAX_WRAPS 8u /* calls around calls: a parameter with attributes needs two */
+#define MAX_WRAPS 8u   /* calls around calls: a parameter with attributes needs two */
+#define MAX_FLAGS 128u /* of a tensor; many tensors may share one dict of them */
 
 /* What a call around the tensor adds to it. */
 struct wraps {
@@ -253,6 +254,9 @@ check_metadata(const struct pickle_node *node, struct pawl_error *err)
 		return 0;
 	if (node->type != PICKLE_DICT && node->type != PICKLE_ODICT)
 		return refuse_tensor("whose metadata is not a dict", err);
+	if (node->len / 2 > MAX_FLAGS)
+		return err_set(err, PAWL_ELIMIT, "a tensor with %zu flags, at most %u are possible", node->len / 2,
+		               MAX_FLAGS);
 	for (size_t i = 0; i + 1 < node->len; i += 2) {
 		const struct pickle_node *value = node->items[i + 1];
 
