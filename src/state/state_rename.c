@@ -68,6 +68,10 @@ ask_leaf(struct renamer *r, size_t len)
 	r->to.len = 0;
 	r->fn(r->arg, buf_str(&r->path), &r->to);
 	TRY(buf_check(&r->to, "path", r->err));
+	if (r->to.len == 0 && r->path.len == 0) /* the empty key stays */
+		return 1;
+	if (r->to.len == 0)
+		return err_set(r->err, PAWL_EUSAGE, "rename: '%.200s': its new path is empty", buf_str(&r->path));
 
 	const char *tail = buf_str(&r->path) + len, *to = buf_str(&r->to);
 	const size_t n_tail = r->path.len - len;

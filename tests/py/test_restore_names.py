@@ -113,12 +113,18 @@ def test_wildcards_keep_their_order_or_take_another(tmp_path: pathlib.Path) -> N
     assert list(found) == ["x1", "deep"] and found["x1"]["h"]["y"].item() == 1 and found["deep"]["er"]["a b"] == 1
 
 
+def test_an_empty_key_stays_where_it_is(tmp_path: pathlib.Path) -> None:
+    root = saved(tmp_path, {"": 1, "a": 2})
+    assert pawl.load(root + "/latest", rename=[("a", "b")]) == {"": 1, "b": 2}
+
+
 @pytest.mark.parametrize(
     ("rules", "kind", "text"),
     [
         ([("a", "b")], pawl.PawlError, "rename: 'a' to 'b': that path exists"),
         ([("a", "b/c")], pawl.UsageError, "rename: 'a' to 'b/c': a list, a tuple or a value is in the way"),
         ([("l/0", "c")], pawl.UsageError, "rename: 'l/0': an element of a list or tuple keeps its place"),
+        ([("*a", "*")], pawl.UsageError, "rename: 'a': its new path is empty"),
         ([("a", "{1}")], pawl.UsageError, "its glob has 0 wildcards"),
         (["ab"], pawl.UsageError, "rename: expected pairs of texts"),
         (3, pawl.UsageError, "rename: expected pairs of texts, such as ('old/*', 'new/*'), found 3"),
