@@ -529,11 +529,12 @@ collect_garbage(struct pawl *run, int dry_run, struct pawl_meter *meter, uint64_
 		         (unsigned long long)s.bytes);
 		events_add(&run->events, "gc", fields);
 	}
+	TRY(err_give(err, uploads, &why));
 	if (ret_count)
 		*ret_count = s.count;
 	if (ret_bytes)
 		*ret_bytes = s.bytes;
-	return err_give(err, uploads, &why);
+	return 0;
 }
 
 int
