@@ -404,7 +404,7 @@ gather_parts(const struct gather_round *round, gather_fn *fn, void *arg, struct 
 }
 
 /* 1 and *ret_name; 0 = no verdict yet; or the save's error. A verdict that cannot be read counts as
- * missing. */
+ * missing, also for lack of memory: an error means that the save has failed everywhere. */
 static int
 read_verdict(struct store *store, const char *key, char **ret_name, struct pawl_error *err)
 {
@@ -419,7 +419,7 @@ read_verdict(struct store *store, const char *key, char **ret_name, struct pawl_
 		return 0;
 	if (json_get_str(key, root, "name", &name, NULL) == 0) {
 		*ret_name = mem_strdup(name);
-		return *ret_name ? 1 : err_nomem(err, "save");
+		return *ret_name ? 1 : 0;
 	}
 	if (get_error(key, root, &why, NULL) < 0)
 		return 0;
@@ -434,8 +434,7 @@ gather_read_verdict(struct store *store, const char *token, char **ret_name, str
 	PAWL_CLEAN(buf_clear) struct buf key = {0};
 
 	buf_printf(&key, RENDEZVOUS_FOLDER "/%s/" VERDICT, token);
-	TRY(buf_check(&key, "save", err));
-	return read_verdict(store, buf_str(&key), ret_name, err);
+	return key.failed ? 0 : read_verdict(store, buf_str(&key), ret_name, err);
 }
 
 int

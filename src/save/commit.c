@@ -216,7 +216,7 @@ commit_publish(struct save *s, struct pawl_error *err)
 	const int found = s->run->modes.commit->settle_alone(s, &trouble);
 
 	if (found < 0)
-		return commit_report_unknown(found, &why, &trouble, err);
+		return commit_report_unknown(s, found, &why, &trouble, err);
 	if (found == 0)
 		return err_give(err, rc, &why);
 	s->progress.committed_ns = clock_mono_ns();
@@ -224,8 +224,10 @@ commit_publish(struct save *s, struct pawl_error *err)
 }
 
 int
-commit_report_unknown(int code, const struct pawl_error *why, const struct pawl_error *trouble, struct pawl_error *err)
+commit_report_unknown(struct save *s, int code, const struct pawl_error *why, const struct pawl_error *trouble,
+                      struct pawl_error *err)
 {
+	s->in_doubt = true;
 	return err_set(err, code, "%s; whether the save was committed is not known: %s", why->message,
 	               trouble->message);
 }

@@ -45,7 +45,9 @@ void commit_describe_file(const struct save_pack *p, struct manifest_file *ret);
 int commit_bytes(struct save *s, struct buf *text, const struct manifest_file *files, size_t n, struct pawl_error *err);
 /* Checks that all files are in the folder that is published, with their sizes. */
 int commit_check_files(struct save *s, const struct manifest_file *files, size_t n, struct pawl_error *err);
-int commit_report_unknown(int code, const struct pawl_error *why, const struct pawl_error *trouble,
+/* For a save that may be a checkpoint, or become one: reports that, and sets s->in_doubt, so that
+ * the written files stay. */
+int commit_report_unknown(struct save *s, int code, const struct pawl_error *why, const struct pawl_error *trouble,
                           struct pawl_error *err);
 
 /* commit_ranks.c: the commit of one of many ranks: hands in its part and waits for the result. */

@@ -129,7 +129,7 @@ is_committed(const struct save *s, struct pawl_error *err)
 }
 
 static int
-decide_commit(struct save *s, struct pawl_error *err)
+settle_put(struct save *s, struct pawl_error *err)
 {
 	bool decided = check_ours(s, NULL) < 0; /* then it is not ours to decide */
 
@@ -152,15 +152,6 @@ decide_commit(struct save *s, struct pawl_error *err)
 	}
 	/* A process that took the run over may have removed it and then aborted it. */
 	return check_ours(s, err);
-}
-
-static int
-settle_put(struct save *s, struct pawl_error *err)
-{
-	int rc = decide_commit(s, err);
-
-	s->in_doubt = rc < 0;
-	return rc;
 }
 
 static int

@@ -91,12 +91,12 @@ settle_as_host(struct save *s, const struct pawl_error *why, struct pawl_error *
 		if (rc == 1) {
 			rc = store_sync(s->run->store, CATALOG_FOLDER, &trouble);
 			s->progress.committed_ns = clock_mono_ns();
-			return rc < 0 ? commit_report_unknown(rc, why, &trouble, err) : 0;
+			return rc < 0 ? commit_report_unknown(s, rc, why, &trouble, err) : 0;
 		}
 	}
 	ops->withdraw(s);
 	if (rc < 0)
-		return commit_report_unknown(rc, why, &trouble, err);
+		return commit_report_unknown(s, rc, why, &trouble, err);
 	/* A rank that could not wait longer has aborted the save: all ranks report its reason. */
 	rc = gather_read_verdict(s->run->store, s->image.token, &name, &trouble);
 	if (rc < 0)
@@ -131,9 +131,23 @@ settle_alone(struct save *s, char **ret_name, const struct pawl_error *why, stru
 	if (rc == 1)
 		return 0;
 	if (rc < 0)
-		return commit_report_unknown(rc, why, &trouble, err);
+		return commit_report_unknown(s, rc, why, &trouble, err);
 	gather_put_verdict(s->run->store, s->image.token, why->code, NULL, why);
 	return err_set(err, why->code, "%s", why->message);
+}
+
+/* The checkpoint has the name that rank 0 gave it. Without memory this rank keeps its own name for
+ * it, which is mostly the same: nothing makes a committed save fail. */
+static void
+take_name(struct save *s, const char *name)
+{
+	char *own = bump_strndup(&s->image.memory, name, strlen(name));
+	char *folder = bump_printf(&s->image.memory, CATALOG_FOLDER "/%s", name);
+
+	if (!own || !folder)
+		return;
+	s->name = own;
+	s->folder = folder;
 }
 
 static int
@@ -165,10 +179,9 @@ commit_as_guest(struct save *s, struct pawl_error *err)
 	}
 	if (rc < 0)
 		return err_set(err, rc, "save of step %lld: %s", (long long)s->request.step, why.message);
-	s->name = bump_strndup(&s->image.memory, name, strlen(name));
-	s->folder = bump_printf(&s->image.memory, CATALOG_FOLDER "/%s", name);
+	take_name(s, name);
 	s->progress.committed_ns = clock_mono_ns();
-	return s->name && s->folder ? 0 : err_nomem(err, "save");
+	return 0;
 }
 
 int
