@@ -48,7 +48,8 @@ typedef int gather_fn(void *arg, uint32_t rank, const struct buf *text, struct p
  * again or is late; the error names the ranks. */
 int gather_parts(const struct gather_round *round, gather_fn *fn, void *arg, struct pawl_error *err);
 
-/* Rank 0: reports the outcome to the others: code 0 and the checkpoint's name, or an error. */
+/* Rank 0: reports the outcome to the others: code 0 and the checkpoint's name, or an error. The
+ * error means that the save never becomes a checkpoint: a rank that reads it removes its files. */
 void gather_put_verdict(struct store *store, const char *token, int code, const char *name,
                         const struct pawl_error *why);
 /* Another rank: waits for the verdict. 1 = committed, *ret_name (mem_free) is the checkpoint's. 0 =

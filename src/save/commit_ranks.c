@@ -5,6 +5,7 @@
  *
  *   rank 0:  all parts ──> manifest ──> RENAME ──> verdict "committed"
  *               │                          └─ returned an error ──> it exists: committed
+ *               │                          └─ it cannot be known whether it exists: no verdict
  *               └─ one is missing, wrong or late ──> WITHDRAW ──> verdict "failed, because"
  *   others:  part ──> verdict ─────────────────────────────────> committed, or failed
  *                └─ rank 0 gone, or late ──> WITHDRAW ──┬─ done ──────> failed
@@ -114,7 +115,9 @@ commit_as_host(struct save *s, struct pawl_error *err)
 		cause.code = rc;
 		rc = settle_as_host(s, &cause, &why);
 	}
-	gather_put_verdict(s->run->store, s->image.token, rc, s->name, &why);
+	/* Without a verdict the others find the outcome by themselves. */
+	if (!s->in_doubt)
+		gather_put_verdict(s->run->store, s->image.token, rc, s->name, &why);
 	return rc < 0 ? err_set(err, rc, "save of step %lld: %s", (long long)s->request.step, why.message) : 0;
 }
 

@@ -22,7 +22,8 @@ static enum trouble {
 	RENAME_IS_SLOW,  /* rank 1 gives up while rank 0 renames the folder, and cannot rename it either */
 	VERDICT_IS_LOST, /* rank 1 sees no verdict, and has no memory for the name that it finds */
 	NO_MEMORY_FOR_VERDICT,
-	NO_MEMORY_FOR_NAME /* after the verdict */
+	NO_MEMORY_FOR_NAME, /* after the verdict */
+	ANSWERS_ARE_LOST    /* rank 0 puts the manifest, and each put of this key fails for it */
 } trouble;
 static bool is_bucket; /* folders cannot be renamed, as in a bucket */
 
@@ -32,6 +33,10 @@ static atomic_bool has_no_memory; /* for the name of the checkpoint, once */
 
 void __real_store_get_caps(struct store *s, struct store_caps *ret);
 void __wrap_store_get_caps(struct store *s, struct store_caps *ret);
+int __real_store_put_bytes(struct store *s, const char *key, const void *ptr, size_t len, int flags,
+                           struct pawl_error *err);
+int __wrap_store_put_bytes(struct store *s, const char *key, const void *ptr, size_t len, int flags,
+                           struct pawl_error *err);
 int __wrap_store_list_all(struct store *s, const char *folder, store_list_fn *fn, void *arg, struct pawl_error *err);
 int __real_store_publish(struct store *s, const char *from, const char *to, struct pawl_error *err);
 int __wrap_store_publish(struct store *s, const char *from, const char *to, struct pawl_error *err);
@@ -47,6 +52,18 @@ __wrap_store_get_caps(struct store *s, struct store_caps *ret)
 {
 	__real_store_get_caps(s, ret);
 	ret->rename_folder = ret->rename_folder && !is_bucket;
+}
+
+int
+__wrap_store_put_bytes(struct store *s, const char *key, const void *ptr, size_t len, int flags, struct pawl_error *err)
+{
+	const char *folder = strstr(key, "checkpoint_000002/");
+
+	if (trouble != ANSWERS_ARE_LOST || own_rank != 0 || !folder || !strstr(folder, "/manifest.json"))
+		return __real_store_put_bytes(s, key, ptr, len, flags, err);
+	if (!atomic_exchange(&board->held[0], 2))
+		__real_store_put_bytes(s, key, ptr, len, flags, NULL);
+	return err_set(err, PAWL_EIO, "the answer is lost");
 }
 
 struct walk {
@@ -102,6 +119,8 @@ __wrap_gather_verdict(const struct gather_round *round, char **ret_name, struct 
 {
 	if (!atomic_load(&is_second))
 		return __real_gather_verdict(round, ret_name, err);
+	if (trouble == ANSWERS_ARE_LOST)
+		return __real_gather_verdict(round, ret_name, err);
 	if (trouble == RENAME_IS_SLOW || trouble == VERDICT_IS_LOST) {
 		wait_until(trouble == RENAME_IS_SLOW ? &board->held[0] : &board->done[0], 2);
 		atomic_store(&has_no_memory, trouble == VERDICT_IS_LOST);
@@ -144,6 +163,8 @@ save_two(const struct rank_job *job)
 	save_step(job, run, STRAIGHT, 1);
 	atomic_store(&is_second, true);
 	save_step(job, run, STRAIGHT, 2);
+	if (trouble == ANSWERS_ARE_LOST && own_rank == 0)
+		_exit(0); /* what the others wait for */
 	pawl_close(run, NULL);
 	return 0;
 }
@@ -188,6 +209,19 @@ test_P11_a_committed_save_needs_no_memory_for_its_name(void **state)
 	expect_on_rank_1(*state, NO_MEMORY_FOR_NAME, true, 0);
 }
 
+static void
+test_P2_P11_a_rank_0_that_cannot_know_the_outcome_leaves_it_to_the_others_to_find(void **state)
+{
+	trouble = ANSWERS_ARE_LOST;
+	is_bucket = true;
+	assert_int_equal(ranks_run(*state, WORLD, LONG_MS, save_two, NULL), 0);
+	expect_saved(ALL, 1, 0);
+	expect_saved(1, 2, PAWL_EIO);
+	expect_saved_text(1, 2, "whether the save was committed is not known");
+	expect_saved(BUT(0), 2, 0);
+	expect_listed(*state, 1u << 1 | 1u << 2);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int
@@ -198,6 +232,7 @@ main(int argc, char **argv)
 		TEST(test_P2_a_rank_without_memory_for_what_it_finds_leaves_its_packs_to_the_checkpoint),
 		TEST(test_P11_a_verdict_that_a_rank_has_no_memory_for_is_read_again),
 		TEST(test_P11_a_committed_save_needs_no_memory_for_its_name),
+		TEST(test_P2_P11_a_rank_0_that_cannot_know_the_outcome_leaves_it_to_the_others_to_find),
 	};
 
 	cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);
