@@ -330,19 +330,33 @@ check_left(struct rendezvous *m, const struct rendezvous_attempt *a, struct pawl
 	return 0;
 }
 
-/* Has rank 0 answered? 1 = admitted, 0 = not yet, or an error. */
+/* Can an error of the store be gone at the next look? A missing permission stays. */
+static bool
+is_passing(int code)
+{
+	return code != PAWL_EAUTH && code != PAWL_EREADONLY;
+}
+
+/* Has rank 0 answered? 1 = admitted, 0 = not yet, or an error. An attempt.json that cannot be read
+ * counts as missing, since rank 0 replaces it: an earlier one may be cut after a power failure.
+ * *ret_trouble: why it could not be read. */
 static int
-find_answer(struct rendezvous *m, struct rendezvous_pass *ret, struct pawl_error *err)
+find_answer(struct rendezvous *m, struct rendezvous_pass *ret, struct pawl_error *ret_trouble, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf text = {0};
 	PAWL_CLEAN(bump_clear) struct bump memory = {0};
 	struct rendezvous_attempt a = {0};
-	int rc = store_get(m->store, RENDEZVOUS_ATTEMPT, RENDEZVOUS_MAX_ATTEMPT, &text, err);
+	struct pawl_error why = {0};
+	int rc = store_get(m->store, RENDEZVOUS_ATTEMPT, RENDEZVOUS_MAX_ATTEMPT, &text, &why);
 
 	if (rc == PAWL_ENOTFOUND)
 		return 0;
-	TRY(rc);
-	TRY(rendezvous_get_attempt(RENDEZVOUS_ATTEMPT, &text, &memory, &a, err));
+	if (rc < 0 && !is_passing(rc))
+		return err_give(err, rc, &why);
+	if (rc < 0 || rendezvous_get_attempt(RENDEZVOUS_ATTEMPT, &text, &memory, &a, &why) < 0) {
+		*ret_trouble = why;
+		return 0;
+	}
 	for (size_t i = 0; i < a.n_refusals; i++)
 		if (strcmp(a.refusals[i].nonce, m->nonce) == 0)
 			return err_set(err, a.world == m->world ? PAWL_EBUSY : PAWL_EMISMATCH, "%s", a.refusals[i].why);
@@ -353,6 +367,42 @@ find_answer(struct rendezvous *m, struct rendezvous_pass *ret, struct pawl_error
 	*ret = a.pass;
 	ret->last_id = a.members[m->rank].last_id;
 	return 1;
+}
+
+/* Puts this process's request if it does not exist. Rank 0 clears the folder when it opens, so it
+ * may be gone, even while it is put. *ret_trouble: why it could not be put now. */
+static int
+put_request(struct rendezvous *m, const struct buf *key, const struct buf *text, struct pawl_error *ret_trouble,
+            struct pawl_error *err)
+{
+	struct pawl_error why = {0};
+	struct store_entry there;
+
+	if (store_stat(m->store, buf_str(key), &there, NULL) != PAWL_ENOTFOUND)
+		return 0;
+	int rc = store_put_bytes(m->store, buf_str(key), text->ptr, text->len, 0, &why);
+
+	if (rc == 0 || rc == PAWL_ENOTFOUND)
+		return 0;
+	if (!is_passing(rc))
+		return err_give(err, rc, &why);
+	*ret_trouble = why;
+	return 0;
+}
+
+/* trouble: of the last look, if there was any. */
+static int
+report_no_answer(const struct rendezvous *m, int64_t timeout_ms, const struct pawl_error *trouble,
+                 struct pawl_error *err)
+{
+	const double seconds = (double)timeout_ms / 1000;
+
+	if (trouble->code < 0)
+		return err_set(err, trouble->code, "rank %u of %u waited %.1f s for rank 0 to open the run: %s",
+		               m->rank, m->world, seconds, trouble->message);
+	return err_set(err, PAWL_ETIMEOUT,
+	               "rank %u of %u waited %.1f s for rank 0 to open the run; every rank must open it", m->rank,
+	               m->world, seconds);
 }
 
 static int
@@ -371,23 +421,15 @@ wait_for_answer(struct rendezvous *m, const struct rendezvous_opts *opts, struct
 	TRY(buf_check(&key, "run", err));
 	TRY(buf_check(&text, "run", err));
 	for (;;) {
-		struct store_entry there;
+		struct pawl_error trouble = {0};
 
-		/* Rank 0 clears the folder when it opens. So our file may be gone, even while we
-		 * put it. */
-		rc = 0;
-		if (store_stat(m->store, buf_str(&key), &there, NULL) == PAWL_ENOTFOUND)
-			rc = store_put_bytes(m->store, buf_str(&key), text.ptr, text.len, 0, err);
-		if (rc == PAWL_ENOTFOUND)
-			rc = 0;
+		rc = put_request(m, &key, &text, &trouble, err);
 		if (rc == 0)
-			rc = find_answer(m, &m->pass, err);
+			rc = find_answer(m, &m->pass, &trouble, err);
 		if (rc != 0)
 			break;
 		if (clock_mono_ms() >= deadline_ms) {
-			rc = err_set(err, PAWL_ETIMEOUT,
-			             "rank %u of %u waited %.1f s for rank 0 to open the run; every rank must open it",
-			             m->rank, m->world, (double)opts->timeout_ms / 1000);
+			rc = report_no_answer(m, opts->timeout_ms, &trouble, err);
 			break;
 		}
 		clock_sleep_ms(pause_ms);

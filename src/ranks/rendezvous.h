@@ -50,7 +50,8 @@ struct rendezvous_opts {
 int rendezvous_host(struct store *store, const struct rendezvous_opts *opts, struct rendezvous_pass *pass,
                     struct rendezvous **ret, struct pawl_error *err);
 /* Another rank: waits to be admitted. PAWL_ETIMEOUT if rank 0 does not open the run, PAWL_EBUSY if
- * another process has this rank, PAWL_EMISMATCH if the world's size is not rank 0's. */
+ * another process has this rank, PAWL_EMISMATCH if the world's size is not rank 0's. Errors of the
+ * store are waited out, and reported when the time is over; a missing permission at once. */
 int rendezvous_join(struct store *store, const struct rendezvous_opts *opts, struct rendezvous_pass *ret_pass,
                     struct rendezvous **ret, struct pawl_error *err);
 /* Stops admitting; NULL is fine. Rank 0 first waits until all others have joined or were refused,
