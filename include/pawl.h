@@ -661,7 +661,8 @@ struct pawl_save_opts {
 	                                      returns. If one does, the save fails and names it. Small states
 	                                      are copied at once */
 	int mode;                          /* 0 = the run's, else enum pawl_mode + 1 */
-	int on_busy;                       /* 0 = the run's, else enum pawl_on_busy + 1 */
+	int on_busy;                       /* 0 = the run's, else enum pawl_on_busy + 1. With many ranks
+	                                      0 or PAWL_BUSY_WAIT + 1 */
 	const unsigned char *at_once;      /* with lazy, one per tensor of the state: 1 = copied before
 	                                      pawl_save returns. NULL = none */
 	pawl_changed_fn *changed;          /* asked before the commit; NULL = the caller does not know */

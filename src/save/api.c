@@ -59,6 +59,11 @@ check_save(const struct pawl *run, const struct pawl_save_opts *o, const struct 
 	if (o->on_busy < 0 || o->on_busy > PAWL_BUSY_REPLACE + 1)
 		return err_set(err, PAWL_EUSAGE, "save: expected on_busy 0 to %d, found %d", PAWL_BUSY_REPLACE + 1,
 		               o->on_busy);
+	if (run->group.rendezvous && o->on_busy > PAWL_BUSY_WAIT + 1)
+		return err_set(
+			err, PAWL_EUSAGE,
+			"save: with %u ranks, on_busy: expected wait, since all ranks must take part in the same saves",
+			run->group.world);
 	return check_metrics(run, o, err);
 }
 

@@ -162,6 +162,55 @@ test_R160_what_n_ranks_saved_m_ranks_restore(void **state)
 	}
 }
 
+/* Rank 1 would not wait for its turn in step 1: that fails on all ranks, and step 2 is saved. */
+static int
+save_without_waiting(const struct rank_job *job)
+{
+	const int *on_busy = job->arg;
+	struct pawl_error err = {0};
+	struct pawl *run = NULL;
+	struct rank_state s;
+
+	rank_state_init(&s, job->rank, job->world);
+	RANK_TRY(rank_open(job, &run, &err));
+	for (int64_t step = 1; step <= 2; step++) {
+		struct pawl_save_opts opts = PAWL_SAVE_OPTS_INIT;
+		struct pawl_ticket *ticket = NULL;
+		struct pawl_state *state = NULL;
+
+		rank_state_fill(&s, job->rank, step);
+		RANK_TRY(rank_state_build(&s, job->rank, job->world, &state, &err));
+		opts.step = step;
+		opts.on_busy = job->rank == 1 && step == 1 ? *on_busy : PAWL_BUSY_WAIT + 1;
+		int rc = pawl_save(run, &opts, state, &ticket, &err);
+
+		pawl_state_free(state);
+		if (rc == 0)
+			rc = pawl_ticket_wait(ticket, -1, &err);
+		pawl_ticket_free(ticket);
+		RANK_CHECK(rc == (step == 1 ? PAWL_EUSAGE : 0));
+		RANK_CHECK(rc == 0 || strstr(err.message, "with 2 ranks, on_busy: expected wait"));
+	}
+	pawl_close(run, NULL);
+	rank_state_clear(&s);
+	return 0;
+}
+
+static void
+test_P11_a_save_of_many_ranks_that_does_not_wait_for_its_turn_is_refused_on_all(void **state)
+{
+	static const int rules[] = {PAWL_BUSY_SKIP + 1, PAWL_BUSY_REPLACE + 1};
+
+	for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
+		char root[300];
+		int on_busy = rules[i];
+
+		snprintf(root, sizeof(root), "%s/%zu", (char *)*state, i);
+		assert_int_equal(ranks_run(root, 2, TIMEOUT_MS, save_without_waiting, &on_busy), 0);
+		count_checkpoints(root, 1, 2);
+	}
+}
+
 /* What many ranks have saved is rebuilt from their packs alone: the union of their trees, values
  * per rank too. */
 static void
@@ -194,6 +243,9 @@ main(void)
 	                                        teardown),
 		cmocka_unit_test_setup_teardown(test_a_lost_manifest_of_many_ranks_is_made_anew_from_the_packs, setup,
 	                                        teardown),
+		cmocka_unit_test_setup_teardown(
+			test_P11_a_save_of_many_ranks_that_does_not_wait_for_its_turn_is_refused_on_all, setup,
+			teardown),
 		cmocka_unit_test_setup_teardown(test_R160_what_n_ranks_saved_m_ranks_restore, setup, teardown),
 	};
 
