@@ -372,7 +372,7 @@ find_answer(struct rendezvous *m, struct rendezvous_pass *ret, struct pawl_error
 /* Puts this process's request if it does not exist. Rank 0 clears the folder when it opens, so it
  * may be gone, even while it is put. *ret_trouble: why it could not be put now. */
 static int
-put_request(struct rendezvous *m, const struct buf *key, const struct buf *text, struct pawl_error *ret_trouble,
+put_request(struct rendezvous *m, struct buf *key, const struct buf *text, struct pawl_error *ret_trouble,
             struct pawl_error *err)
 {
 	struct pawl_error why = {0};
