@@ -567,20 +567,37 @@ def test_a_value_that_a_state_cannot_hold_is_named(alone: Alone) -> None:
     assert found["a"]["odd"] is ...
 
 
-def test_R55_a_damaged_newest_checkpoint_is_passed_over(alone: Alone) -> None:
-    alone.start()
-    for epoch in range(2):
-        train.report({}, checkpoint=Checkpoint.from_dict({"epoch": epoch, "w": torch.arange(1000)}), wait=True)
-    alone.start()
-    packs = (alone.folder / "run" / "checkpoints" / "checkpoint_000002").glob("*.safetensors")
-    pack = max(packs, key=lambda file: file.stat().st_size)  # the others hold no tensor
+def damage(folder: pathlib.Path) -> None:
+    pack = max(folder.glob("*.safetensors"), key=lambda file: file.stat().st_size)  # the others hold no tensor
     data = bytearray(pack.read_bytes())
     data[-5] ^= 1
     pack.unlink()
     pack.write_bytes(data)
+
+
+def test_R55_a_damaged_newest_checkpoint_is_passed_over(alone: Alone, caplog: pytest.LogCaptureFixture) -> None:
+    alone.start()
+    for epoch in range(2):
+        train.report({}, checkpoint=Checkpoint.from_dict({"epoch": epoch, "w": torch.arange(1000)}), wait=True)
+    alone.start()
+    damage(alone.folder / "run" / "checkpoints" / "checkpoint_000002")
     found = train.load_checkpoint()
     assert found is not None
     assert found["epoch"] == 0
+    warned = [record.getMessage() for record in caplog.records if record.name == "pawl"]
+    assert any("restored checkpoint_000001" in one and "skipped: checkpoint_000002" in one for one in warned), warned
+
+
+def test_P1_a_damaged_checkpoint_is_not_replaced_by_a_newer_one(alone: Alone) -> None:
+    alone.start()
+    for epoch in range(2):
+        train.report({}, checkpoint=Checkpoint.from_dict({"epoch": epoch, "w": torch.arange(1000)}), wait=True)
+    second = train.get_checkpoint()
+    assert second is not None
+    train.report({}, checkpoint=Checkpoint.from_dict({"epoch": 2, "w": torch.arange(1000)}), wait=True)
+    damage(alone.folder / "run" / "checkpoints" / "checkpoint_000002")
+    with pytest.raises(pawl.CorruptError, match="checkpoint_000002"):
+        second.to_dict()
 
 
 def test_R56_what_a_run_begins_from(alone: Alone, tmp_path: pathlib.Path) -> None:

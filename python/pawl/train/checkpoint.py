@@ -31,6 +31,7 @@ class Checkpoint(_Checkpoint):
     """
 
     _rank = 0  # whose dict to return if those of all workers were kept
+    _falls_back = False  # the caller asked for the newest of the run, and not for this one by its id
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(path)
@@ -278,7 +279,11 @@ class Checkpoint(_Checkpoint):
             try:
                 answer = run.restore(None, selector=f"id:{id}")
             except CorruptError:
+                if not self._falls_back or any(info["id"] > id for info in run.list()):
+                    raise
                 answer = run.restore(None, selector="latest")  # falls back to an older one
+                if answer is not None and answer[1]["id"] > id:  # saved meanwhile
+                    raise
         if answer is None:
             raise NotFoundError(f"{root} has no checkpoint {id}")
         _reports.fallbacks(root, answer[1]["name"], answer[2])

@@ -168,7 +168,7 @@ class Session:
         ticket.wait_durable()
         if ticket.id is None:
             return self._start
-        return Checkpoint.from_run(self.job.root, ticket.id, allow_pickle=self.job.allow_pickle, rank=self.rank)
+        return self._newest(ticket.id)
 
     def report(self, metrics: object, checkpoint: object, wait: bool) -> None:
         row = _metrics.plain(metrics)
@@ -352,7 +352,7 @@ class Session:
             notes = self._manager.metadata(id=found[-1].id)
             own = notes.get(parts.NOTES, {}) if isinstance(notes, dict) else {}
             self._notes["first"], self._n_before = int(own.get("first", 0)), int(own.get("report", 0))
-            return Checkpoint.from_run(self.job.root, found[-1].id, allow_pickle=allow, rank=self.rank)
+            return self._newest(found[-1].id)
         if self.job.resume is None:
             return None
         path, id = self.job.resume
@@ -362,6 +362,12 @@ class Session:
         given = Checkpoint(path)
         given._allow_pickle = allow
         return given
+
+    def _newest(self, id: int) -> Checkpoint:
+        """The newest checkpoint of the run. If it is damaged, an older one is read instead."""
+        found = Checkpoint.from_run(self.job.root, id, allow_pickle=self.job.allow_pickle, rank=self.rank)
+        found._falls_back = True
+        return found
 
     def _save(self, row: dict[str, Any], checkpoint: Checkpoint | None, files: bool) -> None:
         job = self.job
