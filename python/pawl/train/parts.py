@@ -174,6 +174,9 @@ def put_files(state: Mapping[str, Any], target: str) -> None:
     for name, ranks in state["files"].items():
         if name.startswith("/") or ".." in name.split("/"):
             raise UsageError(f"the checkpoint holds a file '{name}', which would be outside its folder")
+        for rank in ranks:  # part of a path, too
+            if not (isinstance(rank, str) and rank.isascii() and rank.isdecimal()):
+                raise UsageError(f"the checkpoint holds a file '{name}' of rank {rank!r}, which is not a number")
         whole = {rank: memoryview(_bytes_of(data)) for rank, data in ranks.items()}
         values = list(whole.values())
         if all(value == values[0] for value in values[1:]):
