@@ -196,8 +196,8 @@ def _led_to(place: str) -> tuple[str, str]:
         return (named(place),) * 2
 
 
-def look(place: str, read: Callable[[_pawl.Run], _T]) -> _T:
-    """Opens one checkpoint and reads it.
+def look(place: str, read: Callable[[_pawl.Run], _T], **options: Any) -> _T:
+    """Opens one checkpoint, with further options of the run, and reads it.
 
     If the target of RUN/latest or RUN@best was deleted meanwhile, it follows the link again: it
     then leads to a newer checkpoint.
@@ -205,7 +205,7 @@ def look(place: str, read: Callable[[_pawl.Run], _T]) -> _T:
     while True:
         before = _led_to(place)
         try:
-            run = _pawl.Run(before[0], single=True, read_only=True)
+            run = _pawl.Run(before[0], single=True, read_only=True, **options)
             try:
                 return read(run)
             finally:

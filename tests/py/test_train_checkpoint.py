@@ -1,15 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pawl.train.Checkpoint of a run: which one is read, and where files may go."""
+"""A pawl.train.Checkpoint of a run: which one is read, what each worker gets back, and where files may go."""
 
 from __future__ import annotations
 
 import pathlib
+import sys
+from typing import Any
 
+import cloudpickle
 import numpy as np
 import pytest
+import torch
 
 import pawl
-from pawl.train import Checkpoint
+from pawl import train
+from pawl.train import Checkpoint, DataParallelTrainer, RunConfig, ScalingConfig
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+
+def fit(function: Any, folder: pathlib.Path, name: str, workers: int = 2, **more: Any) -> train.Result:
+    scaling = ScalingConfig(num_workers=workers, resources_per_worker={"CPU": 0.1})
+    run = RunConfig(name, folder)
+    return DataParallelTrainer(function, scaling_config=scaling, run_config=run, **more).fit()
 
 
 # ---- damage
@@ -56,3 +69,45 @@ def test_files_of_a_checkpoint_stay_in_the_folder_whatever_their_rank_is_called(
         Checkpoint(tmp_path / "given").to_directory(target)
     found = [path for path in tmp_path.rglob("*") if path.is_file() and tmp_path / "given" not in path.parents]
     assert found == []
+
+
+# ---- values of each worker
+
+
+def draws(rank: int) -> torch.Tensor:
+    return torch.rand(3, generator=torch.Generator().manual_seed(rank))
+
+
+def counted(config: dict[str, Any]) -> None:
+    """Reports values per rank at first; the next time it restores them."""
+    rank, checkpoint = train.get_context().get_world_rank(), train.get_checkpoint()
+    if checkpoint is None:
+        torch.manual_seed(rank)
+        values = {"w": torch.ones(3), "at": pawl.PerRank(100 + rank), "rng": pawl.rng_state()}
+        train.report({}, checkpoint=Checkpoint.from_dict(values))
+        return
+    torch.manual_seed(99)
+    state = {"w": torch.zeros(3), "at": pawl.PerRank(-1), "rng": pawl.rng_state()}
+    checkpoint.restore(state)
+    saved_by = rank if config["workers"] == 2 else 0
+    assert state["at"].value == 100 + saved_by, (rank, state)
+    assert torch.equal(torch.rand(3), draws(saved_by)), rank
+    assert torch.equal(state["w"], torch.ones(3))
+    train.report({"restored": True})
+
+
+@pytest.mark.parametrize("by_path", [False, True])
+def test_restore_gives_each_worker_its_own_values(tmp_path: pathlib.Path, by_path: bool) -> None:
+    config = {"workers": 2}
+    first = fit(counted, tmp_path, "run", train_loop_config=config).checkpoint
+    assert first is not None and first.path is not None
+    if by_path:
+        again = fit(counted, tmp_path, "other", train_loop_config=config, resume_from_checkpoint=Checkpoint(first.path))
+    else:
+        again = fit(counted, tmp_path, "run", train_loop_config=config)
+    assert again.metrics == {"restored": True}
+
+
+def test_restore_gives_the_values_of_a_single_worker_to_all(tmp_path: pathlib.Path) -> None:
+    fit(counted, tmp_path, "run", 1, train_loop_config={"workers": 1})
+    assert fit(counted, tmp_path, "run", 2, train_loop_config={"workers": 1}).metrics == {"restored": True}

@@ -11,7 +11,8 @@ from typing import Any, Self
 from .. import _pawl, _pickles, _reports
 from .._pawl import CorruptError, NotFoundError, UsageError
 from ..checkpoint import Checkpoint as _Checkpoint
-from ..checkpoint import _a, is_far, is_foreign, load, new_folder
+from ..checkpoint import _a, is_far, is_foreign, look, new_folder
+from ..manager import _RANK_VALUES
 from . import parts
 
 
@@ -179,19 +180,20 @@ class Checkpoint(_Checkpoint):
 
         Args:
             state: A tree of tensors and objects with ``load_state_dict``. Distributed tensors get
-                the pieces that this worker holds now.
+                the pieces that this worker holds now, and ``pawl.PerRank`` this worker's value.
 
         Raises:
             UsageError: The checkpoint is not a saved dict.
-            MismatchError: The dict does not fit the state.
+            MismatchError: The dict does not fit the state, or several workers have saved values per
+                rank, and the number of workers has changed.
         """
         if self._kind() != "dict" or (self._source is None and self._path is None):
             raise UsageError(f"restore: {self!r} is not a saved dict; use to_dict() or as_directory()")
         if self._source is None:
-            load(self._path or "", state=state)
+            look(self._path or "", lambda run: _restore_into(state, run), **_own_rank())
             return
-        with _opened(self._source[0]) as run:
-            run.restore(state, selector=f"id:{self._source[1]}")
+        with _opened(self._source[0], **_own_rank()) as run:
+            _restore_into(state, run, self._source[1])
 
     def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:  # type: ignore[override]
         """Writes the reported files into a folder. A dict becomes a folder that ``pawl.load``
@@ -331,9 +333,28 @@ def _users(metadata: Any) -> Any:
     return metadata
 
 
+def _own_rank() -> dict[str, int]:
+    """The rank of this worker as options of a run; outside of a worker none."""
+    from . import session  # not at the top: it imports this module
+
+    here = session._here
+    return {} if here is None else {"ranks.rank": here.rank, "ranks.world_size": here.world_size}
+
+
+def _restore_into(state: Any, run: _pawl.Run, id: int | None = None) -> None:
+    """Restores a checkpoint of a run, or the only one of its folder.
+
+    The values per rank of a single process go to every rank.
+    """
+    by_one = all(info["world_size"] == 1 for info in run.list() if id in (None, info["id"]))
+    selector = None if id is None else f"id:{id}"
+    if run.restore(state, selector=selector, rank_values=_RANK_VALUES["wrap" if by_one else "strict"]) is None:
+        _pawl.explain_address(run.root)
+
+
 @contextmanager
-def _opened(root: str) -> Generator[_pawl.Run, None, None]:
-    run = _pawl.Run(root, read_only=True)
+def _opened(root: str, **options: Any) -> Generator[_pawl.Run, None, None]:
+    run = _pawl.Run(root, read_only=True, **options)
     try:
         yield run
     finally:
