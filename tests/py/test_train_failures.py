@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import types
 from collections.abc import Callable
@@ -119,6 +120,19 @@ def test_times_of_failures_are_text_or_timedelta(tmp_path: pathlib.Path) -> None
     longest = timedelta(seconds=HANG_SECONDS)
     times: dict[str, Any] = {"heartbeat_timeout": "2h", "report_timeout": longest, "progress_timeout": longest}
     assert fit(one_report, tmp_path, grace_seconds="30s", **times).metrics == {"epoch": 1}
+
+
+def test_a_fit_that_an_exception_ends_leaves_no_files(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(scalars: dict[str, float], step: int) -> None:
+        raise RuntimeError("the logger is down")
+
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    run = RunConfig("run", tmp_path / "runs", logger=broken)
+    one = ScalingConfig(num_workers=1, resources_per_worker=CPU)
+    with pytest.raises(RuntimeError, match="the logger is down"):
+        DataParallelTrainer(one_report, train_loop_config={}, scaling_config=one, run_config=run).fit()
+    assert [path.name for path in (tmp_path / "tmp").glob("pawl-train-*")] == []
 
 
 def raising(config: dict[str, Any]) -> None:

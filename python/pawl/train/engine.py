@@ -150,7 +150,7 @@ class LocalEngine:
         if self._thread is None or self._thread.is_alive():
             return None
         self._thread.join()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._remove_folder()
         return self._outcome
 
     def kill(self, rank: int, pid: int) -> None:
@@ -159,12 +159,16 @@ class LocalEngine:
 
     def stop(self) -> None:
         agent, thread = self._agent, self._thread
-        if thread is None or not thread.is_alive():
-            return
-        context = getattr(agent, "_pcontext", None)
-        for pid in (context.pids() if context is not None else {}).values():
-            self.kill(0, pid)
-        thread.join(60)
+        if thread is not None and thread.is_alive():
+            context = getattr(agent, "_pcontext", None)
+            for pid in (context.pids() if context is not None else {}).values():
+                self.kill(0, pid)
+            thread.join(60)
+        self._remove_folder()  # poll is not called again if fit ends by an exception
+
+    def _remove_folder(self) -> None:
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def _run(self, world_size: int, words: list[str]) -> None:
         try:
