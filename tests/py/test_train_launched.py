@@ -326,6 +326,27 @@ def test_P11_processes_wait_for_a_group_as_long_as_for_each_other(
     assert [place.store.timeout for place in places] == [timedelta(seconds=launched._MEET_SECONDS)] * 2
 
 
+def test_P11_a_file_of_another_user_is_refused_at_once(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "meet"
+    file.write_text("{}")
+    monkeypatch.setattr(os, "geteuid", lambda: file.stat().st_uid + 1)
+    with pytest.raises(pawl.UsageError, match="meet belongs to another user"):
+        object.__new__(launched._Place)._find(str(file))
+
+
+def test_P11_a_rank_that_finds_no_other_reports_whether_the_file_exists(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launched, "_MEET_SECONDS", 0.1)
+    file = tmp_path / "meet"
+    place = object.__new__(launched._Place)
+    with pytest.raises(pawl.TimeoutError, match="meet does not exist"):
+        place._find(str(file))
+    file.write_text("")
+    with pytest.raises(pawl.TimeoutError, match="no answer at the address in .*meet"):
+        place._find(str(file))
+
+
 def test_P11_rank_0_does_not_take_itself_for_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow the machine is: a rank that polls is alive."""
     monkeypatch.setattr(launched, "_SILENT_SECONDS", 0.0)

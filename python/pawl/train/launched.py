@@ -103,9 +103,8 @@ class _Place:
         """
         until = time.monotonic() + _MEET_SECONDS
         while time.monotonic() < until:
+            _check_owner(path)
             with contextlib.suppress(OSError, ValueError, RuntimeError):
-                if os.stat(path).st_uid != os.geteuid():
-                    raise UsageError(f"{path} belongs to another user")
                 with open(path) as file:
                     told = json.load(file)
                 store = TCPStore(told["host"], int(told["port"]), None, False, timedelta(seconds=5), False)
@@ -115,7 +114,14 @@ class _Place:
                     self.store, self.host, self.port = store, told["host"], int(told["port"])
                     return
             time.sleep(0.05)
-        raise TimeoutError(f"fit: rank 0 has not called it within {_MEET_SECONDS:g} s ({path} does not exist)")
+        why = f"no answer at the address in {path}" if os.path.exists(path) else f"{path} does not exist"
+        raise TimeoutError(f"fit: rank 0 has not called it within {_MEET_SECONDS:g} s ({why})")
+
+
+def _check_owner(path: str) -> None:
+    with contextlib.suppress(OSError):  # there is no file yet
+        if os.stat(path).st_uid != os.geteuid():
+            raise UsageError(f"{path} belongs to another user")
 
 
 _places: list[_Place] = []  # at most one, since a store is held until the process ends
