@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import collections
+import dataclasses
 import pathlib
 import sys
 from typing import Any
@@ -111,3 +113,40 @@ def test_restore_gives_each_worker_its_own_values(tmp_path: pathlib.Path, by_pat
 def test_restore_gives_the_values_of_a_single_worker_to_all(tmp_path: pathlib.Path) -> None:
     fit(counted, tmp_path, "run", 1, train_loop_config={"workers": 1})
     assert fit(counted, tmp_path, "run", 2, train_loop_config={"workers": 1}).metrics == {"restored": True}
+
+
+# ---- objects that hold tensors
+
+
+Pair = collections.namedtuple("Pair", "a b")
+
+
+@dataclasses.dataclass(frozen=True)
+class Moments:
+    mean: Any
+    n: int
+
+
+def holding(config: dict[str, Any]) -> None:
+    a, b, c, d, e = (torch.arange(3.0) + train.get_context().get_world_rank() for _ in range(5))
+    values = {
+        "pair": Pair(a, [Moments(b, 3)]),
+        "last": collections.deque([c, 1], maxlen=4),
+        "lists": collections.defaultdict(list, {"w": [d]}),
+        "counts": collections.Counter("aab"),
+        "own": Pair(e, pawl.PerRank(7)),
+    }
+    train.report({}, checkpoint=Checkpoint.from_dict(values))
+
+
+def test_objects_with_tensors_are_saved_by_two_workers_as_by_one(tmp_path: pathlib.Path) -> None:
+    found = []
+    for workers in (1, 2):
+        checkpoint = fit(holding, tmp_path, f"run{workers}", workers, train_loop_config={}).checkpoint
+        assert checkpoint is not None
+        found.append({name: value for name, value in checkpoint.to_dict().items() if not name.startswith("_")})
+    one, two = found
+    assert (one["own"]["b"], two["own"].pop("b")) == (7, [7, 7])
+    del one["own"]["b"]
+    assert repr(one) == repr(two)
+    assert isinstance(two["last"], collections.deque) and isinstance(two["lists"], collections.defaultdict)

@@ -19,6 +19,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
+from .. import _kinds
 from .._pawl import UnsupportedError, UsageError
 from ..shard import PerRank, Shard
 from . import workers
@@ -47,11 +48,21 @@ def _expand(value: Any) -> Any:
     return value.state_dict()
 
 
+def _taken_apart(value: Any) -> tuple[str, Any] | None:
+    """The kind and the values of an object that holds others: a named tuple, a dataclass, a deque."""
+    if value is None or type(value) in (dict, list, tuple, OrderedDict) or _is_tensor(value):
+        return None
+    found = _kinds.parts(value)
+    return found if found is not None and isinstance(found[1], dict | list) else None
+
+
 def _claim(value: Any, writer: Any) -> Any:
     """Marks all plain tensors as written by this rank ("here") or another one ("elsewhere")."""
     value = value if _is_shared(value) else _expand(value)
     if _is_shared(value):
         return value
+    if (taken := _taken_apart(value)) is not None:
+        return _kinds.rebuild(value, taken[0], _claim(taken[1], writer), taken[0], False)
     if isinstance(value, Mapping):
         found = [(key, _claim(inner, writer)) for key, inner in value.items()]
         return OrderedDict(found) if isinstance(value, OrderedDict) else dict(found)
@@ -68,6 +79,8 @@ def _shared(value: Any) -> Any:
     value = value if _is_shared(value) else _expand(value)
     if _is_shared(value):
         return value
+    if (taken := _taken_apart(value)) is not None:
+        return _NOTHING if _shared(taken[1]) is _NOTHING else _claim(value, "elsewhere")
     if isinstance(value, Mapping):
         found = [(key, _shared(inner)) for key, inner in value.items()]
         found = [(key, inner) for key, inner in found if inner is not _NOTHING]
@@ -84,6 +97,8 @@ def _own(value: Any) -> Any:
     value = value if _is_shared(value) else _expand(value)
     if _is_shared(value):
         return _NOTHING
+    if (taken := _taken_apart(value)) is not None:
+        return value if _shared(taken[1]) is _NOTHING else _NOTHING
     if isinstance(value, Mapping):
         found = [(key, _own(inner)) for key, inner in value.items()]
         found = [(key, inner) for key, inner in found if inner is not _NOTHING]
