@@ -104,13 +104,25 @@ class CheckpointIO(_CheckpointIO):
     def _remove(self) -> None:
         doomed, self._doomed = self._doomed, []
         for place in doomed:
-            if os.path.isdir(place) and not os.path.islink(place):
+            if "://" in place:
+                _remove_far(place)
+            elif os.path.isdir(place) and not os.path.islink(place):
                 with contextlib.suppress(FileNotFoundError):
                     # First: the rest is then not a checkpoint.
                     os.unlink(os.path.join(place, "manifest.json"))
                 shutil.rmtree(place)
             elif os.path.lexists(place):
                 os.unlink(place)
+
+
+def _remove_far(url: str) -> None:
+    with contextlib.suppress(NotFoundError):  # removed already
+        run = _pawl.Run(url, single=True, maintenance=True)
+        try:
+            for info in run.list():
+                run.remove(info["id"], True)
+        finally:
+            run.close()
 
 
 class Saver(Callback):

@@ -124,6 +124,14 @@ def main() -> None:
         pathlib.Path(folder, "steps").write_text(repr(pawl.CheckpointManager(folder / "run").all_steps()))
     elif what == "own":
         own_checkpoint(folder)
+    elif what == "url":
+        io = pawl.lightning.CheckpointIO()
+        for step in range(3):
+            io.save_checkpoint({"global_step": step}, f"{sys.argv[3]}/{step}.ckpt")
+            if step > 0:
+                io.remove_checkpoint(f"{sys.argv[3]}/{step - 1}.ckpt")
+        io.teardown()
+        io.remove_checkpoint(f"{sys.argv[3]}/0.ckpt")  # once more
     elif what == "plugin":
         best = ModelCheckpoint(dirpath=folder, save_top_k=1, save_last=True)
         fit(folder, best)

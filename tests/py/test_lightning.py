@@ -10,6 +10,7 @@ import sys
 
 import pytest
 from frameworks import run
+from s3_fake import serving
 
 import cli
 import pawl
@@ -43,6 +44,14 @@ def test_the_plugin_writes_what_lightning_names(tmp_path: pathlib.Path) -> None:
     assert len(kept) == 1 and {"by_hand.ckpt", "last.ckpt"} <= set(names), names
     for name in [*kept, "by_hand.ckpt", "last.ckpt"]:
         assert pawl.load(tmp_path / name)["pytorch-lightning_version"]
+
+
+def test_the_plugin_removes_checkpoints_at_urls(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("lightning", WORKER, tmp_path, "url", (tmp_path / "saved").as_uri())
+    assert [path.name for path in (tmp_path / "saved").iterdir()] == ["2.ckpt"]
+    with serving(monkeypatch) as fake:
+        run("lightning", WORKER, tmp_path, "url", "s3://bucket/saved")
+        assert {key.rpartition("/")[0] for key in fake.objects} == {"saved/2.ckpt"}
 
 
 def test_R148_R151_a_file_that_lightning_wrote_is_read_and_written_again(tmp_path: pathlib.Path) -> None:
