@@ -6,6 +6,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import pathlib
+import random
 import sys
 from typing import Any
 
@@ -86,14 +87,18 @@ def counted(config: dict[str, Any]) -> None:
     if checkpoint is None:
         torch.manual_seed(rank)
         values = {"w": torch.ones(3), "at": pawl.PerRank(100 + rank), "rng": pawl.rng_state()}
+        values |= {"torch": torch.Generator().manual_seed(rank), "random": random.Random(rank)}
         train.report({}, checkpoint=Checkpoint.from_dict(values))
         return
     torch.manual_seed(99)
     state = {"w": torch.zeros(3), "at": pawl.PerRank(-1), "rng": pawl.rng_state()}
+    state |= {"torch": torch.Generator().manual_seed(99), "random": random.Random(99)}
     checkpoint.restore(state)
     saved_by = rank if config["workers"] == 2 else 0
     assert state["at"].value == 100 + saved_by, (rank, state)
     assert torch.equal(torch.rand(3), draws(saved_by)), rank
+    assert torch.equal(torch.rand(3, generator=state["torch"]), draws(saved_by)), rank
+    assert state["random"].random() == random.Random(saved_by).random(), rank
     assert torch.equal(state["w"], torch.ones(3))
     train.report({"restored": True})
 

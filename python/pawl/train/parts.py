@@ -6,7 +6,7 @@ kind. The kind determines the form of the state:
 
     dict   the reported dict. Plain values are those of the first worker. Every worker adds its
            pieces of distributed tensors and its values per rank (DTensor, ShardedTensor,
-           pawl.Shard, pawl.PerRank).
+           pawl.Shard, pawl.PerRank, random generators).
     ranks  {"rank": every worker's own dict, "shared": pieces of distributed tensors}
     files  {"files": {name: {rank: the file's bytes}}}
 """
@@ -48,12 +48,25 @@ def _expand(value: Any) -> Any:
     return value.state_dict()
 
 
-def _taken_apart(value: Any) -> tuple[str, Any] | None:
-    """The kind and the values of an object that holds others: a named tuple, a dataclass, a deque."""
+def _parts(value: Any) -> tuple[str, Any] | None:
+    """The kind and the plain value of an object that has a kind."""
     if value is None or type(value) in (dict, list, tuple, OrderedDict) or _is_tensor(value):
         return None
-    found = _kinds.parts(value)
-    return found if found is not None and isinstance(found[1], dict | list) else None
+    return _kinds.parts(value)
+
+
+def _is_generator(value: Any) -> bool:
+    """Whether it is a random generator, of which each rank has its own."""
+    found = _parts(value)
+    return found is not None and _kinds.per_rank(found[0])
+
+
+def _taken_apart(value: Any) -> tuple[str, Any] | None:
+    """The kind and the values of an object that holds others: a named tuple, a dataclass, a deque."""
+    found = _parts(value)
+    if found is None or not isinstance(found[1], dict | list) or _kinds.per_rank(found[0]):
+        return None
+    return found
 
 
 def _claim(value: Any, writer: Any) -> Any:
@@ -74,20 +87,23 @@ def _claim(value: Any, writer: Any) -> Any:
     return value
 
 
-def _shared(value: Any) -> Any:
-    """The values of which every rank has a part, with the dicts around them."""
+def _shared(value: Any, generators: bool) -> Any:
+    """The values of which every rank has a part, with the dicts around them.
+
+    generators: each rank's own random generators, too.
+    """
     value = value if _is_shared(value) else _expand(value)
-    if _is_shared(value):
+    if _is_shared(value) or (generators and _is_generator(value)):
         return value
     if (taken := _taken_apart(value)) is not None:
-        return _NOTHING if _shared(taken[1]) is _NOTHING else _claim(value, "elsewhere")
+        return _NOTHING if _shared(taken[1], generators) is _NOTHING else _claim(value, "elsewhere")
     if isinstance(value, Mapping):
-        found = [(key, _shared(inner)) for key, inner in value.items()]
+        found = [(key, _shared(inner, generators)) for key, inner in value.items()]
         found = [(key, inner) for key, inner in found if inner is not _NOTHING]
         if not found:
             return _NOTHING
         return OrderedDict(found) if isinstance(value, OrderedDict) else dict(found)
-    if type(value) in (list, tuple) and any(_shared(inner) is not _NOTHING for inner in value):
+    if type(value) in (list, tuple) and any(_shared(inner, generators) is not _NOTHING for inner in value):
         return _claim(value, "elsewhere")
     return _NOTHING
 
@@ -98,12 +114,12 @@ def _own(value: Any) -> Any:
     if _is_shared(value):
         return _NOTHING
     if (taken := _taken_apart(value)) is not None:
-        return value if _shared(taken[1]) is _NOTHING else _NOTHING
+        return value if _shared(taken[1], False) is _NOTHING else _NOTHING
     if isinstance(value, Mapping):
         found = [(key, _own(inner)) for key, inner in value.items()]
         found = [(key, inner) for key, inner in found if inner is not _NOTHING]
         return OrderedDict(found) if isinstance(value, OrderedDict) else dict(found)
-    if type(value) in (list, tuple) and _shared(value) is not _NOTHING:
+    if type(value) in (list, tuple) and _shared(value, False) is not _NOTHING:
         return _NOTHING
     return value
 
@@ -113,7 +129,7 @@ def of_dict(
 ) -> tuple[str, dict[str, Any]]:
     """The kind and the state of a report. data: None if this worker reported no dict."""
     if keep_all_ranks and world_size > 1:
-        shared = _shared(data or {})
+        shared = _shared(data or {}, False)
         return "ranks", {"rank": PerRank(_own(data or {})), "shared": {} if shared is _NOTHING else shared}
     if data is None:
         return "dict", {}
@@ -121,7 +137,7 @@ def of_dict(
         return "dict", dict(data)
     if rank == 0:
         return "dict", dict(_claim(data, "here"))
-    shared = _shared(data)
+    shared = _shared(data, True)
     return "dict", {} if shared is _NOTHING else shared
 
 
