@@ -280,7 +280,8 @@ write_unlink(struct save_image *m)
 	for (size_t k = 0; m->packs && k < m->plan->n_packs; k++) {
 		PAWL_CLEAN(buf_clear) struct buf key = {0};
 
-		if (pack_key(m->partial, m->packs[k].name, &key, NULL) == 0)
+		/* Packs that memory did not suffice for have no name. */
+		if (m->packs[k].name && pack_key(m->partial, m->packs[k].name, &key, NULL) == 0)
 			store_remove(m->store, buf_str(&key), NULL);
 	}
 }
