@@ -62,10 +62,9 @@ put_object(struct run_events *e, const struct buf *line)
 		snprintf(e->key, sizeof(e->key), EVENTS_FOLDER "/%013lld-%.8s.jsonl",
 		         (long long)(clock_unix_ns() / 1000000), token);
 	buf_put(&e->text, line->ptr, line->len);
-	int rc = !e->key[0] || e->text.failed ? PAWL_ENOMEM
-	                                      : store_put_bytes(e->store, e->key, e->text.ptr, e->text.len, 0, NULL);
-
-	if (e->text.failed || (rc == 0 && e->text.len >= EVENTS_FULL)) {
+	if (e->key[0] && !e->text.failed)
+		store_put_bytes(e->store, e->key, e->text.ptr, e->text.len, 0, NULL);
+	if (e->text.failed || e->text.len >= EVENTS_FULL) { /* also if the put failed: memory stays bounded */
 		buf_clear(&e->text);
 		e->key[0] = '\0';
 	}

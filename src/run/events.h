@@ -8,7 +8,7 @@
  * each process fills objects of its own, events/<milliseconds>-<8 hex>.jsonl. The lines of the
  * object that is being filled are kept in memory. The complete object is put again with each line
  * until it has 64 KiB. No two processes write to one object, and a line whose put fails is in the
- * next put. Single checkpoints, readers and every rank but 0 write none.
+ * next put of the same object. Single checkpoints, readers and every rank but 0 write none.
  */
 #ifndef PAWL_EVENTS_H
 #define PAWL_EVENTS_H

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <stdbool.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -106,6 +107,55 @@ test_P8_a_single_checkpoint_has_no_events(void **state)
 	assert_string_equal(read_last(f), "");
 }
 
+/* ---- a bucket */
+
+static struct {
+	struct store_ops ops;
+	const struct store_ops *straight;
+	bool is_refused;
+	size_t n_puts, largest;
+} bucket;
+
+static void
+bucket_caps(struct store *s, struct store_caps *ret)
+{
+	bucket.straight->caps(s, ret);
+	ret->flat = true;
+}
+
+static int
+bucket_put(struct store *s, const char *key, const struct pawl_slice *parts, size_t n_parts, int flags,
+           struct pawl_error *err)
+{
+	bucket.n_puts++;
+	bucket.largest = parts[0].len > bucket.largest ? parts[0].len : bucket.largest;
+	return bucket.is_refused ? PAWL_EAUTH : bucket.straight->put(s, key, parts, n_parts, flags, err);
+}
+
+static void
+test_the_events_of_a_bucket_that_refuses_them_do_not_grow_without_limit(void **state)
+{
+	struct fixture *f = *state;
+	const size_t most = ((size_t)64 << 10) + 200; /* the last line begins before the limit */
+
+	memset(&bucket, 0, sizeof(bucket));
+	bucket.straight = f->store->ops;
+	bucket.ops = *bucket.straight;
+	bucket.ops.caps = bucket_caps;
+	bucket.ops.put = bucket_put;
+	f->store->ops = &bucket.ops;
+	events_open(&f->events, f->store, &f->self, true, true);
+	bucket.is_refused = true;
+	for (int i = 0; i < 3000; i++)
+		events_add(&f->events, "remove", "");
+	assert_int_equal(bucket.n_puts, 3000);
+	assert_in_range(bucket.largest, most - 400, most);
+	bucket.is_refused = false;
+	events_add(&f->events, "gc", "\"count\":7");
+	assert_non_null(strstr(read_last(f), "\"count\":7"));
+	f->store->ops = bucket.straight;
+}
+
 int
 main(void)
 {
@@ -115,6 +165,7 @@ main(void)
 		T(test_events_are_taken_once_the_oldest_first),
 		T(test_P8_a_reader_reads_events_and_writes_none),
 		T(test_P8_a_single_checkpoint_has_no_events),
+		T(test_the_events_of_a_bucket_that_refuses_them_do_not_grow_without_limit),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
