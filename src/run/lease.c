@@ -321,6 +321,8 @@ acquire_lease(struct attempt *a, struct pawl_error *err)
 	rc = read_lease(l->store, &now, err);
 	if (rc == PAWL_ENOTFOUND) /* released in between */
 		return take_free(l, err);
+	if (rc == 0 && strcmp(now.token, l->mine.token) == 0) /* the put took place, though its answer was lost */
+		return 0;
 	if (rc == 0 && !is_abandoned(&now, &a->holder, a->now_ms, l->timeout_ms))
 		return refuse_start(a, &now, err);
 	if (rc < 0 && !is_broken(rc))
@@ -484,6 +486,15 @@ renew_lease(void *arg)
 	pthread_mutex_unlock(&l->lock);
 }
 
+/* A put that failed may still have taken place. Left there, the lease of this living process would
+ * refuse every later one. */
+static void
+remove_unsure(const struct lease *l)
+{
+	if (lease_is(l->store, l->mine.token))
+		store_remove(l->store, LEASE_KEY, NULL);
+}
+
 static void
 free_lease(struct lease *l)
 {
@@ -507,8 +518,11 @@ lease_take(struct store *store, const struct lease_opts *opts, struct lease **re
 	rc = clock_this_process(&l->mine.holder, err);
 	if (rc == 0)
 		rc = clock_token(l->mine.token, err);
-	if (rc == 0)
+	if (rc == 0) {
 		rc = acquire_in_time(l, opts, err);
+		if (rc < 0 && rc != PAWL_EBUSY)
+			remove_unsure(l);
+	}
 	if (rc < 0) {
 		free_lease(l);
 		return rc;

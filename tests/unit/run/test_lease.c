@@ -414,6 +414,57 @@ test_P10_a_look_at_the_lease_of_another_needs_no_common_clock(void **state)
 	assert_int_equal(lease_is_held(bed->store, TIMEOUT_MS), 1);
 }
 
+/* ---- a put that takes place, and whose answer is lost */
+
+static struct {
+	struct store_ops ops;
+	const struct store_ops *straight;
+	int answer;
+	unsigned n_lost;
+} lossy;
+
+static int
+lossy_put(struct store *s, const char *key, const struct pawl_slice *parts, size_t n_parts, int flags,
+          struct pawl_error *err)
+{
+	TRY(lossy.straight->put(s, key, parts, n_parts, flags, err));
+	return strcmp(key, LEASE_KEY) == 0 && lossy.n_lost++ == 0 ? err_set(err, lossy.answer, "no answer") : 0;
+}
+
+static void
+lose_answer(struct bed *bed, int answer)
+{
+	memset(&lossy, 0, sizeof lossy);
+	lossy.straight = bed->store->ops;
+	lossy.ops = *lossy.straight;
+	lossy.ops.put = lossy_put;
+	lossy.answer = answer;
+	bed->store->ops = &lossy.ops;
+}
+
+static void
+test_P10_a_lease_that_was_put_without_an_answer_does_not_lock_its_process_out(void **state)
+{
+	struct bed *bed = *state;
+	struct lease *lease = NULL;
+	lose_answer(bed, PAWL_ETRANSIENT);
+	FAILS(bed, take(bed, &lease), PAWL_ETRANSIENT, "no answer");
+	OK(bed, take(bed, &lease));
+	assert_ours_and_drop(bed, lease);
+	bed->store->ops = lossy.straight;
+}
+
+static void
+test_P10_a_lease_that_exists_with_our_own_token_is_ours(void **state)
+{
+	struct bed *bed = *state;
+	struct lease *lease = NULL;
+	lose_answer(bed, PAWL_EEXISTS);
+	OK(bed, take(bed, &lease));
+	assert_ours_and_drop(bed, lease);
+	bed->store->ops = lossy.straight;
+}
+
 static int
 setup(void **state)
 {
@@ -453,6 +504,8 @@ main(void)
 		CASE(test_P10_a_machine_with_this_ones_name_is_not_taken_for_dead),
 		CASE(test_P10_the_lock_of_a_takeover_that_crashed_goes_after_a_minute),
 		CASE(test_P10_a_look_at_the_lease_of_another_needs_no_common_clock),
+		CASE(test_P10_a_lease_that_was_put_without_an_answer_does_not_lock_its_process_out),
+		CASE(test_P10_a_lease_that_exists_with_our_own_token_is_ours),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
