@@ -414,21 +414,24 @@ wait_for_new(struct pawl *run, uint64_t after, int64_t timeout_ms, uint64_t *ret
 
 	int64_t begin = clock_mono_ms(), pause = POLL_FIRST_MS;
 	for (;;) {
+		struct pawl_error why = {0};
 		uint64_t id = 0;
-		int rc = pawl_reload(run, err);
+		int rc = pawl_reload(run, &why);
 
 		if (rc == 0)
-			rc = latest_id(run, &id, err);
+			rc = latest_id(run, &id, &why);
 		if (rc < 0 && !pawl_code_is_transient(rc))
-			return rc;
+			return err_give(err, rc, &why);
 		if (rc == 0 && id > after) {
 			*ret_id = id;
 			return 0;
 		}
 		int64_t left = timeout_ms < 0 ? POLL_LAST_MS : timeout_ms - (clock_mono_ms() - begin);
 		if (left <= 0)
-			return err_waited(err, "%s: no checkpoint after id %llu came within %lld ms", run->home.root,
-			                  (unsigned long long)after, (long long)timeout_ms);
+			return err_waited(err, "%s: no checkpoint after id %llu came within %lld ms%s%s",
+			                  run->home.root, (unsigned long long)after, (long long)timeout_ms,
+			                  rc < 0 ? "; waiting for the store, whose last error is: " : "",
+			                  rc < 0 ? why.message : "");
 		clock_sleep_ms(pause < left ? pause : left);
 		pause = 2 * pause < POLL_LAST_MS ? 2 * pause : POLL_LAST_MS;
 	}

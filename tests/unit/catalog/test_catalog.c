@@ -879,6 +879,31 @@ test_R156_P16_waiting_ends_at_its_deadline(void **state)
 	assert_int_equal(id, 2); /* the newest, not the next */
 }
 
+static int
+refuse_list(struct store *s, const char *folder, store_list_fn *fn, void *arg, struct pawl_error *err)
+{
+	(void)s, (void)fn, (void)arg;
+	return err_set(err, PAWL_ETRANSIENT, "%s: the store is down", folder);
+}
+
+static void
+test_R156_a_wait_that_ends_while_the_store_is_down_reports_the_store_error(void **state)
+{
+	struct small_run *r = start(state, 1);
+	const struct store_ops *straight = r->run->store->ops;
+	struct store_ops down = *straight;
+	uint64_t id = 99;
+
+	down.list = refuse_list;
+	r->run->store->ops = &down;
+	FAILS(PAWL_ETIMEOUT, "after id 1 came within 0 ms; waiting for the store, whose last error is: ",
+	      pawl_wait_for_new(r->run, 1, 0, &id, err));
+	FAILS(PAWL_ETIMEOUT, "the store is down", pawl_wait_for_new(r->run, 1, 0, &id, err));
+	assert_int_equal(id, 99);
+	r->run->store->ops = straight;
+	FAILS(PAWL_ETIMEOUT, "after id 1 came within 0 ms", pawl_wait_for_new(r->run, 1, 0, &id, err));
+}
+
 static void
 test_everything_works_in_memory_too(void **state)
 {
@@ -938,6 +963,7 @@ main(void)
 		IN_FOLDER(test_holds_of_the_dead_and_torn_ones_count_nothing),
 		IN_FOLDER(test_R156_a_consumer_in_another_process_waits_for_a_new_checkpoint),
 		IN_FOLDER(test_R156_P16_waiting_ends_at_its_deadline),
+		IN_FOLDER(test_R156_a_wait_that_ends_while_the_store_is_down_reports_the_store_error),
 		IN_FOLDER(test_everything_works_in_memory_too),
 	};
 
