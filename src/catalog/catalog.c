@@ -296,16 +296,31 @@ int
 catalog_mark(struct catalog *c, struct catalog_entry *e, const bool *pinned, const struct pawl_metric *metrics,
              size_t n, struct pawl_error *err)
 {
-	struct pin_mark mark = {.name = e->name, .pinned = pinned ? *pinned : e->pinned};
-	size_t n_all;
+	PAWL_CLEAN(pins_unlock) struct pins_lock lock = {0};
+	PAWL_CLEAN(bump_clear) struct bump memory = {0};
+	struct pin_mark mark = {.name = e->name}, *there;
+	const char *names[] = {e->name};
+	size_t n_there, n_known, n_all;
 
 	if (!c->kind->is_run || !e->summary)
 		return err_set(err, PAWL_EUSAGE, "%s: only checkpoints of a run can be pinned or scored", e->name);
 	if (e->at)
 		return err_set(err, PAWL_EUNSUPPORTED, "%s is stored only in the mirror %s; pin or score it there",
 		               e->name, e->at->root);
-	PAWL_FREE struct pawl_metric *all = pins_overlay(e->metrics, e->n_metrics, metrics, n, &n_all);
-	PAWL_FREE struct pawl_metric *late = mem_zalloc(e->n_metrics + n, sizeof(*late));
+	TRY(pins_lock(c->store, e->name, &lock, err));
+	TRY(pins_read(c->store, names, 1, &memory, &there, &n_there, err)); /* the table may be older */
+	if (n_there)
+		mark = there[0];
+	if (pinned) {
+		mark.pinned = *pinned;
+		mark.pin_copied = false;
+	}
+	PAWL_FREE struct pawl_metric *known =
+		pins_overlay(e->summary->metrics, e->summary->n_metrics, mark.metrics, mark.n_metrics, &n_known);
+	if (!known)
+		return err_nomem(err, "catalog");
+	PAWL_FREE struct pawl_metric *all = pins_overlay(known, n_known, metrics, n, &n_all);
+	PAWL_FREE struct pawl_metric *late = mem_zalloc(n_known + n, sizeof(*late));
 	if (!all || !late)
 		return err_nomem(err, "catalog");
 	mark.metrics = late;

@@ -132,7 +132,8 @@ int catalog_find(struct catalog *c, const struct pawl_retention *policy, const c
 int catalog_items(const struct catalog *c, struct retain_item **ret, size_t *ret_n, struct pawl_error *err);
 /* Is it pinned now, by any process? The table stays as it is. */
 int catalog_read_pin(const struct catalog *c, const struct catalog_entry *e, bool *ret, struct pawl_error *err);
-/* Pins, late scores: writes the mark file and updates the entry. NULL metrics = leave. */
+/* Pins, late scores: changes the mark file and updates the entry by it. NULL = leave: what other
+ * processes have set stays. */
 int catalog_mark(struct catalog *c, struct catalog_entry *e, const bool *pinned, const struct pawl_metric *metrics,
                  size_t n, struct pawl_error *err);
 /* Reads the holds again. */

@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/err.h"
+#include "base/hidden.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "state/state.h"
@@ -14,6 +16,11 @@
 #define MARK_SUFFIX ".json"
 #define MARK_MAX_BYTES ((size_t)1 << 20)
 #define MARK_MAX_METRICS 1000u
+#define LOCK_MS 10000 /* a change takes a few requests; its process may have died there */
+#define LOCK_WAIT_MS 60000
+#define LOCK_ABSENT 10u /* a put that is refused so often without a lock fails for another reason */
+#define LOCK_FIRST_MS 2
+#define LOCK_LAST_MS 100
 
 /* ----------------------------------------------------------------- reading */
 
@@ -131,6 +138,90 @@ pins_read(struct store *store, const char *const *names, size_t n, struct bump *
 	*ret = l.marks;
 	*ret_n = l.n_marks;
 	return 0;
+}
+
+/* ----------------------------------------------------------------- locking */
+
+/* What a process sees of the lock while it is refused. */
+struct lock_watch {
+	char token[HIDDEN_TOKEN_LEN + 1];
+	int64_t since_ms;  /* when it first saw this token */
+	unsigned n_absent; /* how often in a row there was none */
+};
+
+/* A crash leaves the lock, which then does not change. gc removes it as any temporary file. False:
+ * it keeps no process out, since it cannot be made or removed. */
+static bool
+look_at_lock(struct store *store, const char *key, struct lock_watch *watch, int64_t now_ms)
+{
+	PAWL_CLEAN(buf_clear) struct buf text = {0};
+	int rc = store_get(store, key, HIDDEN_TOKEN_LEN, &text, NULL);
+
+	watch->n_absent = rc == PAWL_ENOTFOUND ? watch->n_absent + 1 : 0;
+	if (rc == PAWL_ENOTFOUND || (rc == 0 && strcmp(buf_str(&text), watch->token) != 0)) {
+		text_copy(watch->token, sizeof(watch->token), rc == 0 ? buf_str(&text) : "");
+		watch->since_ms = now_ms;
+	} else if (now_ms - watch->since_ms >= LOCK_MS) {
+		watch->since_ms = now_ms;
+		return store_remove(store, key, NULL) == 0;
+	}
+	return watch->n_absent < LOCK_ABSENT;
+}
+
+static int
+take_lock(struct store *store, const char *name, const char *key, struct pawl_error *err)
+{
+	char token[HIDDEN_TOKEN_LEN + 1];
+	int64_t now_ms = clock_mono_ms(), pause_ms = LOCK_FIRST_MS;
+	const int64_t end_ms = now_ms + LOCK_WAIT_MS;
+	struct lock_watch watch = {.since_ms = now_ms};
+
+	TRY(clock_token(token, err));
+	for (;;) {
+		struct pawl_error why = {0};
+		int rc = store_put_bytes(store, key, token, HIDDEN_TOKEN_LEN, STORE_EXCLUSIVE, &why);
+
+		if (rc == PAWL_EUNSUPPORTED)
+			return 0;
+		if (rc != PAWL_EEXISTS)
+			return err_give(err, rc, &why);
+		now_ms = clock_mono_ms();
+		if (now_ms >= end_ms)
+			return err_set(err, PAWL_EBUSY, "%s: other processes are changing its pin or scores; try again",
+			               name);
+		if (!look_at_lock(store, key, &watch, now_ms))
+			return 0;
+		clock_sleep_ms(pause_ms);
+		pause_ms = 2 * pause_ms < LOCK_LAST_MS ? 2 * pause_ms : LOCK_LAST_MS;
+	}
+}
+
+int
+pins_lock(struct store *store, const char *name, struct pins_lock *ret, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf key = {0};
+	char hidden[HIDDEN_NAME_BYTES];
+	struct store_caps caps;
+
+	store_get_caps(store, &caps);
+	if (!caps.exclusive_put)
+		return 0;
+	hidden_name_fixed(name, HIDDEN_TMP, hidden);
+	buf_printf(&key, PINS_FOLDER "/%s", hidden);
+	TRY(buf_check(&key, name, err));
+	TRY(take_lock(store, name, buf_str(&key), err));
+	*ret = (struct pins_lock){.store = store, .key = key, .begin_ms = clock_mono_ms()};
+	key = (struct buf){0};
+	return 0;
+}
+
+void
+pins_unlock(struct pins_lock *lock)
+{
+	/* After LOCK_MS another process may have it. */
+	if (lock->key.len && clock_mono_ms() - lock->begin_ms < LOCK_MS)
+		store_remove(lock->store, buf_str(&lock->key), NULL);
+	buf_clear(&lock->key);
 }
 
 /* ----------------------------------------------------------------- writing */

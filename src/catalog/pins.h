@@ -6,6 +6,7 @@
  *   .pawl/marks/<name>.json   {"pinned":true,
  *                             "metrics":{"accuracy":0.9,"loss":{"$float":"7ff8000000000000"}}}
  *
+ * While a process changes it, .pawl/marks/.<name>.<32 hex>.tmp exists (pins_lock).
  * A metric whose value was not a number is null. In a mirror, "pin_copied":true after "pinned"
  * means that the pin came from the run. Without it the pin was made in the mirror.
  */
@@ -14,6 +15,7 @@
 
 #include <stdbool.h>
 
+#include "base/buf.h"
 #include "base/bump.h"
 #include "base/mem.h"
 #include "pawl.h"
@@ -34,6 +36,17 @@ struct pin_mark {
  * counts as a pin, since it may have been one. */
 int pins_read(struct store *store, const char *const *names, size_t n, struct bump *memory, struct pin_mark **ret,
               size_t *ret_n, struct pawl_error *err);
+/* The right to change one mark: to read it, and to write it with the change. It keeps out all other
+ * processes, whose change would be lost. One that died with it is waited for, 10 s. Stores without
+ * exclusive puts, or where nothing may be removed, keep none out. Zero: not held. */
+struct pins_lock {
+	struct store *store; /* borrowed */
+	struct buf key;      /* of its file; empty if it is not held */
+	int64_t begin_ms;
+};
+/* PAWL_EBUSY: other processes had it all the time. */
+int pins_lock(struct store *store, const char *name, struct pins_lock *ret, struct pawl_error *err);
+void pins_unlock(struct pins_lock *lock);
 /* Writes a mark durably. An empty one is removed. */
 int pins_write(struct store *store, const struct pin_mark *mark, struct pawl_error *err);
 

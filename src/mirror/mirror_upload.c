@@ -343,10 +343,12 @@ report_upload(struct mirror *m, const struct parcel *p, const struct copy_result
 static int
 put_mark(struct store *store, const struct parcel *p, struct pawl_error *err)
 {
+	PAWL_CLEAN(pins_unlock) struct pins_lock lock = {0};
 	PAWL_CLEAN(bump_clear) struct bump memory = {0};
 	const char *const names[] = {p->name};
 	struct pin_mark *there = NULL;
 	size_t n = 0;
+	TRY(pins_lock(store, p->name, &lock, err));
 	TRY(pins_read(store, names, 1, &memory, &there, &n, err));
 	const bool own = n && there->pinned && !there->pin_copied;
 	const struct pin_mark mark = {.name = p->name,
