@@ -117,8 +117,12 @@ apply_retention(struct pawl *run, const struct pawl_retention *policy, bool dry_
 
 		if (e)
 			rc = removal_begin(run, e, d->rows[i].reason, &doomed, err);
-		if (rc == PAWL_EBUSY) /* held since the decision; the next decision will see it */
+		if (rc == PAWL_EBUSY) { /* held or pinned since the decision: it stays */
+			d->rows[i].keep = 1;
+			snprintf(d->texts[i].reason, sizeof(d->texts[i].reason), "%s",
+			         e->held ? "held by a reader" : "pinned");
 			rc = 0;
+		}
 	}
 	run_edited(run);
 	TRY(rc); /* checkpoints that ended before the error are hidden; the next open removes them */
