@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * catalog_find: finds the checkpoint that a caller means: look-ups in the catalog, selectors, and
- * waiting for a new one. It decides nothing: the order is that of the ids (P9), and policy/retain.h
- * finds the best. Promises P12, P16 (waits have a deadline).
+ * waiting for one that is new or put back. It decides nothing: the order is that of the ids (P9),
+ * and policy/retain.h finds the best. Promises P12, P16 (waits have a deadline).
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -13,13 +13,17 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/hidden.h"
 #include "base/text.h"
 #include "catalog/mirrors.h"
 #include "run/run.h"
 
 #define POLL_FIRST_MS 10
 #define POLL_LAST_MS 500
-#define SHOWN_MAX 10u /* checkpoints that an error lists */
+#define SHOWN_MAX 10u     /* checkpoints that an error lists */
+#define PUT_BACK_MS 10000 /* a deletion reads the holds meanwhile; its process may have died there */
+#define PUT_BACK_FIRST_MS 2
+#define PUT_BACK_LAST_MS 100
 
 /* ---------------------------------------------------------------- look-ups */
 
@@ -443,4 +447,75 @@ pawl_wait_for_new(struct pawl *run, uint64_t after, int64_t timeout_ms, uint64_t
 	struct pawl_error own = {0};
 
 	return err_give(err, wait_for_new(run, after, timeout_ms, ret_id, &own), &own);
+}
+
+/* What a deletion leaves until it has ended: the hidden folder, or files without a manifest. */
+struct rest {
+	const char *name; /* of the checkpoint */
+	bool found;
+};
+
+static int
+see_hidden(void *arg, const struct store_entry *entry)
+{
+	struct rest *rest = arg;
+	const char *token = hidden_token(entry->name, HIDDEN_PARTIAL);
+	char hidden[HIDDEN_NAME_BYTES];
+
+	if (!token)
+		return 0;
+	hidden_name_of(rest->name, token, HIDDEN_PARTIAL, hidden);
+	rest->found = rest->found || strcmp(hidden, entry->name) == 0;
+	return 0;
+}
+
+static int
+see_file(void *arg, const struct store_entry *entry)
+{
+	(void)entry;
+	((struct rest *)arg)->found = true;
+	return 0;
+}
+
+/* If the store cannot tell, there may be a rest. */
+static bool
+has_rest(const struct catalog *c, struct store *store, const char *name)
+{
+	PAWL_CLEAN(buf_clear) struct buf folder = {0};
+	struct rest rest = {.name = name};
+	struct store_caps caps;
+	int rc;
+
+	store_get_caps(store, &caps);
+	catalog_key(c, name, &folder);
+	if (caps.rename_folder)
+		rc = store_list(store, CATALOG_FOLDER, see_hidden, &rest, NULL);
+	else
+		rc = store_list(store, buf_str(&folder), see_file, &rest, NULL);
+	return rest.found || (rc < 0 && rc != PAWL_ENOTFOUND);
+}
+
+bool
+catalog_wait_put_back(const struct catalog *c, struct store *at, const char *name)
+{
+	const int64_t end_ms = clock_mono_ms() + PUT_BACK_MS;
+	PAWL_CLEAN(buf_clear) struct buf key = {0};
+	int64_t pause_ms = PUT_BACK_FIRST_MS;
+	struct store *store = at ? at : c->store;
+	struct store_entry entry;
+	bool is_last = false;
+
+	catalog_manifest_key(c, name, &key);
+	while (!key.failed) {
+		if (store_stat(store, buf_str(&key), &entry, NULL) != PAWL_ENOTFOUND)
+			return true;
+		if (is_last)
+			return false;
+		is_last = clock_mono_ms() >= end_ms || !has_rest(c, store, name);
+		if (is_last) /* it may have been put back since the look at the manifest */
+			continue;
+		clock_sleep_ms(pause_ms);
+		pause_ms = 2 * pause_ms < PUT_BACK_LAST_MS ? 2 * pause_ms : PUT_BACK_LAST_MS;
+	}
+	return false;
 }

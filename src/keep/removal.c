@@ -12,6 +12,22 @@
 #include "catalog/mirrors.h"
 #include "run/lease.h"
 
+/* A reader that made a hold on the checkpoint meanwhile, or a process that pinned it, gets it back
+ * (P6). They make their hold or mark first and look for the manifest afterwards. */
+static int
+check_unclaimed(struct pawl *run, const struct catalog_entry *e, struct pawl_error *err)
+{
+	bool pinned = false;
+
+	TRY(catalog_reload_holds(run->catalog, err));
+	TRY(catalog_read_pin(run->catalog, e, &pinned, err));
+	if (e->held)
+		return err_set(err, PAWL_EBUSY, "%s is now held by a reader", e->name);
+	if (pinned && !e->pinned)
+		return err_set(err, PAWL_EBUSY, "%s has just been pinned", e->name);
+	return 0;
+}
+
 /* ---- by renaming the folder */
 
 static int
@@ -25,22 +41,12 @@ put_hidden(struct pawl *run, const struct catalog_entry *e, const char *folder, 
 	return buf_check(ret, "remove", err);
 }
 
-/* A reader that made a hold on the checkpoint meanwhile, or a process that pinned it, gets it back
- * (P6). They make their hold or mark first and look for the manifest afterwards. */
 static int
 rename_folder(struct pawl *run, struct catalog_entry *e, const char *folder, const char *rest, struct pawl_error *err)
 {
-	bool pinned = false;
-
 	TRY(store_publish(run->store, folder, rest, err));
-	int rc = catalog_reload_holds(run->catalog, err);
+	int rc = check_unclaimed(run, e, err);
 
-	if (rc == 0)
-		rc = catalog_read_pin(run->catalog, e, &pinned, err);
-	if (rc == 0 && e->held)
-		rc = err_set(err, PAWL_EBUSY, "%s is now held by a reader", e->name);
-	if (rc == 0 && pinned && !e->pinned)
-		rc = err_set(err, PAWL_EBUSY, "%s has just been pinned", e->name);
 	if (rc < 0)
 		store_publish(run->store, rest, folder, NULL);
 	return rc;
@@ -58,16 +64,40 @@ put_folder(struct pawl *run, const struct catalog_entry *e, const char *folder, 
 	return buf_check(ret, "remove", err);
 }
 
+/* Nothing is put over what another process has put there meanwhile, where the store can tell. */
+static int
+put_back(struct pawl *run, const struct catalog_entry *e, const char *key, const struct buf *text,
+         struct pawl_error *err)
+{
+	const int flags = STORE_DURABLE | (run->home.caps.exclusive_put ? STORE_EXCLUSIVE : 0);
+	struct pawl_error why = {0};
+	int rc = store_put_bytes(run->store, key, text->ptr, text->len, flags, &why);
+
+	return rc < 0 ? err_set(err, rc, "%s must stay, but its manifest could not be put back; repair it: %s", e->name,
+	                        why.message)
+	              : 0;
+}
+
 static int
 remove_manifest(struct pawl *run, struct catalog_entry *e, const char *folder, const char *rest, struct pawl_error *err)
 {
-	PAWL_CLEAN(buf_clear) struct buf key = {0};
+	PAWL_CLEAN(buf_clear) struct buf key = {0}, text = {0};
 
-	(void)e, (void)rest;
+	(void)rest;
 	buf_printf(&key, "%s/" MANIFEST_NAME, folder);
 	TRY(buf_check(&key, "remove", err));
+	int rc = store_get(run->store, buf_str(&key), MANIFEST_MAX_BYTES, &text, err);
+
+	if (rc == PAWL_ENOTFOUND) /* it has ended already */
+		return 0;
+	TRY(rc);
 	TRY(store_remove(run->store, buf_str(&key), err));
-	return store_sync(run->store, folder, err);
+	rc = store_sync(run->store, folder, err);
+	if (rc == 0)
+		rc = check_unclaimed(run, e, err);
+	if (rc < 0)
+		TRY(put_back(run, e, buf_str(&key), &text, err));
+	return rc;
 }
 
 const struct removal_ops removal_by_manifest = {.put_rest = put_folder, .end = remove_manifest};

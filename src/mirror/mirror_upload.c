@@ -240,6 +240,26 @@ hide_folder(struct store *store, const char *name, const char *folder, const cha
 	return rc;
 }
 
+/* The same where folders cannot be renamed: removes the manifest, and may put it back. */
+static int
+take_manifest(struct store *store, const char *name, const char *key, bool *ret_spared, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf text = {0};
+	struct store_caps caps;
+	int rc = store_get(store, key, MANIFEST_MAX_BYTES, &text, err);
+	if (rc == PAWL_ENOTFOUND)
+		return 0;
+	TRY(rc);
+	TRY(store_remove(store, key, err));
+	rc = is_spared(store, name, ret_spared, err);
+	if (rc == 0 && !*ret_spared)
+		return 0;
+	store_get_caps(store, &caps);
+	const int flags = STORE_DURABLE | (caps.exclusive_put ? STORE_EXCLUSIVE : 0);
+	int put = store_put_bytes(store, key, text.ptr, text.len, flags, rc == 0 ? err : NULL);
+	return rc < 0 ? rc : put;
+}
+
 /* Ends a checkpoint of the mirror, manifest first (P7). */
 static int
 remove_there(struct mirror *m, struct store *store, const char *name, struct pawl_error *err)
@@ -260,7 +280,7 @@ remove_there(struct mirror *m, struct store *store, const char *name, struct paw
 	if (spared)
 		return 0;
 	TRY(caps.rename_folder ? hide_folder(store, name, folder, other, &spared, err)
-	                       : store_remove(store, other, err));
+	                       : take_manifest(store, name, other, &spared, err));
 	if (spared)
 		return 0;
 	note_removed(m, store, name);

@@ -8,29 +8,10 @@
 #include <errno.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/err.h"
 #include "catalog/catalog.h"
 
-#define PUT_BACK_MS 10000 /* a deletion reads the holds meanwhile; its process may have died there */
-#define POLL_MS 2
 #define MAX_AGAIN 2u
-
-bool
-restore_wait_put_back(struct pawl *run, const char *name)
-{
-	const int64_t end_ms = clock_mono_ms() + PUT_BACK_MS;
-	PAWL_CLEAN(buf_clear) struct buf key = {0};
-	struct store_entry entry;
-
-	catalog_manifest_key(run->catalog, name, &key);
-	while (run->home.caps.rename_folder && !key.failed && clock_mono_ms() < end_ms) {
-		if (store_stat(run->store, buf_str(&key), &entry, NULL) != PAWL_ENOTFOUND)
-			return true;
-		clock_sleep_ms(POLL_MS);
-	}
-	return false;
-}
 
 /* 0 = the manifest is the one that was opened; else why it cannot be read. */
 static int
@@ -56,7 +37,7 @@ restore_judge(struct pawl_restore *r, const struct pawl_error *why, unsigned tri
 		return 0;
 	int rc = check_manifest(r);
 
-	if (rc == PAWL_ENOTFOUND && r->hold && restore_wait_put_back(r->run, r->info.name))
+	if (rc == PAWL_ENOTFOUND && r->hold && catalog_wait_put_back(r->run->catalog, r->at, r->info.name))
 		rc = check_manifest(r);
 	if (rc == PAWL_ENOTFOUND)
 		return err_set(err, rc, "%s was deleted while it was read", r->info.name);

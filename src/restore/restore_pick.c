@@ -37,7 +37,7 @@ read_manifest(struct pawl *run, uint64_t id, const struct pawl_hold *hold, struc
 	if (e && !e->at)
 		name = mem_strdup(e->name);
 	run_unlock(run);
-	return name && restore_wait_put_back(run, name) ? mirrors_manifest(run, id, false, ret, err) : rc;
+	return name && catalog_wait_put_back(run->catalog, NULL, name) ? mirrors_manifest(run, id, false, ret, err) : rc;
 }
 
 int

@@ -236,7 +236,7 @@ delete_while(struct small_run *r, bool is_bucket, enum act act, bool is_late, co
 static void
 test_P6_a_checkpoint_that_is_held_or_pinned_just_before_its_removal_stays_and_is_reported_as_kept(void **state)
 {
-	for (int is_bucket = 0; is_bucket < 1; is_bucket++) {
+	for (int is_bucket = 0; is_bucket < 2; is_bucket++) {
 		small_remove(*state, "");
 		delete_while(*state, is_bucket, HOLD, false, "held by a reader");
 		small_remove(*state, "");

@@ -9,12 +9,13 @@
 #include <stdbool.h>
 
 #include "helpers/small_run.h"
-#include "base/err.h"
+#include "helpers/user_store.h"
 #include "mirror/mirror.h"
 
 #define DOOMED "checkpoints/checkpoint_000001"
 
-/* What another process does after the decision to delete, and before the folder is renamed. */
+/* What another process does after the decision to delete, and before the folder is renamed or, in a
+ * bucket, the manifest is removed. */
 enum act { PIN, HOLD, BLOCK };
 
 static struct {
@@ -29,23 +30,38 @@ static struct {
 	struct pawl_error err;
 } race;
 
+static void
+act_there(void)
+{
+	if (race.n_removals++ > 0)
+		return;
+	if (race.act == PIN)
+		race.code = pawl_pin(race.there, 1, &race.err);
+	else if (race.act == HOLD)
+		race.code = pawl_hold_open(race.there, 1, &race.hold, &race.err);
+	else
+		race.code = symlink(".pawl", race.hidden); /* to itself: it cannot be listed */
+}
+
 static int
 race_publish(struct store *s, const char *from, const char *to, struct pawl_error *err)
 {
-	if (strcmp(from, DOOMED) == 0 && race.n_removals++ == 0) {
-		if (race.act == PIN)
-			race.code = pawl_pin(race.there, 1, &race.err);
-		else if (race.act == HOLD)
-			race.code = pawl_hold_open(race.there, 1, &race.hold, &race.err);
-		else
-			race.code = symlink(".pawl", race.hidden); /* to itself: it cannot be listed */
-	}
+	if (strcmp(from, DOOMED) == 0)
+		act_there();
 	return race.straight->publish(s, from, to, err);
+}
+
+static int
+race_remove(struct store *s, const char *key, struct pawl_error *err)
+{
+	if (strcmp(key, DOOMED "/manifest.json") == 0)
+		act_there();
+	return race.straight->remove(s, key, err);
 }
 
 /* Saves 1 and 2. The mirror keeps one, so it deletes 1, unless the other process prevents that. */
 static void
-delete_while(struct small_run *r, enum act act, const char *expected)
+delete_while(struct small_run *r, bool is_bucket, enum act act, const char *expected)
 {
 	static char root[200], url[200], hidden[260];
 	struct pawl_retention keep = PAWL_RETENTION_INIT;
@@ -53,13 +69,16 @@ delete_while(struct small_run *r, enum act act, const char *expected)
 	const struct pawl_mirror mirror = {.url = url, .retention = &keep};
 
 	snprintf(root, sizeof(root), "%s/run", r->root);
-	snprintf(url, sizeof(url), "%s/mirror", r->root);
+	snprintf(url, sizeof(url), "%s%s", is_bucket ? "user:/" : r->root, "/mirror");
+	if (is_bucket)
+		OK(store_open("mem:", true, false, &user_shared, err));
 	snprintf(hidden, sizeof(hidden), "%s/.pawl", url);
 	memset(&race, 0, sizeof(race));
 	race.act = act;
 	race.hidden = hidden;
 	keep.keep_last = 1;
 	r->opts.root = root;
+	r->opts.io.stores = opts.io.stores = &user_stores;
 	r->opts.mirrors.list = &mirror;
 	r->opts.mirrors.n = 1;
 	small_open(r);
@@ -69,9 +88,12 @@ delete_while(struct small_run *r, enum act act, const char *expected)
 	opts.read_only = 1;
 	OK(pawl_open(&opts, &race.there, err));
 	struct store *store = atomic_load(&r->run->mirrors->list[0].store);
+	while (store->inner)
+		store = store->inner;
 	race.straight = store->ops;
 	race.ops = *store->ops;
 	race.ops.publish = race_publish;
+	race.ops.remove = race_remove;
 	store->ops = &race.ops;
 	small_save(r, 2, 2);
 	OK(pawl_wait_level(r->run, PAWL_LEVEL_REMOTE, -1, err));
@@ -86,24 +108,38 @@ delete_while(struct small_run *r, enum act act, const char *expected)
 	ASSERT_IDS(expected, race.there);
 	pawl_hold_close(race.hold);
 	pawl_close(race.there, NULL);
+	store_close(user_shared);
+	user_shared = NULL;
 }
 
 static void
 test_P6_a_checkpoint_of_the_mirror_that_is_pinned_before_its_folder_is_renamed_stays(void **state)
 {
-	delete_while(*state, PIN, "1 2");
+	delete_while(*state, false, PIN, "1 2");
 }
 
 static void
 test_P6_a_checkpoint_of_the_mirror_that_is_held_before_its_folder_is_renamed_stays(void **state)
 {
-	delete_while(*state, HOLD, "1 2");
+	delete_while(*state, false, HOLD, "1 2");
 }
 
 static void
 test_P6_a_checkpoint_of_the_mirror_stays_if_pins_cannot_be_read_again(void **state)
 {
-	delete_while(*state, BLOCK, "1 2");
+	delete_while(*state, false, BLOCK, "1 2");
+}
+
+static void
+test_P6_a_checkpoint_of_a_mirror_in_a_bucket_that_is_pinned_before_its_manifest_is_removed_stays(void **state)
+{
+	delete_while(*state, true, PIN, "1 2");
+}
+
+static void
+test_P6_a_checkpoint_of_a_mirror_in_a_bucket_that_is_held_before_its_manifest_is_removed_stays(void **state)
+{
+	delete_while(*state, true, HOLD, "1 2");
 }
 
 int
@@ -114,6 +150,8 @@ main(void)
 		CASE(test_P6_a_checkpoint_of_the_mirror_that_is_pinned_before_its_folder_is_renamed_stays),
 		CASE(test_P6_a_checkpoint_of_the_mirror_that_is_held_before_its_folder_is_renamed_stays),
 		CASE(test_P6_a_checkpoint_of_the_mirror_stays_if_pins_cannot_be_read_again),
+		CASE(test_P6_a_checkpoint_of_a_mirror_in_a_bucket_that_is_pinned_before_its_manifest_is_removed_stays),
+		CASE(test_P6_a_checkpoint_of_a_mirror_in_a_bucket_that_is_held_before_its_manifest_is_removed_stays),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
