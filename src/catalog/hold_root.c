@@ -46,8 +46,9 @@ find_folder(struct pawl *run, uint64_t id, struct buf *name, struct buf *manifes
 	return buf_check(manifest_key, "hold", err);
 }
 
+/* waits: if a deletion has begun, until it has ended or was called off. */
 static int
-hold_open(struct pawl *run, uint64_t id, struct pawl_hold **ret, struct pawl_error *err)
+hold_open(struct pawl *run, uint64_t id, bool waits, struct pawl_hold **ret, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf name = {0}, manifest_key = {0};
 	struct store_entry entry;
@@ -63,6 +64,9 @@ hold_open(struct pawl *run, uint64_t id, struct pawl_hold **ret, struct pawl_err
 		TRY(holds_make(run->store, buf_str(&name), &hold->key, err));
 	/* It may have been deleted while the hold was made. Any later deletion sees the hold. */
 	int rc = store_stat(run->store, buf_str(&manifest_key), &entry, err);
+	if (rc == PAWL_ENOTFOUND && waits && hold->key.len &&
+	    catalog_wait_put_back(run->catalog, NULL, buf_str(&name)))
+		rc = 0;
 	if (rc == PAWL_ENOTFOUND)
 		return err_set(err, rc, "%s has just been deleted", buf_str(&name));
 	TRY(rc);
@@ -78,14 +82,16 @@ pawl_hold_open(struct pawl *run, uint64_t id, struct pawl_hold **ret, struct paw
 {
 	struct pawl_error own = {0};
 
-	return err_give(err, hold_open(run, id, ret, &own), &own);
+	return err_give(err, hold_open(run, id, true, ret, &own), &own);
 }
 
 int
 hold_for_reading(struct pawl *run, uint64_t id, struct pawl_hold **ret, struct pawl_error *err)
 {
+	struct pawl_error own = {0};
+
 	*ret = NULL;
-	return run->catalog->kind->is_run ? pawl_hold_open(run, id, ret, err) : 0;
+	return run->catalog->kind->is_run ? err_give(err, hold_open(run, id, false, ret, &own), &own) : 0;
 }
 
 void

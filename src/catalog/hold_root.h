@@ -6,7 +6,8 @@
 
 #include "run/run.h"
 
-/* A hold on a checkpoint that is about to be read. None, and 0, for a single checkpoint, which
+/* A hold on a checkpoint that is about to be read. If its deletion has begun, PAWL_ENOTFOUND at
+ * once: the caller looks for another one. None, and 0, for a single checkpoint, which
  * hold_root_take holds. */
 int hold_for_reading(struct pawl *run, uint64_t id, struct pawl_hold **ret, struct pawl_error *err);
 

@@ -25,38 +25,61 @@ find_to_change(struct pawl *run, uint64_t id, struct catalog_entry **ret, struct
 }
 
 /* Another process may have deleted the checkpoint before the mark was made. A later deletion sees
- * the mark. */
+ * the mark. *ret_name: of the checkpoint if its manifest is missing. */
 static int
-check_still_there(struct pawl *run, const struct catalog_entry *e, struct pawl_error *err)
+check_still_there(struct pawl *run, const struct catalog_entry *e, char **ret_name, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf key = {0};
 	struct store_entry entry;
 
-	catalog_key(run->catalog, e->name, &key);
-	buf_puts(&key, "/" MANIFEST_NAME);
+	catalog_manifest_key(run->catalog, e->name, &key);
 	TRY(buf_check(&key, e->name, err));
 	int rc = store_stat(run->store, buf_str(&key), &entry, err);
 
-	return rc == PAWL_ENOTFOUND ? err_set(err, rc, "%s has just been deleted", e->name) : rc;
+	if (rc != PAWL_ENOTFOUND)
+		return rc;
+	*ret_name = mem_strdup(e->name);
+	return *ret_name ? 0 : err_nomem(err, e->name);
+}
+
+/* The mark of a deleted checkpoint would count for a later one of the same name. */
+static int
+expect_put_back(struct pawl *run, const char *name, struct pawl_error *err)
+{
+	if (catalog_wait_put_back(run->catalog, NULL, name))
+		return 0;
+	pins_write(run->store, &(struct pin_mark){.name = name}, NULL);
+	return err_set(err, PAWL_ENOTFOUND, "%s has just been deleted", name);
+}
+
+/* pinned, metrics: NULL = leave. */
+static int
+change_mark(struct pawl *run, uint64_t id, const bool *pinned, const struct pawl_metric *metrics, size_t n,
+            struct pawl_error *err)
+{
+	PAWL_FREE char *missing = NULL;
+	struct catalog_entry *e;
+	int rc = find_to_change(run, id, &e, err);
+
+	if (rc == 0)
+		rc = catalog_mark(run->catalog, e, pinned, metrics, n, err);
+	if (rc == 0)
+		rc = check_still_there(run, e, &missing, err);
+	run_edited(run);
+	if (rc == 0 && missing)
+		rc = expect_put_back(run, missing, err);
+	mirrors_wake(run);
+	return rc;
 }
 
 static int
 set_pin(struct pawl *run, uint64_t id, bool pinned, struct pawl_error *err)
 {
 	struct pawl_error own = {0};
-	struct catalog_entry *e;
-	int rc;
 
 	if (!run)
 		return err_set(err, PAWL_EUSAGE, "pin: expected a run, found NULL");
-	rc = find_to_change(run, id, &e, &own);
-	if (rc == 0)
-		rc = catalog_mark(run->catalog, e, &pinned, NULL, 0, &own);
-	if (rc == 0)
-		rc = check_still_there(run, e, &own);
-	run_edited(run);
-	mirrors_wake(run);
-	return err_give(err, rc, &own);
+	return err_give(err, change_mark(run, id, &pinned, NULL, 0, &own), &own);
 }
 
 int
@@ -74,21 +97,13 @@ pawl_unpin(struct pawl *run, uint64_t id, struct pawl_error *err)
 static int
 add_score(struct pawl *run, uint64_t id, const struct pawl_metric *metrics, size_t n, struct pawl_error *err)
 {
-	struct catalog_entry *e;
-	int rc;
-
 	if (!run || (n && !metrics))
 		return err_set(err, PAWL_EUSAGE, "score: expected a run and metrics, found NULL");
 	for (size_t i = 0; i < n; i++)
 		if (metrics[i].not_a_number)
 			return err_set(err, PAWL_EUSAGE, "score: %s received a value that is not a number",
 			               metrics[i].name);
-	rc = find_to_change(run, id, &e, err);
-	if (rc == 0)
-		rc = catalog_mark(run->catalog, e, NULL, metrics, n, err);
-	run_edited(run);
-	TRY(rc);
-	mirrors_wake(run);
+	TRY(change_mark(run, id, NULL, metrics, n, err));
 	return run->opts.read_only ? 0 : pointers_update(run, err); /* the training updates them after its next save */
 }
 

@@ -246,12 +246,50 @@ test_P6_a_checkpoint_that_is_held_or_pinned_just_before_its_removal_stays_and_is
 	}
 }
 
+static void
+test_P6_who_holds_or_pins_a_checkpoint_during_its_removal_gets_it_once_it_is_put_back(void **state)
+{
+	for (int is_bucket = 0; is_bucket < 2; is_bucket++) {
+		small_remove(*state, "");
+		delete_while(*state, is_bucket, HOLD, true, "held by a reader");
+		small_remove(*state, "");
+		delete_while(*state, is_bucket, PIN, true, "pinned");
+	}
+}
+
+static void
+test_a_pin_or_score_that_comes_after_the_deletion_is_refused_and_leaves_no_mark(void **state)
+{
+	struct small_run *r = *state;
+
+	for (int is_bucket = 0; is_bucket < 2; is_bucket++) {
+		for (enum act act = PIN; act <= SCORE; act++) {
+			if (act == HOLD)
+				continue;
+			small_remove(r, "");
+			begin_race(r, is_bucket);
+			race.act = act;
+			race.reader_ops.put = race_put;
+			race.reader->ops = &race.reader_ops;
+			act_there(NULL);
+			assert_int_equal(race.code, PAWL_ENOTFOUND);
+			assert_non_null(strstr(race.err.message, "checkpoint_000001 has just been deleted"));
+			struct store_entry entry;
+			assert_int_equal(store_stat(r->run->store, ".pawl/marks/checkpoint_000001.json", &entry, NULL),
+			                 PAWL_ENOTFOUND);
+			end_race(r);
+		}
+	}
+}
+
 int
 main(void)
 {
 #define CASE(fn) cmocka_unit_test_setup_teardown(fn, small_setup, small_teardown)
 	const struct CMUnitTest tests[] = {
 		CASE(test_P6_a_checkpoint_that_is_held_or_pinned_just_before_its_removal_stays_and_is_reported_as_kept),
+		CASE(test_P6_who_holds_or_pins_a_checkpoint_during_its_removal_gets_it_once_it_is_put_back),
+		CASE(test_a_pin_or_score_that_comes_after_the_deletion_is_refused_and_leaves_no_mark),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
