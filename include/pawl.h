@@ -846,8 +846,8 @@ PAWL_API int pawl_metadata(struct pawl *run, uint64_t id, struct pawl_state **re
 PAWL_API int pawl_wait_for_new(struct pawl *run, uint64_t after, int64_t timeout_ms, uint64_t *ret_id,
                                struct pawl_error *err);
 /* Protects a checkpoint from deletion by any process until it is closed or this process dies. A
- * checkpoint of a run that is opened by its own path (single, read_only) is held until
- * pawl_close. */
+ * checkpoint that only a mirror has is held there. A checkpoint of a run that is opened by its own
+ * path (single, read_only) is held until pawl_close. */
 struct pawl_hold;
 PAWL_API int pawl_hold_open(struct pawl *run, uint64_t id, struct pawl_hold **ret, struct pawl_error *err);
 PAWL_API void pawl_hold_close(struct pawl_hold *hold);

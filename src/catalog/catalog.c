@@ -190,7 +190,7 @@ catalog_note_held(struct catalog *c, uint64_t id)
 	struct catalog_entry *e = catalog_get(c, id);
 
 	if (e)
-		e->held = c->kind->is_run;
+		e->held = c->kind->is_run && !e->at; /* else the mirror has the hold */
 	catalog_end_change(c);
 }
 

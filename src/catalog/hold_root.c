@@ -15,14 +15,17 @@
 
 struct pawl_hold {
 	struct pawl *run;
-	struct buf key; /* of the hold's file; empty for a single checkpoint, which no retention deletes */
+	struct store *store; /* the run's, or the only mirror that has the checkpoint; borrowed */
+	struct buf key;      /* of the hold's file; empty for a single checkpoint, which no retention deletes */
 };
 
 PAWL_DEFINE_CLEAN(struct pawl_hold, pawl_hold_close);
 
-/* Folder key of a checkpoint. Reads the catalog again if it does not have it yet. */
+/* The store, name and manifest's key of a checkpoint. Reads the catalog again if it does not have
+ * it yet. */
 static int
-find_folder(struct pawl *run, uint64_t id, struct buf *name, struct buf *manifest_key, struct pawl_error *err)
+find_folder(struct pawl *run, uint64_t id, struct store **ret, struct buf *name, struct buf *manifest_key,
+            struct pawl_error *err)
 {
 	int rc = 0;
 
@@ -37,6 +40,7 @@ find_folder(struct pawl *run, uint64_t id, struct buf *name, struct buf *manifes
 		rc = rc < 0 ? err_prefix(err, rc, "%s", run->home.root) : 0;
 	}
 	if (rc == 0) {
+		*ret = e->at ? e->at : run->store;
 		buf_puts(name, e->name);
 		catalog_manifest_key(run->catalog, e->name, manifest_key);
 	}
@@ -51,21 +55,23 @@ static int
 hold_open(struct pawl *run, uint64_t id, bool waits, struct pawl_hold **ret, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf name = {0}, manifest_key = {0};
+	struct store *store = NULL;
 	struct store_entry entry;
 
 	if (!run || !ret)
 		return err_set(err, PAWL_EUSAGE, "hold: expected a run and a place for the hold, found NULL");
-	TRY(find_folder(run, id, &name, &manifest_key, err));
+	TRY(find_folder(run, id, &store, &name, &manifest_key, err));
 	PAWL_CLEAN(pawl_hold_close_clean) struct pawl_hold *hold = mem_zalloc(1, sizeof(*hold));
 	if (!hold)
 		return err_nomem(err, "hold");
 	hold->run = run;
+	hold->store = store;
 	if (run->catalog->kind->is_run)
-		TRY(holds_make(run->store, buf_str(&name), &hold->key, err));
+		TRY(holds_make(store, buf_str(&name), &hold->key, err));
 	/* It may have been deleted while the hold was made. Any later deletion sees the hold. */
-	int rc = store_stat(run->store, buf_str(&manifest_key), &entry, err);
+	int rc = store_stat(store, buf_str(&manifest_key), &entry, err);
 	if (rc == PAWL_ENOTFOUND && waits && hold->key.len &&
-	    catalog_wait_put_back(run->catalog, NULL, buf_str(&name)))
+	    catalog_wait_put_back(run->catalog, store, buf_str(&name)))
 		rc = 0;
 	if (rc == PAWL_ENOTFOUND)
 		return err_set(err, rc, "%s has just been deleted", buf_str(&name));
@@ -100,7 +106,7 @@ pawl_hold_close(struct pawl_hold *hold)
 	if (!hold)
 		return;
 	if (hold->key.len) {
-		store_remove(hold->run->store, buf_str(&hold->key), NULL);
+		store_remove(hold->store, buf_str(&hold->key), NULL);
 		run_edit(hold->run);
 		catalog_reload_holds(hold->run->catalog, NULL); /* another hold may be on it */
 		run_edited(hold->run);

@@ -29,15 +29,18 @@ read_manifest(struct pawl *run, uint64_t id, const struct pawl_hold *hold, struc
               struct pawl_error *err)
 {
 	PAWL_FREE char *name = NULL;
+	struct store *at = NULL;
 	int rc = mirrors_manifest(run, id, false, ret, err);
 	if (rc != PAWL_ENOTFOUND || !hold)
 		return rc;
 	run_lock(run);
 	const struct catalog_entry *e = catalog_get(run->catalog, id);
-	if (e && !e->at)
+	if (e) {
 		name = mem_strdup(e->name);
+		at = e->at;
+	}
 	run_unlock(run);
-	return name && catalog_wait_put_back(run->catalog, NULL, name) ? mirrors_manifest(run, id, false, ret, err) : rc;
+	return name && catalog_wait_put_back(run->catalog, at, name) ? mirrors_manifest(run, id, false, ret, err) : rc;
 }
 
 int

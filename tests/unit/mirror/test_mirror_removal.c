@@ -142,6 +142,40 @@ test_P6_a_checkpoint_of_a_mirror_in_a_bucket_that_is_held_before_its_manifest_is
 	delete_while(*state, true, HOLD, "1 2");
 }
 
+static void
+test_P6_a_checkpoint_that_only_a_mirror_has_is_held_there(void **state)
+{
+	struct small_run *r = *state;
+	struct pawl_retention keep = PAWL_RETENTION_INIT;
+	struct small_path root = small_path(r, "run"), url = small_path(r, "mirror");
+	const struct pawl_mirror mirror = {.url = url.text, .retention = &keep};
+	struct pawl_hold *hold = NULL;
+
+	keep.keep_last = 1;
+	r->opts.root = root.text;
+	r->opts.mirrors.list = &mirror;
+	r->opts.mirrors.n = 1;
+	small_open(r);
+	small_save(r, 1, 1);
+	OK(pawl_wait_level(r->run, PAWL_LEVEL_REMOTE, -1, err));
+	pawl_close(r->run, NULL);
+	r->run = NULL;
+	small_remove(r, "run/" DOOMED);
+	small_open(r);
+	OK(pawl_hold_open(r->run, 1, &hold, err));
+	assert_int_equal(small_count(r, "mirror/.pawl/holds"), 1);
+	small_save(r, 2, 2);
+	OK(pawl_wait_level(r->run, PAWL_LEVEL_REMOTE, -1, err));
+	assert_true(small_exists(r, "mirror/" DOOMED "/manifest.json"));
+	pawl_hold_close(hold);
+	assert_int_equal(small_count(r, "mirror/.pawl/holds"), 0);
+	small_save(r, 3, 3);
+	OK(pawl_wait_level(r->run, PAWL_LEVEL_REMOTE, -1, err));
+	pawl_close(r->run, NULL); /* waits for the mirror's retention */
+	r->run = NULL;
+	assert_false(small_exists(r, "mirror/" DOOMED));
+}
+
 int
 main(void)
 {
@@ -152,6 +186,7 @@ main(void)
 		CASE(test_P6_a_checkpoint_of_the_mirror_stays_if_pins_cannot_be_read_again),
 		CASE(test_P6_a_checkpoint_of_a_mirror_in_a_bucket_that_is_pinned_before_its_manifest_is_removed_stays),
 		CASE(test_P6_a_checkpoint_of_a_mirror_in_a_bucket_that_is_held_before_its_manifest_is_removed_stays),
+		CASE(test_P6_a_checkpoint_that_only_a_mirror_has_is_held_there),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
