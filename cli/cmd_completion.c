@@ -80,8 +80,7 @@ bash_values(struct keep *keep, const struct option *o)
 		if (is_choice_list(o))
 			(void)printf("\t\tCOMPREPLY=($(compgen -W \"%s\" -- \"$cur\"))\n", choices_of(keep, o));
 		else if (strcmp(o->value, "FOLDER") == 0)
-			(void)printf(
-				"\t\tcompopt -o filenames 2>/dev/null\n\t\tCOMPREPLY=($(compgen -d -- \"$cur\"))\n");
+			(void)printf("\t\t_pawl_folders \"$cur\"\n");
 		(void)printf("\t\treturn ;;\n");
 	}
 }
@@ -101,21 +100,39 @@ bash_command(struct keep *keep, const struct command *c)
 	else if (operand_kind(c) == OPERAND_SHELL)
 		(void)printf("\t*) COMPREPLY=($(compgen -W \"bash zsh fish\" -- \"$cur\")) ;;\n");
 	else if (operand_kind(c) != OPERAND_END)
-		(void)printf("\t*) _pawl_targets \"$cur\" ;;\n");
+		(void)printf("\t*) _pawl_folders \"$cur\" ;;\n");
 	(void)printf("\tesac ;;\n");
+}
+
+/* Names of files come from anywhere: the shell must neither expand nor split them, and what it
+ * inserts must be quoted. */
+static void
+bash_functions(void)
+{
+	(void)printf("_pawl_folders() {\n"
+	             "\tlocal name\n"
+	             "\tcompopt -o filenames -o nospace 2>/dev/null\n"
+	             "\twhile IFS= read -r name; do\n"
+	             "\t\tCOMPREPLY+=(\"$name\")\n"
+	             "\tdone < <(compgen -d -- \"$1\")\n"
+	             "}\n"
+	             "# RUN, the text before the name, the beginning of the name\n"
+	             "_pawl_checkpoints() {\n"
+	             "\tlocal name\n"
+	             "\twhile IFS= read -r name; do\n"
+	             "\t\tprintf -v name %%q \"$name\"\n"
+	             "\t\t[[ $name == \"$3\"* ]] && COMPREPLY+=(\"$2$name\")\n"
+	             "\tdone < <(printf '%%s\\n' latest best good; pawl ls --names -- \"${1:-.}\" 2>/dev/null)\n"
+	             "}\n");
 }
 
 static void
 print_bash(struct keep *keep)
 {
-	(void)printf("# bash completion of pawl; made by 'pawl completion bash'\n"
-	             "_pawl_targets() {\n"
-	             "\tlocal IFS=$'\\n'\n"
-	             "\tcompopt -o filenames -o nospace 2>/dev/null\n"
-	             "\tCOMPREPLY=($(compgen -d -- \"$1\"))\n"
-	             "}\n"
-	             "_pawl() {\n"
-	             "\tlocal cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} command= run= names= i\n"
+	(void)printf("# bash completion of pawl; made by 'pawl completion bash'\n");
+	bash_functions();
+	(void)printf("_pawl() {\n"
+	             "\tlocal cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} command= run= i\n"
 	             "\tCOMPREPLY=()\n"
 	             "\tfor ((i = 1; i < COMP_CWORD; i++)); do\n"
 	             "\t\tcase ${COMP_WORDS[i]} in\n"
@@ -129,14 +146,12 @@ print_bash(struct keep *keep)
 	             "\t\trun=${COMP_WORDS[COMP_CWORD-1]}\n"
 	             "\t\t[[ $prev == @ ]] && run=${COMP_WORDS[COMP_CWORD-2]}\n"
 	             "\t\t[[ $cur == @ ]] && cur=\n"
-	             "\t\tnames=\"latest best good $(pawl ls --names -- \"${run:-.}\" 2>/dev/null)\"\n"
-	             "\t\tCOMPREPLY=($(compgen -W \"$names\" -- \"$cur\"))\n"
+	             "\t\t_pawl_checkpoints \"$run\" '' \"$cur\"\n"
 	             "\t\treturn\n"
 	             "\tfi\n"
 	             "\tif [[ $cur == *@* ]]; then\n"
 	             "\t\trun=${cur%%@*}\n"
-	             "\t\tnames=\"latest best good $(pawl ls --names -- \"${run:-.}\" 2>/dev/null)\"\n"
-	             "\t\tCOMPREPLY=($(compgen -P \"$run@\" -W \"$names\" -- \"${cur##*@}\"))\n"
+	             "\t\t_pawl_checkpoints \"$run\" \"$run@\" \"${cur##*@}\"\n"
 	             "\t\treturn\n"
 	             "\tfi\n"
 	             "\tcase $prev in\n");

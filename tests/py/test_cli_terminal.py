@@ -201,7 +201,7 @@ def complete(tmp_path: pathlib.Path, *words: str) -> set[str]:
     path = f"{pathlib.Path(PAWL).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True, env=environment(PATH=path))
     assert done.stderr == ""
-    return set(done.stdout.split())
+    return set(done.stdout.splitlines())
 
 
 def test_bash_completes_commands_options_values_and_checkpoints(demo: pathlib.Path, tmp_path: pathlib.Path) -> None:
@@ -214,6 +214,25 @@ def test_bash_completes_commands_options_values_and_checkpoints(demo: pathlib.Pa
     assert f"{demo}@latest" in complete(tmp_path, "pawl", "show", f"{demo}@")
     assert complete(tmp_path, "pawl", "show", f"{demo}@checkpoint_000003") == {f"{demo}@checkpoint_000003"}
     assert complete(tmp_path, "pawl", "show", str(demo), "@", "b") == {"best"}
+
+
+def test_bash_runs_no_command_that_a_name_contains(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither while it completes, nor when the line that it completed is entered."""
+    name = "m$(touch ran) *.pt"
+    files, folder = tmp_path / "files", tmp_path / "a $(touch ran) *"
+    files.mkdir()
+    folder.mkdir()
+    (files / name).write_bytes(b"x")
+    monkeypatch.chdir(tmp_path)
+    for words, before in (((f"{files}@",), f"{files}@"), ((str(files), "@"), "")):
+        [offered] = complete(tmp_path, "pawl", "show", *words) - {
+            f"{before}{word}" for word in ("latest", "best", "good")
+        }
+        done = subprocess.run(["bash", "-c", f"printf %s {offered}"], capture_output=True, text=True, check=True)
+        assert done.stdout == before + name
+    for argument in (("pawl", "ls"), ("pawl", "ls", "-C")):
+        assert complete(tmp_path, *argument, str(folder)[:-1]) == {str(folder)}
+    assert not (tmp_path / "ran").exists()
 
 
 def test_completions_of_all_shells_mention_every_command_and_option() -> None:
