@@ -11,6 +11,7 @@
 
 #include "base/mem.h"
 #include "base/names.h"
+#include "base/text.h"
 #include "pawl.h"
 
 struct parser {
@@ -319,6 +320,23 @@ add_default_run(const struct command *command, char **list, size_t n)
 	return 1;
 }
 
+/* Makes each operand "file://PATH" a path, for commands that use the path themselves. */
+static void
+skip_file_urls(const struct command *command, char **operands, size_t n)
+{
+	const struct operand *o = command->operands;
+
+	for (size_t i = 0; i < n && o != NULL && o->kind != OPERAND_END; i++) {
+		const bool is_place = o->kind == OPERAND_TARGET || o->kind == OPERAND_RUN ||
+		                      o->kind == OPERAND_FOLDER || o->kind == OPERAND_PATH;
+
+		if (is_place && strchr(o->name, '=') == NULL)
+			operands[i] += text_skip_file(operands[i]) - operands[i];
+		if (o[1].kind != OPERAND_END) /* the last one may stand for several */
+			o++;
+	}
+}
+
 int
 options_parse(struct keep *keep, const struct command *command, int argc, char **argv, struct common *common,
               void *args, char ***operands, size_t *n_operands, const char **message)
@@ -342,6 +360,7 @@ options_parse(struct keep *keep, const struct command *command, int argc, char *
 	n += add_default_run(command, list, n);
 	if (!common->help && !common->version && check_operands(&p, command, list, n) < 0)
 		return -1;
+	skip_file_urls(command, list, n);
 	*operands = list;
 	*n_operands = n;
 	return 0;

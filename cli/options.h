@@ -93,9 +93,9 @@ const struct option *options_common(void);
  * of the first argument not consumed. Returns 0, or -1 with *message set. */
 int options_parse_common(struct keep *keep, int argc, char **argv, int *at, struct common *common,
                          const char **message);
-/* Parses the arguments of a command: fills args and common, and lists the operands. Their number is
- * checked unless --help or --version was given. Returns 0, or -1 with *message, which names the
- * wrong argument and the known ones. */
+/* Parses the arguments of a command: fills args and common, and lists the operands, a place
+ * "file://PATH" as PATH. Their number is checked unless --help or --version was given. Returns 0,
+ * or -1 with *message, which names the wrong argument and the known ones. */
 int options_parse(struct keep *keep, const struct command *command, int argc, char **argv, struct common *common,
                   void *args, char ***operands, size_t *n_operands, const char **message);
 /* "[options] TARGET DEST": the operands of a command as usage text. */

@@ -312,6 +312,15 @@ lacks_at(struct cli *cli, const char *text)
 	return selects && *text != '\0' && parse_default(cli, keep_printf(&cli->keep, "@%s", text), &t, NULL) == 0;
 }
 
+/* Does the argument come from PAWL_RUN? options_parse gives the text itself as the operand. */
+static bool
+is_default_run(const char *text)
+{
+	const char *run = getenv("PAWL_RUN");
+
+	return run != NULL && text == text_skip_file(run);
+}
+
 static int
 parse_target(struct cli *cli, const char *text, bool may_list, struct target *ret, struct pawl_error *err)
 {
@@ -324,8 +333,8 @@ parse_target(struct cli *cli, const char *text, bool may_list, struct target *re
 	rc = target_is_url(text) ? parse_url(cli, text, &t, err) : parse_path(cli, text_skip_file(text), &t, err);
 	if (rc == PAWL_ENOTFOUND && lacks_at(cli, text))
 		return err_set(err, rc, "%s: no such file or folder; did you mean @%s?", text, text);
-	if (rc < 0) /* options_parse gives the text itself as the operand */
-		return text == getenv("PAWL_RUN") ? err_prefix(err, rc, "PAWL_RUN") : rc;
+	if (rc < 0)
+		return is_default_run(text) ? err_prefix(err, rc, "PAWL_RUN") : rc;
 	*ret = t;
 	return 0;
 }

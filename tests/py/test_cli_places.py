@@ -247,6 +247,41 @@ def test_an_address_that_is_almost_right_gets_the_right_one(
     assert [path.name for path in demo.parent.iterdir()] == ["demo"]
 
 
+def test_a_file_url_is_its_path_for_every_command(
+    demo: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever the command uses the path itself. A relative path would appear in the current folder."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    url = f"file://{demo}"
+    run("restore", f"{url}@id:1", f"file://{tmp_path}/restored")
+    run("convert", url, f"file://{tmp_path}/model.safetensors")
+    run("reshard", url, f"file://{tmp_path}/two", "--world", 2)
+    run("cp", url, f"file://{tmp_path}/copy")
+    run("sync", url, f"file://{tmp_path}/synced")
+    for command in (["cp", f"{url}@id:1"], ["restore", url], ["sync", url]):
+        assert "inside the run" in run(*command, f"{url}/checkpoints/x", status=2).stderr
+    for folder in (demo, tmp_path):
+        for command in ("ls", "du"):
+            assert run_json(command, f"file://{folder}") == run_json(command, folder)
+        assert run("verify", f"file://{folder}").stdout == run("verify", folder).stdout
+    assert f"PAWL_RUN: {tmp_path}/none: no such file" in run("ls", status=3, PAWL_RUN=f"file://{tmp_path}/none").stderr
+    run("score", f"{url}@id:1", "file://loss=1")
+    assert "file://loss" in str(run_json("show", f"{url}@id:1")["checkpoint"]["metrics"])
+    assert list((tmp_path / "here").iterdir()) == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        *("copy", "demo", "here", "model.safetensors", "restored", "synced", "two"),
+    ]
+
+
+def test_a_search_at_a_file_url_is_that_of_its_path(tmp_path: pathlib.Path) -> None:
+    make_search(Place(tmp_path / "all", None), tmp_path, "s")
+    trials = run("tune", "ls", tmp_path / "s").stdout
+    for command in (["tune", "ls"], ["ls"], ["show"]):
+        assert run(*command, f"file://{tmp_path}/s").stdout == trials
+    assert run("tune", "show", f"file://{tmp_path}/s", "0").stdout == run("tune", "show", tmp_path / "s", "0").stdout
+
+
 def test_an_at_sign_alone_means_the_current_folder_or_the_default_run(
     demo: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
