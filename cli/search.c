@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -453,27 +454,46 @@ search_export(struct cli *cli, const struct tune_args *args)
 
 #define STOP_PAUSE_MS 50
 
+/* Parses the number of a process or a signal. Refuses what kill() would take for another process
+ * or for several. */
+static bool
+parse_number(const char *text, int *ret)
+{
+	char *end;
+	long number;
+
+	errno = 0;
+	number = strtol(text, &end, 10);
+	if (errno != 0 || end == text || *end != '\0' || number < 2 || number > INT_MAX)
+		return false;
+	*ret = (int)number;
+	return true;
+}
+
 /* Reads the runner's note: its process, the signal it takes for Ctrl+C, its host. */
 static int
-read_note(const char *folder, long *ret_pid, int *ret_signal, struct pawl_error *err)
+read_note(const char *folder, int *ret_pid, int *ret_signal, struct pawl_error *err)
 {
-	char *path = NULL, host[256] = "", here[256] = "";
+	char *path = NULL, numbers[2][32], host[256] = "", here[256] = "";
+	int n, pid, number;
 	FILE *file;
-	int n;
 
 	if (asprintf(&path, "%s/.runner", folder) < 0)
 		return err_set(err, PAWL_ENOMEM, "out of memory");
 	file = fopen(path, "re");
 	free(path);
-	n = file != NULL ? fscanf(file, "%ld %d %255s", ret_pid, ret_signal, host) : 0;
+	n = file != NULL ? fscanf(file, "%31s %31s %255s", numbers[0], numbers[1], host) : 0;
 	if (file != NULL)
 		(void)fclose(file);
-	if (n != 3 || *ret_pid <= 1 || (*ret_signal != SIGINT && *ret_signal != SIGTERM))
+	if (n != 3 || !parse_number(numbers[0], &pid) || !parse_number(numbers[1], &number) ||
+	    (number != SIGINT && number != SIGTERM))
 		return err_set(err, PAWL_ENOTFOUND, "%s: no process runs this search", folder);
 	(void)gethostname(here, sizeof(here) - 1);
 	if (strcmp(host, here) != 0)
-		return err_set(err, PAWL_EUNSUPPORTED, "%s: process %ld on host %s runs this search; stop it there",
-		               folder, *ret_pid, host);
+		return err_set(err, PAWL_EUNSUPPORTED, "%s: process %d on host %s runs this search; stop it there",
+		               folder, pid, host);
+	*ret_pid = pid;
+	*ret_signal = number;
 	return 0;
 }
 
@@ -504,7 +524,7 @@ patience_of(const struct tune_experiment *e)
 
 /* Sends the runner of a search the signal that it has asked for. */
 static int
-ask_to_stop(const char *folder, struct tune_experiment **ret, long *ret_pid, struct pawl_error *err)
+ask_to_stop(const char *folder, struct tune_experiment **ret, int *ret_pid, struct pawl_error *err)
 {
 	int number;
 
@@ -512,8 +532,8 @@ ask_to_stop(const char *folder, struct tune_experiment **ret, long *ret_pid, str
 	if (!is_running(folder))
 		return err_set(err, PAWL_ENOTFOUND, "%s: no process runs this search", folder);
 	TRY(read_note(folder, ret_pid, &number, err));
-	if (kill((pid_t)*ret_pid, number) != 0)
-		return err_set(err, errno == EPERM ? PAWL_EAUTH : PAWL_ENOTFOUND, "%s: process %ld: %s", folder,
+	if (kill(*ret_pid, number) != 0)
+		return err_set(err, errno == EPERM ? PAWL_EAUTH : PAWL_ENOTFOUND, "%s: process %d: %s", folder,
 		               *ret_pid, strerror(errno));
 	return 0;
 }
@@ -527,20 +547,20 @@ search_stop(struct cli *cli, const struct tune_args *args)
 	const char *folder = cli->operands[1];
 	struct jsonout j;
 	double until;
-	long pid = 0;
+	int pid = 0;
 
 	(void)args;
 	if (ask_to_stop(folder, &e, &pid, &err) < 0)
 		return cli_fail(cli, &err);
 	for (until = info_now() + patience_of(e); is_running(folder);) {
 		if (info_now() >= until) {
-			(void)err_set(&err, PAWL_ETIMEOUT, "%s: process %ld was asked to stop and still runs", folder,
+			(void)err_set(&err, PAWL_ETIMEOUT, "%s: process %d was asked to stop and still runs", folder,
 			              pid);
 			return cli_fail(cli, &err);
 		}
 		(void)nanosleep(&pause, NULL);
 	}
-	cli_note(cli, "process %ld has stopped", pid);
+	cli_note(cli, "process %d has stopped", pid);
 	if (!cli->common.json)
 		return 0;
 	jsonout_init(&j, stdout);

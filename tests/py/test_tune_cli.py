@@ -5,12 +5,14 @@ kills, resources, wrong documents."""
 from __future__ import annotations
 
 import csv
+import fcntl
 import io
 import json
 import os
 import pathlib
 import re
 import signal
+import socket
 import subprocess
 
 import pytest
@@ -190,6 +192,21 @@ def test_R130_a_stopped_search_lets_its_trials_save_and_goes_on(tmp_path: pathli
     for trial in sweep.trials():
         assert (trial["state"], trial["iteration"], trial["failures"]) == ("TERMINATED", 3, 0)
         assert sweep.starts(trial) == ["new", "checkpoint_000002"]
+
+
+def test_stop_signals_no_other_process_than_the_one_in_the_note(tmp_path: pathlib.Path) -> None:
+    """A number that is too large for a process is not cut to the one of another process."""
+    sweep = Sweep(tmp_path, COUNT, space={"lr": {"$grid": [1]}}, grace_s=1)
+    sweep.run()
+    host = socket.gethostname()
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as other, (sweep.folder / ".lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        (sweep.folder / ".runner").write_text(f"{2**32 + other.pid} {signal.SIGINT.value} {host}\n")
+        assert "no process runs this search" in run("tune", "stop", sweep.folder, status=3).stderr
+        assert other.poll() is None
+        assert other.stdin
+        other.stdin.close()
+        assert other.wait(HANG_SECONDS) == 0
 
 
 def test_a_trial_that_does_not_end_is_killed(tmp_path: pathlib.Path) -> None:
