@@ -26,12 +26,11 @@ count_rows(const struct transfer *t)
 static struct pawl_copied
 get_row(const struct transfer *t, size_t i)
 {
-	if (t->info == NULL)
+	if (t->copies != NULL)
 		return *pawl_copies_get(t->copies, i);
 	return (struct pawl_copied){.id = t->info->id,
 	                            .name = t->info->name,
 	                            .bytes = t->info->bytes,
-	                            .sent_bytes = t->dry_run || t->was_there ? 0 : t->info->bytes,
 	                            .was_there = t->was_there,
 	                            .problem = ""};
 }
@@ -106,7 +105,7 @@ copy_one(struct cli *cli, struct pawl *from, const struct pawl_copy_opts *opts, 
 	if (t->was_there || t->dry_run)
 		return 0;
 	work_begin(cli->work, "copying", &meter, t->info->bytes);
-	rc = pawl_copy(from, t->info->id, t->to, opts, &meter, NULL, err);
+	rc = pawl_copy(from, t->info->id, t->to, opts, &meter, &t->copies, err);
 	work_end(cli->work);
 	return rc;
 }

@@ -37,7 +37,7 @@ struct transfer {
 	const uint64_t *ids;          /* for a run: only these */
 	size_t n_ids;
 	/* results */
-	struct pawl_copies *copies; /* of a run; owned; NULL = nothing */
+	struct pawl_copies *copies; /* owned; NULL = nothing was copied */
 	bool was_there;             /* the one checkpoint existed already */
 	int code;
 	const char *message; /* if code is not 0 */

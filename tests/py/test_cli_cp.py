@@ -245,6 +245,28 @@ def test_an_upload_that_was_cut_off_goes_on(tmp_path: pathlib.Path, fake: Fake) 
     run("verify", RUN)
 
 
+def test_a_resumed_copy_of_one_checkpoint_counts_what_it_found(tmp_path: pathlib.Path, fake: Fake) -> None:
+    """P15: killed between its parts, of which the first has arrived."""
+    one = f"{make('parts', tmp_path / 'demo', 1)}@id:1"
+    process = None
+
+    def kill(method: str, target: str) -> Answer | None:
+        if "partNumber=2" in target and process:
+            process.kill()
+            return error(500, "InternalError")
+        return None
+
+    fake.always = kill
+    process = subprocess.Popen([PAWL, "cp", one, RUN, "--streams", "1"], env=environment(), stderr=subprocess.DEVNULL)
+    assert process.wait(HANG_SECONDS) == -9
+    fake.always = lambda method, target: None
+    report = run_json("cp", one, RUN)
+    [row] = report["checkpoints"]
+    assert row["found_bytes"] > 0 and report["sent_bytes"] == row["sent_bytes"]
+    assert row["sent_bytes"] + row["found_bytes"] == row["bytes"]
+    assert states(run_json("cp", one, RUN)) == [(1, True)]
+
+
 FETCH = """
 mount -t tmpfs -o size=6m tmpfs "$2" && echo mine >"$2/mine" || exit 99
 "$1" cp "$3" "$2/run"; echo "cp $?"
