@@ -120,10 +120,11 @@ sync_one(struct mirror *m, struct pawl_meter *meter, struct pawl_error *err)
 	int first = 0;
 	for (uint64_t id; (id = next_of(m, since_ms));) {
 		struct pawl_error why = {0};
-		int rc = mirror_upload(m, id, meter, &why);
+		int rc = is_cancelled(meter) ? err_set(&why, PAWL_ECANCELLED, "sync: the uploads were cancelled")
+		                             : mirror_upload(m, id, meter, &why);
 		if (rc < 0 && first == 0)
 			first = err_give(err, rc, &why);
-		if (rc == PAWL_ECANCELLED || is_cancelled(meter))
+		if (rc == PAWL_ECANCELLED)
 			break;
 	}
 	return first;

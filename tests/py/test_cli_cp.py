@@ -267,6 +267,32 @@ def test_a_resumed_copy_of_one_checkpoint_counts_what_it_found(tmp_path: pathlib
     assert states(run_json("cp", one, RUN)) == [(1, True)]
 
 
+def behind_its_mirror(folder: pathlib.Path, n: int = 1) -> pathlib.Path:
+    """A run with checkpoints that its mirror in the bucket lacks."""
+    make("parts", folder, n)
+    pawl.CheckpointManager(
+        folder, mirrors=[RUN], uploads=pawl.Uploads(leave_uploads=True, bytes_per_second=1000)
+    ).close()
+    assert run_json("sync", "-n", folder)["mirrors"][0]["waiting"] == n
+    return folder
+
+
+def test_a_sync_that_is_stopped_between_two_checkpoints_is_not_a_success(tmp_path: pathlib.Path, fake: Fake) -> None:
+    demo = behind_its_mirror(tmp_path / "demo", 2)
+    process = None
+
+    def stop(method: str, target: str) -> None:
+        if process and method == "PUT" and target.endswith("/run/latest"):  # after the upload of the newest
+            process.terminate()
+            status = pathlib.Path(f"/proc/{process.pid}/status")
+            wait_until(lambda: re.search(r"^ShdPnd:\t0+$", status.read_text(), re.MULTILINE), "the signal")
+
+    fake.always = stop
+    process = subprocess.Popen([PAWL, "sync", str(demo)], env=environment(), stderr=subprocess.DEVNULL)
+    assert process.wait(HANG_SECONDS) == 143
+    assert [(row["done"], row["waiting"]) for row in run_json("sync", "-n", demo)["mirrors"]] == [(1, 1)]
+
+
 FETCH = """
 mount -t tmpfs -o size=6m tmpfs "$2" && echo mine >"$2/mine" || exit 99
 "$1" cp "$3" "$2/run"; echo "cp $?"
