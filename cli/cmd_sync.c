@@ -102,6 +102,10 @@ mirrors_print(struct cli *cli, struct pawl *run)
 static int
 sync_mirrors(struct cli *cli, const struct sync_args *args, const struct target *target)
 {
+	const struct pawl_mirrors_opts limits = {.n_streams = transfer_streams(&args->transfer),
+	                                         .memory_bytes = args->transfer.memory_bytes,
+	                                         .timeout_ms = transfer_timeout_ms(&args->transfer)};
+	struct target limited = *target;
 	PAWL_CLEAN(cli_close) struct pawl *run = NULL;
 	struct pawl_error err = {0};
 	struct pawl_meter meter = {0};
@@ -109,15 +113,19 @@ sync_mirrors(struct cli *cli, const struct sync_args *args, const struct target 
 	double began = info_now();
 	int rc;
 
-	if (target_open(cli, target, !args->transfer.dry_run, NULL, &run, &err) < 0)
+	limited.mirrors = &limits;
+	if (target_open(cli, &limited, !args->transfer.dry_run, NULL, &run, &err) < 0)
 		return cli_fail(cli, &err);
 	if (pawl_mirror_count(run) == 0)
 		return cli_usage(cli, "%s has no mirrors; name a DEST to copy it to", target->root);
 	if (!args->transfer.dry_run) {
 		work_begin(cli->work, "uploading", &meter, 0);
+		work_limit(cli->work, args->transfer.timeout_seconds);
 		t.code = pawl_sync(run, &meter, &err);
 		work_end(cli->work);
 	}
+	if (t.code == PAWL_ECANCELLED && work_timed_out(cli->work))
+		t.code = err_set(&err, PAWL_ETIMEOUT, "%s: uploading exceeded its time limit", target->root);
 	t.seconds = info_now() - began;
 	rc = t.code;
 	if (cli->common.json)

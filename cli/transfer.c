@@ -3,12 +3,15 @@
 #include "transfer.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 #include "copy.h"
 #include "grid.h"
 #include "human.h"
 #include "info.h"
+
+#define TRANSFER_LONGEST_MS 1e12 /* 30 years; can be added to any time */
 
 struct sums {
 	uint64_t copied, there, damaged;
@@ -133,6 +136,18 @@ copy_run(struct cli *cli, struct pawl *from, struct pawl_copy_opts *opts, struct
 	return rc;
 }
 
+uint32_t
+transfer_streams(const struct transfer_args *args)
+{
+	return args->streams < UINT32_MAX ? (uint32_t)args->streams : UINT32_MAX;
+}
+
+int64_t
+transfer_timeout_ms(const struct transfer_args *args)
+{
+	return (int64_t)ceil(fmin(args->timeout_seconds * 1e3, TRANSFER_LONGEST_MS));
+}
+
 void
 transfer_run(struct cli *cli, struct pawl *from, const struct transfer_args *args, struct transfer *t)
 {
@@ -140,10 +155,10 @@ transfer_run(struct cli *cli, struct pawl *from, const struct transfer_args *arg
 	struct pawl_error err = {0};
 	double began = info_now();
 
-	opts.n_streams = args->streams < UINT32_MAX ? (uint32_t)args->streams : UINT32_MAX;
+	opts.n_streams = transfer_streams(args);
 	opts.memory_bytes = args->memory_bytes;
 	opts.bandwidth_bytes_per_second = args->bandwidth;
-	opts.timeout_ms = (int64_t)(args->timeout_seconds * 1e3);
+	opts.timeout_ms = transfer_timeout_ms(args);
 	opts.on_lease_wait = target_note_wait;
 	opts.on_lease_wait_arg = cli;
 	t->dry_run = args->dry_run;

@@ -44,6 +44,9 @@ struct transfer {
 	double seconds;
 };
 
+/* --streams and --timeout as the options of the library; 0 = not given. */
+uint32_t transfer_streams(const struct transfer_args *args);
+int64_t transfer_timeout_ms(const struct transfer_args *args);
 /* Runs the transfer; the outcome is in *t. */
 void transfer_run(struct cli *cli, struct pawl *from, const struct transfer_args *args, struct transfer *t);
 void transfer_clear(struct transfer *t); /* usable as CLEANUP(transfer_clear) */

@@ -3,10 +3,12 @@
 #include "work.h"
 
 #include <errno.h>
+#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -16,7 +18,8 @@
 #define WORK_EVERY_MS 100
 #define WORK_BAR_MAX 30
 #define WORK_BAR_MIN 8
-#define WORK_FIGURES 52 /* columns reserved for the figures */
+#define WORK_FIGURES 52    /* columns reserved for the figures */
+#define WORK_LONGEST_S 1e8 /* every system's setitimer takes so much */
 
 struct work {
 	const struct term *term;
@@ -33,6 +36,7 @@ struct work {
 	bool shown;   /* the line is on the screen */
 	bool drawing; /* the drawer thread exists */
 	bool stop_drawing, stop;
+	bool is_limited, timed_out; /* by work_limit */
 	int signal;
 };
 
@@ -71,7 +75,7 @@ format_figures(const struct work *w, struct keep *keep, uint64_t done, uint64_t 
 	double seconds = seconds_since(&w->began), rate = seconds > 0 ? (double)done / seconds : 0;
 	const char *ret = "";
 
-	if (w->signal != 0)
+	if (w->signal != 0 || w->timed_out)
 		return "stopping";
 	if (total > 0)
 		ret = keep_printf(keep, "%3.0f%%  %s of %s", (double)done / (double)total * 100,
@@ -138,13 +142,32 @@ run_drawer(void *arg)
 	return NULL;
 }
 
+/* Cancels the work, or ends the process. Called with the lock held. */
+static void
+take_signal(struct work *w, int number)
+{
+	const bool is_timer = number == SIGALRM && w->is_limited;
+
+	if (is_timer && w->meter == NULL) /* the work ended first */
+		return;
+	if (!is_timer && (w->meter == NULL || w->signal != 0)) {
+		erase_line(w);
+		_exit(128 + number);
+	}
+	if (is_timer)
+		w->timed_out = true;
+	else
+		w->signal = number;
+	__atomic_store_n(&w->meter->cancel, 1, __ATOMIC_RELAXED);
+	(void)pthread_cond_signal(&w->changed);
+}
+
 static void *
 run_waiter(void *arg)
 {
 	struct work *w = arg;
 
 	for (;;) {
-		bool leave;
 		int number = 0;
 
 		if (sigwait(&w->signals, &number) != 0)
@@ -154,18 +177,8 @@ run_waiter(void *arg)
 			(void)pthread_mutex_unlock(&w->lock);
 			return NULL;
 		}
-		if (number == SIGUSR2) {
-			(void)pthread_mutex_unlock(&w->lock);
-			continue;
-		}
-		leave = w->meter == NULL || w->signal != 0;
-		w->signal = number;
-		if (leave) {
-			erase_line(w);
-			_exit(128 + number);
-		}
-		__atomic_store_n(&w->meter->cancel, 1, __ATOMIC_RELAXED);
-		(void)pthread_cond_signal(&w->changed);
+		if (number != SIGUSR2)
+			take_signal(w, number);
 		(void)pthread_mutex_unlock(&w->lock);
 	}
 }
@@ -194,6 +207,7 @@ work_open(const struct term *term, bool draws)
 	add_signal(&w->signals, SIGTERM);
 	add_signal(&w->signals, SIGHUP);       /* the terminal was closed */
 	(void)sigaddset(&w->signals, SIGUSR2); /* wakes the waiting thread at the end */
+	(void)sigaddset(&w->signals, SIGALRM); /* of work_limit */
 	(void)pthread_sigmask(SIG_BLOCK, &w->signals, NULL);
 	(void)pthread_mutex_init(&w->lock, NULL);
 	(void)pthread_cond_init(&w->changed, NULL);
@@ -279,10 +293,32 @@ work_next(struct work *w)
 }
 
 void
+work_limit(struct work *w, double seconds)
+{
+	const double s = seconds < WORK_LONGEST_S ? seconds : WORK_LONGEST_S;
+	struct itimerval timer = {0};
+
+	if (w == NULL || !(s > 0))
+		return;
+	timer.it_value.tv_sec = (time_t)s;
+	timer.it_value.tv_usec = (suseconds_t)((s - floor(s)) * 1e6);
+	if (s < 1e-6) /* 0 would be no timer */
+		timer.it_value.tv_usec = 1;
+	(void)pthread_mutex_lock(&w->lock);
+	w->is_limited = true;
+	(void)pthread_mutex_unlock(&w->lock);
+	(void)setitimer(ITIMER_REAL, &timer, NULL);
+}
+
+void
 work_end(struct work *w)
 {
+	const struct itimerval none = {0};
+
 	if (w == NULL)
 		return;
+	if (w->is_limited)
+		(void)setitimer(ITIMER_REAL, &none, NULL);
 	stop_drawer(w);
 	(void)pthread_mutex_lock(&w->lock);
 	erase_line(w);
@@ -304,6 +340,19 @@ work_show(struct work *w)
 {
 	if (w != NULL)
 		(void)pthread_mutex_unlock(&w->lock);
+}
+
+bool
+work_timed_out(struct work *w)
+{
+	bool ret;
+
+	if (w == NULL)
+		return false;
+	(void)pthread_mutex_lock(&w->lock);
+	ret = w->timed_out && w->signal == 0;
+	(void)pthread_mutex_unlock(&w->lock);
+	return ret;
 }
 
 int

@@ -37,12 +37,17 @@ void work_begin(struct work *w, const char *label, struct pawl_meter *meter, uin
 /* Begins the next part of the same work: adds what the meter has counted so far and sets it to
  * 0. */
 void work_next(struct work *w);
+/* Cancels the work that has begun after so many seconds; for calls that take no time limit of their
+ * own. 0 = never. Once in a process. */
+void work_limit(struct work *w, double seconds);
 void work_end(struct work *w);
 
 /* work_hide removes the progress line and keeps it hidden, so that lines may be printed; work_show
  * allows it again. */
 void work_hide(struct work *w);
 void work_show(struct work *w);
+/* Did the limit alone, and no signal, cancel the work? */
+bool work_timed_out(struct work *w);
 /* Number of the signal that arrived, or 0. */
 int work_signal(struct work *w);
 

@@ -277,6 +277,15 @@ def behind_its_mirror(folder: pathlib.Path, n: int = 1) -> pathlib.Path:
     return folder
 
 
+def test_a_sync_of_the_mirrors_ends_when_its_time_is_spent(tmp_path: pathlib.Path, fake: Fake) -> None:
+    """P16: one request takes longer than all are allowed to. The next call uploads what is missing."""
+    demo = behind_its_mirror(tmp_path / "demo")
+    fake.delay = 0.2
+    assert "exceeded its time limit" in run("sync", demo, "--timeout", "50ms", status=5).stderr
+    fake.delay = 0
+    assert [(row["done"], row["waiting"]) for row in run_json("sync", demo)["mirrors"]] == [(1, 0)]
+
+
 def test_a_sync_that_is_stopped_between_two_checkpoints_is_not_a_success(tmp_path: pathlib.Path, fake: Fake) -> None:
     demo = behind_its_mirror(tmp_path / "demo", 2)
     process = None
@@ -291,6 +300,15 @@ def test_a_sync_that_is_stopped_between_two_checkpoints_is_not_a_success(tmp_pat
     process = subprocess.Popen([PAWL, "sync", str(demo)], env=environment(), stderr=subprocess.DEVNULL)
     assert process.wait(HANG_SECONDS) == 143
     assert [(row["done"], row["waiting"]) for row in run_json("sync", "-n", demo)["mirrors"]] == [(1, 1)]
+
+
+@pytest.mark.parametrize("limit", [["--streams", "1"], ["--memory", "1MiB"]], ids=lambda limit: limit[0])
+def test_a_sync_of_the_mirrors_keeps_to_its_limits(tmp_path: pathlib.Path, fake: Fake, limit: list[str]) -> None:
+    demo = behind_its_mirror(tmp_path / "demo")
+    fake.delay, fake.most_flying = 0.05, 0
+    run("sync", demo, *limit)
+    assert fake.most_flying == 1
+    assert "64" in run("sync", demo, "--streams", 65, status=2).stderr
 
 
 FETCH = """
