@@ -73,12 +73,18 @@ print_json(struct cli *cli, const struct pawl_info *info, const struct pawl_conv
 	jsonout_end(&j);
 }
 
-/* SRC, with --step as its selector. */
-static const char *
-source_of(struct cli *cli, const struct convert_args *args)
+/* Takes SRC, with --step as its selector. Release *ret also after an error. */
+static int
+take_source(struct cli *cli, const struct convert_args *args, struct taken *ret, struct pawl_error *err)
 {
-	return args->step != NULL ? keep_printf(&cli->keep, "%s@step:%s", cli->operands[0], args->step)
-	                          : cli->operands[0];
+	TRY(target_parse(cli, cli->operands[0], &ret->target, err));
+	if (args->step != NULL && (ret->target.single || ret->target.selector != NULL))
+		return err_set(err, PAWL_EUSAGE, "%s names one checkpoint; --step chooses from a run",
+		               cli->operands[0]);
+	if (args->step != NULL)
+		ret->target.selector = keep_printf(&cli->keep, "step:%s", args->step);
+	TRY(target_open(cli, &ret->target, false, &args->score, &ret->run, err));
+	return target_hold(cli, ret->run, &ret->target, &ret->info, &ret->hold, err);
 }
 
 static int
@@ -110,8 +116,7 @@ run_convert(struct cli *cli, const void *ptr)
 	if (target_is_url(dest))
 		return cli_usage(cli, "%s: '%s' writes to a local path, not to a URL; copy the files from there", dest,
 		                 cli->command->name);
-	if (copy_check_place(cli, dest, &err) < 0 ||
-	    target_take(cli, source_of(cli, args), &args->score, &from, &err) < 0)
+	if (copy_check_place(cli, dest, &err) < 0 || take_source(cli, args, &from, &err) < 0)
 		return cli_fail(cli, &err);
 	work_begin(cli->work, "converting", &meter, 0);
 	rc = pawl_convert(from.run, from.info->id, dest, &opts, &meter, &report, &err);

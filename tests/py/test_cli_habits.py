@@ -242,6 +242,18 @@ def test_show_puts_numbers_in_order_and_leaves_the_rest_as_saved(tmp_path: pathl
     assert [line[0] for line in tree if line[1:] == ["1"]] == ["2", "10"]
 
 
+def test_a_step_chooses_from_a_run_only(many: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    for source in (f"{many}@200", f"{many}@latest", many / "latest", checkpoint(many, 1)):
+        done = run("convert", source, tmp_path / "m.pt", "--step", 200, status=2)
+        assert f"{source} names one checkpoint; --step chooses from a run" in done.stderr
+    assert "no checkpoint has the step 1;" in run("convert", many, tmp_path / "m.pt", "--step", 1, status=3).stderr
+    assert "expected a whole number" in run("convert", many, tmp_path / "m.pt", "--step", "x", status=2).stderr
+    run("convert", many, tmp_path / "m.pt", "--step", 200)
+    run("convert", tmp_path / "m.pt", tmp_path / "n.pt")
+    assert "names one checkpoint" in run("convert", tmp_path / "m.pt", tmp_path / "o.pt", "--step", 1, status=2).stderr
+    assert not (tmp_path / "o.pt").exists()
+
+
 def test_export_is_convert_under_another_name(many: pathlib.Path, tmp_path: pathlib.Path) -> None:
     for command in ("convert", "export"):
         run(command, many, tmp_path / command, "--max-shard-size", "1MB")
