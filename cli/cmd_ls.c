@@ -289,6 +289,16 @@ print_totals(struct cli *cli, struct pawl *run, const struct rows *rows, const s
 		         human_count(&cli->keep, rows->n_denied, "more cannot", "more cannot"));
 }
 
+/* Lists a search, or a folder of runs and files. False: the place is something else. */
+static bool
+list_folder(struct cli *cli, const char *place, const struct ls_args *args, int *ret_status)
+{
+	const struct folder_opts opts = {.recursive = args->recursive, .names = args->names, .last = args->last};
+
+	return search_ls_folder(cli, place, args->names, args->last, ret_status) ||
+	       folder_ls(cli, place, &opts, ret_status);
+}
+
 static int
 run_ls(struct cli *cli, const void *ptr)
 {
@@ -299,16 +309,15 @@ run_ls(struct cli *cli, const void *ptr)
 	struct names metrics = {0};
 	struct rows rows = {0};
 	const char *place = cli->n_operands > 0 ? cli->operands[0] : ".", **deeper;
-	const struct folder_opts folder = {.recursive = args->recursive, .names = args->names, .last = args->last};
 	uint64_t only = 0;
 	struct target target;
 	int rc, status;
 
-	if (!target_is_url(place) && (search_ls_folder(cli, place, &status) || folder_ls(cli, place, &folder, &status)))
+	if (!target_is_url(place) && list_folder(cli, place, args, &status))
 		return status;
 	rc = target_parse_or_folder(cli, place, &target, &err);
 	if (rc == PAWL_ENOTFOUND && target_is_url(place)) {
-		if (search_ls_folder(cli, place, &status) || folder_ls(cli, place, &folder, &status))
+		if (list_folder(cli, place, args, &status))
 			return status;
 		rc = target_parse(cli, place, &target, &err);
 	}

@@ -300,13 +300,13 @@ run_show(struct cli *cli, const void *ptr)
 	int rc, status;
 
 	if (!target_is_url(place)) {
-		if (search_ls_folder(cli, place, &status))
+		if (search_ls_folder(cli, place, false, 0, &status))
 			return status;
 		newest = folder_newest_file(cli, place);
 	}
 	rc = target_take(cli, newest != NULL ? newest : place, &args->score, &from, &err);
 	if (rc == PAWL_ENOTFOUND && target_is_url(place) && from.run == NULL) {
-		if (search_ls_folder(cli, place, &status))
+		if (search_ls_folder(cli, place, false, 0, &status))
 			return status;
 		newest = folder_newest_file(cli, place);
 		if (newest != NULL)

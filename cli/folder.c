@@ -425,6 +425,44 @@ print_names(struct found *f)
 		(void)printf("%s\n", term_clean(&f->cli->keep, f->files[i].name));
 }
 
+/* The time of the last save, or of a search's last change; 0 = unknown. */
+static double
+time_of_run(struct found *f, const struct run *found)
+{
+	PAWL_CLEAN(cli_close) struct pawl *run = NULL;
+	PAWL_CLEAN(pawl_list_free_clean) struct pawl_list *list = NULL;
+	const char *whole = target_join(f->cli, f->root, found->name);
+	const struct target target = {.text = whole, .root = whole, .single = found->single};
+	struct stat st;
+
+	if (found->search)
+		return stat(keep_printf(&f->cli->keep, "%s/journal", whole), &st) == 0 ? (double)st.st_mtime : 0;
+	if (found->problem != NULL || target_open(f->cli, &target, false, NULL, &run, NULL) < 0 ||
+	    pawl_list_open(run, 0, &list, NULL) < 0 || pawl_list_count(list) == 0)
+		return 0;
+	return pawl_list_get(list, pawl_list_count(list) - 1)->unix_seconds;
+}
+
+/* Leaves only the newest runs, in the order of their names. */
+static void
+drop_old_runs(struct found *f, uint64_t n_kept)
+{
+	double *times = keep_alloc(&f->cli->keep, f->n_runs + 1, sizeof(*times));
+
+	for (size_t i = 0; i < f->n_runs && n_kept < f->n_runs; i++)
+		times[i] = time_of_run(f, &f->runs[i]);
+	while (n_kept < f->n_runs) {
+		size_t oldest = 0, after;
+
+		for (size_t i = 1; i < f->n_runs; i++)
+			if (times[i] < times[oldest])
+				oldest = i;
+		after = --f->n_runs - oldest;
+		memmove(&f->runs[oldest], &f->runs[oldest + 1], after * sizeof(f->runs[0]));
+		memmove(&times[oldest], &times[oldest + 1], after * sizeof(times[0]));
+	}
+}
+
 bool
 folder_ls(struct cli *cli, const char *path, const struct folder_opts *opts, int *ret_status)
 {
@@ -439,6 +477,8 @@ folder_ls(struct cli *cli, const char *path, const struct folder_opts *opts, int
 		return true;
 	}
 	*ret_status = f.n_problems > 0 ? pawl_code_exit_status(PAWL_EAUTH) : 0;
+	if (opts->last > 0)
+		drop_old_runs(&f, opts->last);
 	if (opts->last > 0 && opts->last < f.n_files) {
 		f.files += f.n_files - opts->last;
 		f.n_files = (size_t)opts->last;

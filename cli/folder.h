@@ -8,7 +8,7 @@
 
 struct folder_opts {
 	bool recursive, names;
-	uint64_t last; /* only the newest files; 0 = all */
+	uint64_t last; /* only the newest runs, and the newest files; 0 = all */
 };
 
 /* Prints the content of a folder; a URL is taken to be one. Returns false and prints nothing if

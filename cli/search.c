@@ -88,13 +88,28 @@ count_of(const struct tune_experiment *e)
 }
 
 static void
-print_search(struct cli *cli, const struct tune_experiment *e, const char *folder)
+print_names(struct cli *cli, const struct tune_experiment *e, uint32_t first)
 {
+	struct tune_trial t;
+
+	for (uint32_t i = first; tune_trial_info(e, i, &t, NULL) == 0; i++)
+		(void)printf("%s\n", term_clean(&cli->keep, keep_printf(&cli->keep, "%s", t.name)));
+}
+
+/* names, last: as in search_ls_folder. */
+static void
+print_search(struct cli *cli, const struct tune_experiment *e, const char *folder, bool names, uint64_t last)
+{
+	const uint32_t n = count_of(e), first = last > 0 && last < n ? n - (uint32_t)last : 0;
 	struct jsonout j;
 
+	if (!cli->common.json && names) {
+		print_names(cli, e, first);
+		return;
+	}
 	if (!cli->common.json) {
 		ask_page(cli);
-		trials_print(cli, e, &cli->out, 0);
+		trials_print_from(cli, e, &cli->out, first);
 		cli_note(cli, "%s", trials_summary(&cli->keep, e));
 		return;
 	}
@@ -103,7 +118,7 @@ print_search(struct cli *cli, const struct tune_experiment *e, const char *folde
 	jsonout_text(&j, "command", cli->command->name);
 	jsonout_text(&j, "folder", folder);
 	jsonout_begin_array(&j, "trials");
-	for (uint32_t i = 0; i < count_of(e); i++)
+	for (uint32_t i = first; i < n; i++)
 		trials_json(cli, &j, NULL, e, folder, i);
 	jsonout_end(&j);
 	jsonout_end(&j);
@@ -118,12 +133,12 @@ search_ls(struct cli *cli, const struct tune_args *args)
 	(void)args;
 	if (open_folder(cli->operands[1], &e, &err) < 0)
 		return cli_fail(cli, &err);
-	print_search(cli, e, tune_experiment_folder(e));
+	print_search(cli, e, tune_experiment_folder(e), false, 0);
 	return 0;
 }
 
 bool
-search_ls_folder(struct cli *cli, const char *path, int *ret_status)
+search_ls_folder(struct cli *cli, const char *path, bool names, uint64_t last, int *ret_status)
 {
 	const char *fetched = target_is_url(path) ? fetch_search(cli, path) : NULL;
 	PAWL_CLEAN(search_close) struct tune_experiment *e = NULL;
@@ -135,7 +150,7 @@ search_ls_folder(struct cli *cli, const char *path, int *ret_status)
 	if (open_folder(fetched != NULL ? fetched : path, &e, &err) < 0)
 		*ret_status = cli_fail(cli, &err);
 	else
-		print_search(cli, e, fetched != NULL ? path : tune_experiment_folder(e));
+		print_search(cli, e, fetched != NULL ? path : tune_experiment_folder(e), names, last);
 	if (fetched != NULL)
 		copy_remove(fetched);
 	return true;

@@ -17,8 +17,9 @@ struct tune_args {
 
 /* Is the folder or URL that of a search? */
 bool search_is(struct cli *cli, const char *path);
-/* Prints the trials of the search in a folder or at a URL. False: there is none. */
-bool search_ls_folder(struct cli *cli, const char *path, int *ret_status);
+/* Prints the trials of the search in a folder or at a URL. names: only their names. last: only the
+ * newest so many; 0 = all. False: there is none. */
+bool search_ls_folder(struct cli *cli, const char *path, bool names, uint64_t last, int *ret_status);
 /* "2 trials: 2 finished" of such a search, and their number. */
 int search_summary(struct cli *cli, const char *path, const char **ret, uint32_t *ret_trials, struct pawl_error *err);
 void search_close(struct tune_experiment **e);

@@ -113,15 +113,16 @@ order_trials(struct keep *keep, const struct tune_experiment *e, bool live, size
 	return places;
 }
 
+/* places NULL: by number, from `first` on. */
 static void
 print_rows(struct keep *keep, const struct tune_experiment *e, const struct term *term, const struct place *places,
-           size_t n)
+           uint32_t first, size_t n)
 {
 	struct grid *grid = grid_new(keep, columns, N_COLUMNS);
 	struct tune_trial t;
 
 	for (size_t i = 0; i < n; i++)
-		if (tune_trial_info(e, places != NULL ? places[i].trial : (uint32_t)i, &t, NULL) == 0)
+		if (tune_trial_info(e, places != NULL ? places[i].trial : first + (uint32_t)i, &t, NULL) == 0)
 			fill_row(keep, grid_row(grid), &t);
 	grid_print(grid, term);
 }
@@ -129,17 +130,19 @@ print_rows(struct keep *keep, const struct tune_experiment *e, const struct term
 void
 trials_print(struct cli *cli, const struct tune_experiment *e, const struct term *term, size_t n)
 {
-	struct tune_counts counts;
 	size_t all;
-	struct place *places;
+	struct place *places = order_trials(&cli->keep, e, false, &all);
+
+	print_rows(&cli->keep, e, term, places, 0, all < n ? all : n);
+}
+
+void
+trials_print_from(struct cli *cli, const struct tune_experiment *e, const struct term *term, uint32_t first)
+{
+	struct tune_counts counts;
 
 	tune_experiment_counts(e, &counts);
-	if (n == 0) {
-		print_rows(&cli->keep, e, term, NULL, counts.trials);
-		return;
-	}
-	places = order_trials(&cli->keep, e, false, &all);
-	print_rows(&cli->keep, e, term, places, all < n ? all : n);
+	print_rows(&cli->keep, e, term, NULL, first, counts.trials - first);
 }
 
 const char *
@@ -305,7 +308,7 @@ trials_draw(struct live *live, struct cli *cli, const struct tune_experiment *e,
 	places = order_trials(&keep, e, true, &n);
 	room = rows_of_terminal(live->term) - 4;
 	room = room < LIVE_ROWS_MAX ? room : LIVE_ROWS_MAX;
-	print_rows(&keep, e, &memory, places, n < room ? n : room);
+	print_rows(&keep, e, &memory, places, 0, n < room ? n : room);
 	(void)fprintf(memory.file, "%s\n",
 	              term_cut(&keep, trials_summary(&keep, e), (size_t)live->term->width - 1, live->term->utf8));
 	(void)fclose(memory.file);

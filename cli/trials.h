@@ -11,8 +11,10 @@
  * attempts, .. folder: the path or URL of the search. */
 void trials_json(struct cli *cli, struct jsonout *j, const char *key, const struct tune_experiment *e,
                  const char *folder, uint32_t trial);
-/* Prints a table of the n best, best first, or of all by number (n = 0). */
+/* Prints a table of the n best, best first. */
 void trials_print(struct cli *cli, const struct tune_experiment *e, const struct term *term, size_t n);
+/* Prints a table of the trials by number, beginning with number `first`. */
+void trials_print_from(struct cli *cli, const struct tune_experiment *e, const struct term *term, uint32_t first);
 /* "8 of 16 trials: 4 running, .."; valid as long as keep. */
 const char *trials_summary(struct keep *keep, const struct tune_experiment *e);
 /* Prints the best trial for people: its metric, configuration and checkpoint, or that none

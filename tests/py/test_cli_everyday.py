@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import pawl
-from cli import PAWL, environment, run
+from cli import PAWL, environment, run, run_json
 from pawl.composer import CheckpointSaver
 
 
@@ -157,6 +157,17 @@ def test_ls_of_a_folder_lists_the_runs_in_it_by_name(tmp_path: pathlib.Path) -> 
     assert found["runs"][0]["latest"]["step"] == 1 and found["files"] == []
     (tmp_path / "empty").mkdir()
     assert "no run and no checkpoint here" in run("ls", tmp_path / "empty", status=3).stderr
+
+
+def test_ls_of_a_folder_lists_only_the_newest_runs_if_asked(tmp_path: pathlib.Path) -> None:
+    """By their last saves; in the order of their names."""
+    for name in ("b", "c", "a"):
+        fill(tmp_path / name, [0.5])
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "run.json").write_text("{")
+    assert run("ls", tmp_path, "--names", "--last", 2).stdout.split() == ["a", "c"]
+    assert [pathlib.Path(r["run"]).name for r in run_json("ls", "--last", 1, tmp_path)["runs"]] == ["a"]
+    assert run("ls", tmp_path, "--names", "--last", 9).stdout.split() == ["a", "b", "broken", "c"]
 
 
 def test_ls_of_composers_folder_lists_its_files_in_the_order_of_the_training(

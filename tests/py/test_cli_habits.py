@@ -309,6 +309,11 @@ def test_ls_show_and_verify_understand_a_search(tmp_path: pathlib.Path) -> None:
     trials = run("tune", "ls", tmp_path / "s").stdout
     assert trials.count("TERMINATED") == 2
     assert run("ls", tmp_path / "s").stdout == run("show", tmp_path / "s").stdout == trials
+    names = [trial["name"] for trial in run_json("ls", tmp_path / "s")["trials"]]
+    assert run("ls", "--names", tmp_path / "s").stdout.splitlines() == names
+    assert run("ls", "--names", "--last", 1, tmp_path / "s").stdout.splitlines() == names[1:]
+    assert run("ls", "--last", 1, tmp_path / "s").stdout.count("TERMINATED") == 1
+    assert [trial["name"] for trial in run_json("ls", "--last", 1, tmp_path / "s")["trials"]] == names[1:]
     assert run_json("ls", tmp_path / "s")["trials"] == run_json("tune", "ls", tmp_path / "s")["trials"]
     assert "no trial has a checkpoint with checksums" in run("verify", tmp_path / "s").stderr
 
