@@ -124,8 +124,8 @@ char *composer_relative(const char *link, const char *target);
 /* ---- composer_keep.c, pure; composer_journal.c */
 
 /* The oldest row to delete, or SIZE_MAX. It is beyond the newest `keep` (-1 = all are kept), and
- * was uploaded or is not to be uploaded (R94, R95). */
-size_t composer_spent(const struct composer_row *rows, size_t n, int64_t keep);
+ * was uploaded or is not to be uploaded (R94, R95). The row with the seq `linked` stays. */
+size_t composer_spent(const struct composer_row *rows, size_t n, int64_t keep, uint64_t linked);
 /* The newest row at or before `now`, or NULL: intervals continue from it after a restart. */
 const struct composer_row *composer_before(const struct composer_row *rows, size_t n, const struct pawl_progress *now);
 
@@ -148,12 +148,15 @@ int composer_filter(const struct pawl_state *state, const char *const *ignore, s
 
 /* The values for templates; progress NULL = unknown. */
 struct name_values composer_values(const struct pawl_saver *s, const struct pawl_progress *progress);
-/* On the first call in a process that writes: locks the folder, reads the journal, resumes uploads,
- * and looks for files in the way. */
+/* On the first call in a process that writes: locks the folder, reads the journal, looks for files
+ * in the way, resumes uploads, and deletes spent files. */
 int composer_start(struct pawl_saver *s, const struct pawl_progress *now, bool writes, bool as_tar,
                    struct pawl_error *err);
 /* The row of a file, or NULL. */
 const struct composer_row *composer_own_row(const struct pawl_saver *s, const char *name);
+/* The seq of the row that the latest link leads to: a run continues from it. 0: there is none. The
+ * lock is held. */
+int composer_linked(const struct pawl_saver *s, uint64_t *ret, struct pawl_error *err);
 
 /* ---- composer_remote.c */
 

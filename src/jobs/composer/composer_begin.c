@@ -104,51 +104,74 @@ begin_saver(struct pawl_saver *s, struct pawl_error *err)
 		return rc;
 	}
 	s->begun = true;
-	pthread_mutex_lock(&s->lock);
-	composer_begin_uploads(s);
-	rc = composer_drop_spent(s, err);
-	pthread_mutex_unlock(&s->lock);
-	return rc;
+	return 0;
 }
 
 /* R90. */
 
-/* 1 if the latest link leads to the row, 0 if not, or PAWL_ENOTFOUND without a link. */
-static int
-is_latest(const struct pawl_saver *s, const char *link, const struct composer_row *row, struct pawl_error *err)
+/* Is there one latest link, which every save replaces? */
+static bool
+has_link(const struct pawl_saver *s)
 {
+	return s->latest_filename && s->keep != 0 && !composer_counter_in(s->latest_filename);
+}
+
+/* The seq of the row that the latest link leads to, 0 if it is none. PAWL_ENOTFOUND: there is no
+ * link. */
+static int
+follow_link(const struct pawl_saver *s, bool as_tar, uint64_t *ret, struct pawl_error *err)
+{
+	const struct name_values values = composer_values(s, NULL);
 	char found[PATH_MAX];
+	PAWL_FREE char *link = NULL;
+	TRY(composer_fill(s->latest_filename, &values, as_tar, &link, err));
 	PAWL_FREE char *path = composer_path(s, link);
-	PAWL_FREE char *target = composer_relative(link, row->name);
-	if (!path || !target)
+	if (!path)
 		return err_nomem(err, "checkpoint saver");
 	ssize_t n = readlink(path, found, sizeof found - 1);
 	if (n < 0)
 		return PAWL_ENOTFOUND;
 	found[n] = '\0';
-	return strcmp(found, target) == 0;
+	uint64_t seq = 0;
+	for (size_t i = s->n_rows; i-- > 0 && seq == 0;) {
+		PAWL_FREE char *target = composer_relative(link, s->rows[i].name);
+		if (!target)
+			return err_nomem(err, "checkpoint saver");
+		if (strcmp(found, target) == 0)
+			seq = s->rows[i].seq;
+	}
+	*ret = seq;
+	return 0;
+}
+
+int
+composer_linked(const struct pawl_saver *s, uint64_t *ret, struct pawl_error *err)
+{
+	uint64_t seq = 0;
+	for (int as_tar = 0; as_tar < 2 && has_link(s) && seq == 0; as_tar++) {
+		int rc = follow_link(s, as_tar, &seq, err);
+		if (rc < 0 && rc != PAWL_ENOTFOUND)
+			return rc;
+	}
+	*ret = seq;
+	return 0;
 }
 
 /* The newest file, if a process was killed after it made the file and before it set the latest
  * link. A run that continues from that link will write this file again. *ret NULL: there is
  * none. */
 static int
-find_unlinked(const struct pawl_saver *s, const struct name_values *values, bool as_tar,
-              const struct composer_row **ret, struct pawl_error *err)
+find_unlinked(const struct pawl_saver *s, bool as_tar, const struct composer_row **ret, struct pawl_error *err)
 {
-	PAWL_FREE char *link = NULL;
-	bool leads = false;
+	uint64_t seq = 0;
 	*ret = NULL;
-	if (s->n_rows == 0 || !s->latest_filename || s->keep == 0 || composer_counter_in(s->latest_filename))
+	if (s->n_rows == 0 || !has_link(s))
 		return 0;
-	TRY(composer_fill(s->latest_filename, values, as_tar, &link, err));
 	const struct composer_row *newest = &s->rows[s->n_rows - 1];
-	int rc = is_latest(s, link, newest, err);
-	for (size_t i = 0; i + 1 < s->n_rows && rc == 0 && !leads; i++)
-		leads = is_latest(s, link, &s->rows[i], err) == 1;
+	int rc = follow_link(s, as_tar, &seq, err);
 	if (rc < 0 && rc != PAWL_ENOTFOUND)
 		return rc;
-	if (leads || (rc == PAWL_ENOTFOUND && s->n_rows == 1))
+	if (rc == PAWL_ENOTFOUND ? s->n_rows == 1 : seq != 0 && seq != newest->seq)
 		*ret = newest;
 	return 0;
 }
@@ -221,10 +244,23 @@ check_conflicts(struct pawl_saver *s, const struct pawl_progress *now, bool as_t
 		.saver = s, .now = now, .values = composer_values(s, now), .folder = "", .as_tar = as_tar, .err = err};
 	if (s->overwrite)
 		return 0;
-	TRY(find_unlinked(s, &look.values, as_tar, &look.unlinked, err));
+	TRY(find_unlinked(s, as_tar, &look.unlinked, err));
 	for (const char *at = s->filename + strspn(s->filename, "/"); (at = strchr(at, '/')); at++)
 		look.depth++;
 	return look_in(&look, err);
+}
+
+/* Called after the check for conflicts: a run that is refused deletes nothing. The lock is held. */
+static int
+continue_run(struct pawl_saver *s, const struct pawl_progress *now, struct pawl_error *err)
+{
+	const struct composer_row *row = composer_before(s->rows, s->n_rows, now);
+	if (row && !s->has_last) {
+		s->last = row->progress;
+		s->has_last = true;
+	}
+	composer_begin_uploads(s);
+	return composer_drop_spent(s, err);
 }
 
 int
@@ -235,11 +271,8 @@ composer_start(struct pawl_saver *s, const struct pawl_progress *now, bool write
 	TRY(begin_saver(s, err));
 	pthread_mutex_lock(&s->lock);
 	int rc = check_conflicts(s, now, as_tar, err);
-	const struct composer_row *row = composer_before(s->rows, s->n_rows, now);
-	if (rc == 0 && row && !s->has_last) {
-		s->last = row->progress;
-		s->has_last = true;
-	}
+	if (rc == 0)
+		rc = continue_run(s, now, err);
 	pthread_mutex_unlock(&s->lock);
 	s->started = rc == 0;
 	return rc;

@@ -3,12 +3,12 @@
 #include "jobs/composer/composer.h"
 
 size_t
-composer_spent(const struct composer_row *rows, size_t n, int64_t keep)
+composer_spent(const struct composer_row *rows, size_t n, int64_t keep, uint64_t linked)
 {
 	if (keep < 0 || (uint64_t)keep >= n)
 		return SIZE_MAX;
 	for (size_t i = 0; i < n - (size_t)keep; i++)
-		if (!rows[i].uploading && (rows[i].uploaded || !rows[i].remote))
+		if (rows[i].seq != linked && !rows[i].uploading && (rows[i].uploaded || !rows[i].remote))
 			return i;
 	return SIZE_MAX;
 }

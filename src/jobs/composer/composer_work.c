@@ -43,8 +43,10 @@ int
 composer_drop_spent(struct pawl_saver *s, struct pawl_error *err)
 {
 	bool changed = false;
+	uint64_t linked;
+	TRY(composer_linked(s, &linked, err));
 	for (;;) {
-		size_t i = composer_spent(s->rows, s->n_rows, s->keep);
+		size_t i = composer_spent(s->rows, s->n_rows, s->keep, linked);
 		if (i == SIZE_MAX)
 			return changed ? composer_journal_write(s, err) : 0;
 		TRY(store_remove(s->here, s->rows[i].name, err));

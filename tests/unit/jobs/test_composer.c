@@ -172,21 +172,32 @@ test_R94_R95_R96_the_oldest_go_first_each_after_its_upload(void **state)
 	(void)state;
 	char key[] = "k";
 	struct composer_row rows[4] = {{.seq = 1}, {.seq = 2}, {.seq = 3}, {.seq = 4}};
-	assert_int_equal(composer_spent(rows, 4, -1), SIZE_MAX);
-	assert_int_equal(composer_spent(rows, 4, 4), SIZE_MAX);
-	assert_int_equal(composer_spent(rows, 4, 9), SIZE_MAX);
-	assert_int_equal(composer_spent(rows, 4, 3), 0);
+	assert_int_equal(composer_spent(rows, 4, -1, 0), SIZE_MAX);
+	assert_int_equal(composer_spent(rows, 4, 4, 0), SIZE_MAX);
+	assert_int_equal(composer_spent(rows, 4, 9, 0), SIZE_MAX);
+	assert_int_equal(composer_spent(rows, 4, 3, 0), 0);
 	for (size_t i = 0; i < 4; i++)
 		rows[i].remote = key;
-	assert_int_equal(composer_spent(rows, 4, 1), SIZE_MAX);
+	assert_int_equal(composer_spent(rows, 4, 1, 0), SIZE_MAX);
 	rows[1].uploaded = true;
-	assert_int_equal(composer_spent(rows, 4, 1), 1);
+	assert_int_equal(composer_spent(rows, 4, 1, 0), 1);
 	rows[1].uploading = true;
-	assert_int_equal(composer_spent(rows, 4, 1), SIZE_MAX);
+	assert_int_equal(composer_spent(rows, 4, 1, 0), SIZE_MAX);
 	rows[3].uploaded = true;
-	assert_int_equal(composer_spent(rows, 4, 1), SIZE_MAX);
-	assert_int_equal(composer_spent(rows, 4, 0), 3);
-	assert_int_equal(composer_spent(rows, 0, 0), SIZE_MAX);
+	assert_int_equal(composer_spent(rows, 4, 1, 0), SIZE_MAX);
+	assert_int_equal(composer_spent(rows, 4, 0, 0), 3);
+	assert_int_equal(composer_spent(rows, 0, 0, 0), SIZE_MAX);
+}
+
+static void
+test_R88_R94_the_file_that_the_latest_link_leads_to_stays(void **state)
+{
+	(void)state;
+	const struct composer_row rows[3] = {{.seq = 4}, {.seq = 5}, {.seq = 9}};
+	assert_int_equal(composer_spent(rows, 3, 1, 4), 1);
+	assert_int_equal(composer_spent(rows, 3, 1, 5), 0);
+	assert_int_equal(composer_spent(rows + 1, 2, 1, 5), SIZE_MAX);
+	assert_int_equal(composer_spent(rows + 1, 2, 1, 9), 0);
 }
 
 static void
@@ -309,6 +320,7 @@ main(void)
 		cmocka_unit_test(test_R88_a_link_is_relative),
 		cmocka_unit_test(test_R90_only_later_names_conflict),
 		cmocka_unit_test(test_R94_R95_R96_the_oldest_go_first_each_after_its_upload),
+		cmocka_unit_test(test_R88_R94_the_file_that_the_latest_link_leads_to_stays),
 		cmocka_unit_test(test_R92_intervals_go_on_from_the_last_save_before),
 		cmocka_unit_test(test_R98_R99_R100_paths_prefixes_and_stars_are_left_out),
 		cmocka_unit_test(test_R97_weights_only),

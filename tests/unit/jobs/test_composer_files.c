@@ -317,6 +317,60 @@ test_R90_E7_a_file_that_the_link_did_not_reach_does_not_stop_the_run(void **stat
 	bed_drop(&b);
 }
 
+/* Killed between the two, with one file to keep: the run continues from the older file. */
+static void
+test_R88_R94_E7_the_file_that_a_run_continues_from_stays_until_the_link_moves(void **state)
+{
+	(void)state;
+	struct bed b;
+	struct pawl_error err = {0};
+	char link[128], target[64] = "", found[256];
+	bed_make(&b);
+	struct pawl_saver *s = open_saver(&b);
+	save_at(s, 0, 10);
+	save_at(s, 0, 20);
+	close_saver(s);
+	snprintf(link, sizeof link, "%s/r/checkpoints/latest-rank0.pt", b.root);
+	assert_int_equal(unlink(link), 0);
+	assert_int_equal(symlink("ep0-ba10-rank0.pt", link), 0);
+	b.opts.num_checkpoints_to_keep = 1;
+	s = open_saver(&b);
+	struct pawl_progress now = at_batch(0, 10);
+	if (pawl_saver_start(s, &now, &err) < 0)
+		fail_msg("%s", err.message);
+	assert_int_equal(pawl_saver_latest(&b.opts, found, sizeof found, &err), 0);
+	assert_non_null(strstr(found, "/ep0-ba10-rank0.pt"));
+	save_at(s, 0, 20);
+	close_saver(s);
+	assert_true(readlink(link, target, sizeof target - 1) > 0);
+	assert_string_equal(target, "ep0-ba20-rank0.pt");
+	assert_false(exists(&b, "r/checkpoints/ep0-ba10-rank0.pt"));
+	assert_true(exists(&b, "r/checkpoints/ep0-ba20-rank0.pt"));
+	bed_drop(&b);
+}
+
+static void
+test_R90_R94_a_start_that_is_refused_deletes_nothing(void **state)
+{
+	(void)state;
+	struct bed b;
+	struct pawl_progress now = at_batch(0, 1);
+	bed_make(&b);
+	struct pawl_saver *s = open_saver(&b);
+	save_at(s, 0, 10);
+	save_at(s, 0, 20);
+	close_saver(s);
+	b.opts.num_checkpoints_to_keep = 1;
+	s = open_saver(&b);
+	assert_int_equal(pawl_saver_start(s, &now, NULL), PAWL_EEXISTS);
+	assert_true(exists(&b, "r/checkpoints/ep0-ba10-rank0.pt") && exists(&b, "r/checkpoints/ep0-ba20-rank0.pt"));
+	now.batch = 20;
+	assert_int_equal(pawl_saver_start(s, &now, NULL), 0);
+	assert_false(exists(&b, "r/checkpoints/ep0-ba10-rank0.pt"));
+	close_saver(s);
+	bed_drop(&b);
+}
+
 /* What a first save would refuse. */
 static void
 test_R73_R82_R91_bad_names_and_intervals_are_refused_when_opened(void **state)
@@ -603,6 +657,8 @@ main(void)
 		cmocka_unit_test(test_R81_R88_R89_the_latest_is_found_again_here_and_there),
 		cmocka_unit_test(test_R90_R91_conflicts_and_intervals),
 		cmocka_unit_test(test_R90_E7_a_file_that_the_link_did_not_reach_does_not_stop_the_run),
+		cmocka_unit_test(test_R88_R94_E7_the_file_that_a_run_continues_from_stays_until_the_link_moves),
+		cmocka_unit_test(test_R90_R94_a_start_that_is_refused_deletes_nothing),
 		cmocka_unit_test(test_R73_R82_R91_bad_names_and_intervals_are_refused_when_opened),
 		cmocka_unit_test(test_R102_a_list_right_after_a_save_has_it),
 		cmocka_unit_test(test_R78_R79_a_shard_is_refused_by_every_rank),
