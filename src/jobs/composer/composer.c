@@ -342,7 +342,7 @@ pawl_saver_close(struct pawl_saver *s, struct pawl_error *err)
 	mem_free(s->rows);
 	store_close(s->there);
 	store_close(s->here);
-	fd_clean_close(&s->lock_fd);
+	composer_unlock(s);
 	for (size_t i = 0; i < s->n_ignore; i++)
 		mem_free(s->ignore[i]);
 	mem_free(s->ignore);

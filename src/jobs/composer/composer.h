@@ -25,6 +25,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <sys/types.h>
 
 #include "base/buf.h"
 #include "base/mem.h"
@@ -72,6 +73,7 @@ struct pawl_saver {
 	struct pawl_progress last;     /* intervals are counted from here: the last save, or the start */
 	struct pawl_files *files;
 	int lock_fd;
+	pid_t locked_by;      /* the process that took the lock */
 	char *work, *journal; /* keys below the folder */
 	struct store *here;
 	struct pool *finisher, *uploader;
@@ -152,6 +154,8 @@ struct name_values composer_values(const struct pawl_saver *s, const struct pawl
  * in the way, resumes uploads, and deletes spent files. */
 int composer_start(struct pawl_saver *s, const struct pawl_progress *now, bool writes, bool as_tar,
                    struct pawl_error *err);
+/* Releases the folder's lock. */
+void composer_unlock(struct pawl_saver *s);
 /* The row of a file, or NULL. */
 const struct composer_row *composer_own_row(const struct pawl_saver *s, const char *name);
 /* The seq of the row that the latest link leads to: a run continues from it. 0: there is none. The

@@ -42,10 +42,21 @@ take_lock(struct pawl_saver *s, const char *key, struct pawl_error *err)
 	s->lock_fd = fd_openat(AT_FDCWD, path, O_RDWR | O_CREAT, 0666, err);
 	if (s->lock_fd < 0)
 		return s->lock_fd;
+	s->locked_by = getpid();
 	if (flock(s->lock_fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
 		return err_set(err, PAWL_EBUSY, "%s: another saver writes files named \"%s\" here", s->folder,
 		               s->filename);
 	return 0; /* continues without where the file system has no such locks */
+}
+
+/* A child of this process has the same lock by fork(), and holds it after this process has closed
+ * the file. */
+void
+composer_unlock(struct pawl_saver *s)
+{
+	if (s->lock_fd >= 0 && s->locked_by == getpid())
+		flock(s->lock_fd, LOCK_UN);
+	fd_clean_close(&s->lock_fd);
 }
 
 static int
@@ -87,7 +98,7 @@ undo_begin(struct pawl_saver *s)
 	s->finisher = NULL;
 	store_close(s->here);
 	s->here = NULL;
-	fd_clean_close(&s->lock_fd);
+	composer_unlock(s);
 	mem_free(steal(&s->work));
 	mem_free(steal(&s->journal));
 }

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "jobs/composer/composer.h"
@@ -617,6 +618,39 @@ test_R90_a_start_that_failed_can_be_repeated(void **state)
 }
 
 static void
+test_a_child_of_a_closed_saver_does_not_hold_the_folder(void **state)
+{
+	(void)state;
+	struct bed b;
+	struct pawl_error err = {0};
+	struct pawl_progress now = at_batch(0, 1);
+	int ends[2], status = -1;
+	char byte;
+	bed_make(&b);
+	struct pawl_saver *s = open_saver(&b);
+	save_at(s, 0, 1);
+	assert_int_equal(pawl_saver_wait(s, -1, NULL), 0);
+	assert_int_equal(pipe(ends), 0);
+	pid_t child = fork();
+	assert_true(child >= 0);
+	if (child == 0) {
+		close(ends[1]);
+		_exit(read(ends[0], &byte, 1) == 0 ? 0 : 1); /* until the parent has closed the pipe */
+	}
+	close(ends[0]);
+	close_saver(s);
+	s = open_saver(&b);
+	int rc = pawl_saver_start(s, &now, &err);
+	close_saver(s);
+	close(ends[1]);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	if (rc < 0)
+		fail_msg("%s", err.message);
+	bed_drop(&b);
+}
+
+static void
 test_P4_R102_a_save_that_fails_keeps_the_file_of_its_name_known(void **state)
 {
 	(void)state;
@@ -665,6 +699,7 @@ main(void)
 		cmocka_unit_test(test_R76_R91_E2_bad_options_are_refused),
 		cmocka_unit_test(test_R85_an_upload_that_is_late_does_not_replace_a_newer_one),
 		cmocka_unit_test(test_R90_a_start_that_failed_can_be_repeated),
+		cmocka_unit_test(test_a_child_of_a_closed_saver_does_not_hold_the_folder),
 		cmocka_unit_test(test_P4_R102_a_save_that_fails_keeps_the_file_of_its_name_known),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
