@@ -70,6 +70,7 @@ struct pawl_saver {
 
 	/* used only on the caller's thread */
 	bool begun, started, has_last; /* started: no file is in the way (R90) */
+	bool asked;                    /* a rank that does not write has read the last save of rank 0 */
 	struct pawl_progress last;     /* intervals are counted from here: the last save, or the start */
 	struct pawl_files *files;
 	int lock_fd;
@@ -128,8 +129,10 @@ char *composer_relative(const char *link, const char *target);
 /* The oldest row to delete, or SIZE_MAX. It is beyond the newest `keep` (-1 = all are kept), and
  * was uploaded or is not to be uploaded (R94, R95). The row with the seq `linked` stays. */
 size_t composer_spent(const struct composer_row *rows, size_t n, int64_t keep, uint64_t linked);
-/* The newest row at or before `now`, or NULL: intervals continue from it after a restart. */
-const struct composer_row *composer_before(const struct composer_row *rows, size_t n, const struct pawl_progress *now);
+/* The newest row before `now`, or at `now` if or_at, or NULL: intervals continue from it after a
+ * restart. */
+const struct composer_row *composer_before(const struct composer_row *rows, size_t n, const struct pawl_progress *now,
+                                           bool or_at);
 
 void composer_row_clear(struct composer_row *row);
 /* On success it takes over what row owns. */
@@ -151,7 +154,8 @@ int composer_filter(const struct pawl_state *state, const char *const *ignore, s
 /* The values for templates; progress NULL = unknown. */
 struct name_values composer_values(const struct pawl_saver *s, const struct pawl_progress *progress);
 /* On the first call in a process that writes: locks the folder, reads the journal, looks for files
- * in the way, resumes uploads, and deletes spent files. */
+ * in the way, resumes uploads, and deletes spent files. In one that does not write: reads the last
+ * save of rank 0. */
 int composer_start(struct pawl_saver *s, const struct pawl_progress *now, bool writes, bool as_tar,
                    struct pawl_error *err);
 /* Releases the folder's lock. */

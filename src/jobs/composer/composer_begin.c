@@ -59,15 +59,22 @@ composer_unlock(struct pawl_saver *s)
 	fd_clean_close(&s->lock_fd);
 }
 
+/* What the names of a rank's own files below .pawl/ begin with; NULL: out of memory. */
+static char *
+make_key(const struct pawl_saver *s, int32_t rank)
+{
+	char hex[33] = "";
+	PAWL_FREE char *what = mem_printf("%s\n%d", s->filename, (int)rank);
+	if (!what)
+		return NULL;
+	sum_to_hex(sum_bytes(what, strlen(what)), hex);
+	return mem_printf(HIDDEN "/saver-%.16s", hex);
+}
+
 static int
 begin_store(struct pawl_saver *s, struct pawl_error *err)
 {
-	char hex[33] = "";
-	PAWL_FREE char *what = mem_printf("%s\n%d", s->filename, (int)s->rank.rank);
-	if (!what)
-		return err_nomem(err, "checkpoint saver");
-	sum_to_hex(sum_bytes(what, strlen(what)), hex);
-	PAWL_FREE char *key = mem_printf(HIDDEN "/saver-%.16s", hex);
+	PAWL_FREE char *key = make_key(s, s->rank.rank);
 	PAWL_FREE char *hidden = mem_printf("%s/" HIDDEN, s->folder);
 	s->work = key ? mem_printf("%s.work", key) : NULL;
 	s->journal = key ? mem_printf("%s.json", key) : NULL;
@@ -88,12 +95,20 @@ begin_parts(struct pawl_saver *s, struct pawl_error *err)
 	return pool_new("pawl-upload", s->n_uploads, &s->uploader, err);
 }
 
+static void
+clear_rows(struct pawl_saver *s)
+{
+	while (s->n_rows > 0)
+		composer_drop_row(s, s->n_rows - 1);
+	mem_free(steal(&s->rows));
+	s->cap_rows = 0;
+}
+
 /* Without it the next call would find the lock of this one. */
 static void
 undo_begin(struct pawl_saver *s)
 {
-	while (s->n_rows > 0)
-		composer_drop_row(s, s->n_rows - 1);
+	clear_rows(s);
 	pool_free(s->finisher);
 	s->finisher = NULL;
 	store_close(s->here);
@@ -261,15 +276,52 @@ check_conflicts(struct pawl_saver *s, const struct pawl_progress *now, bool as_t
 	return look_in(&look, err);
 }
 
+/* Intervals continue from the last save before `now`. With several ranks a save at `now` does not
+ * count: rank 0 may have just made it, and the others must then save, too. */
+static void
+set_last(struct pawl_saver *s, const struct composer_row *rows, size_t n, const struct pawl_progress *now)
+{
+	const struct composer_row *row = s->has_last ? NULL : composer_before(rows, n, now, s->rank.world_size == 1);
+	if (!row)
+		return;
+	s->last = row->progress;
+	s->has_last = true;
+}
+
+/* A rank that does not write counts from the last save of rank 0, as rank 0 does. Else they would
+ * not call for the state together, which may be a collective operation. */
+static int
+ask_rank_0(struct pawl_saver *s, const struct pawl_progress *now, struct pawl_error *err)
+{
+	PAWL_CLEAN(clear_rows) struct pawl_saver of_0 = {0};
+	PAWL_CLEAN(store_close_clean) struct store *here = NULL;
+	PAWL_FREE char *folder = NULL;
+	struct name_values values = composer_values(s, NULL);
+	struct pawl_error why = {0};
+	values.rank = values.local_rank = values.node_rank = 0;
+	PAWL_FREE char *key = make_key(s, 0);
+	PAWL_FREE char *journal = key ? mem_printf("%s.json", key) : NULL;
+	if (!journal)
+		return err_nomem(err, "checkpoint saver");
+	TRY(composer_fill_folder(s->folder_template, &values, &folder, err));
+	int rc = store_file_open(folder, false, false, &here, &why);
+	if (rc == 0) {
+		of_0.here = here;
+		of_0.journal = journal;
+		rc = composer_journal_read(&of_0, &why);
+	}
+	if (rc < 0 && rc != PAWL_ENOTFOUND)
+		return err_give(err, rc, &why);
+	set_last(s, of_0.rows, of_0.n_rows, now);
+	s->asked = true;
+	return 0;
+}
+
 /* Called after the check for conflicts: a run that is refused deletes nothing. The lock is held. */
 static int
 continue_run(struct pawl_saver *s, const struct pawl_progress *now, struct pawl_error *err)
 {
-	const struct composer_row *row = composer_before(s->rows, s->n_rows, now);
-	if (row && !s->has_last) {
-		s->last = row->progress;
-		s->has_last = true;
-	}
+	set_last(s, s->rows, s->n_rows, now);
 	composer_begin_uploads(s);
 	return composer_drop_spent(s, err);
 }
@@ -277,7 +329,9 @@ continue_run(struct pawl_saver *s, const struct pawl_progress *now, struct pawl_
 int
 composer_start(struct pawl_saver *s, const struct pawl_progress *now, bool writes, bool as_tar, struct pawl_error *err)
 {
-	if (!writes || s->started)
+	if (!writes)
+		return s->asked ? 0 : ask_rank_0(s, now, err);
+	if (s->started)
 		return 0;
 	TRY(begin_saver(s, err));
 	pthread_mutex_lock(&s->lock);

@@ -26,10 +26,10 @@ is_later(const struct pawl_progress *a, const struct pawl_progress *b)
 }
 
 const struct composer_row *
-composer_before(const struct composer_row *rows, size_t n, const struct pawl_progress *now)
+composer_before(const struct composer_row *rows, size_t n, const struct pawl_progress *now, bool or_at)
 {
 	for (size_t i = n; i-- > 0;)
-		if (!is_later(&rows[i].progress, now))
+		if (or_at ? !is_later(&rows[i].progress, now) : is_later(now, &rows[i].progress))
 			return &rows[i];
 	return NULL;
 }

@@ -208,11 +208,12 @@ test_R92_intervals_go_on_from_the_last_save_before(void **state)
 	struct pawl_progress now = at_batch(0, 25);
 	for (size_t i = 0; i < 3; i++)
 		rows[i].progress = at_batch(0, 10 * (int64_t)(i + 1));
-	assert_int_equal(composer_before(rows, 3, &now)->seq, 2);
+	assert_int_equal(composer_before(rows, 3, &now, true)->seq, 2);
 	now.batch = 9;
-	assert_null(composer_before(rows, 3, &now));
+	assert_null(composer_before(rows, 3, &now, true));
 	now.batch = 30;
-	assert_int_equal(composer_before(rows, 3, &now)->seq, 3);
+	assert_int_equal(composer_before(rows, 3, &now, true)->seq, 3);
+	assert_int_equal(composer_before(rows, 3, &now, false)->seq, 2);
 }
 
 /* ------------------------------------------------------------ what is saved */

@@ -278,6 +278,66 @@ test_R90_R91_conflicts_and_intervals(void **state)
 	bed_drop(&b);
 }
 
+/* Opens the savers of two ranks of one run. */
+static void
+open_ranks(struct bed *b, struct pawl_saver *ranks[2])
+{
+	for (int rank = 1; rank >= 0; rank--) {
+		b->rank.rank = rank;
+		ranks[rank] = open_saver(b);
+	}
+}
+
+static void
+check_due(struct pawl_saver *ranks[2], int64_t batch, int due)
+{
+	struct pawl_progress now = at_batch(0, batch);
+	assert_int_equal(pawl_saver_due(ranks[0], &now, NULL), due);
+	assert_int_equal(pawl_saver_due(ranks[1], &now, NULL), due);
+}
+
+/* The state may be a collective operation, which every rank must begin. */
+static void
+test_R92_after_a_restart_every_rank_counts_from_the_last_save_of_rank_0(void **state)
+{
+	(void)state;
+	const char *folders[] = {"checkpoints", "{rank}"};
+	for (size_t i = 0; i < COUNT(folders); i++) {
+		struct bed b;
+		struct pawl_saver *ranks[2];
+		bed_make(&b);
+		snprintf(b.folder, sizeof b.folder, "%s/{run_name}/%s", b.root, folders[i]);
+		b.rank.world_size = 2;
+		b.opts.save_interval = "10ba";
+		open_ranks(&b, ranks);
+		check_due(ranks, 9, 0);
+		check_due(ranks, 10, 1);
+		save_at(ranks[0], 0, 10);
+		close_saver(ranks[0]);
+		close_saver(ranks[1]);
+		open_ranks(&b, ranks);
+		for (int batch = 11; batch < 20; batch++)
+			check_due(ranks, batch, 0);
+		check_due(ranks, 20, 1);
+		close_saver(ranks[0]);
+		close_saver(ranks[1]);
+		/* A rank that comes late saves what rank 0 has saved. */
+		open_ranks(&b, ranks);
+		save_at(ranks[0], 0, 20);
+		assert_int_equal(pawl_saver_wait(ranks[0], -1, NULL), 0);
+		struct pawl_progress now = at_batch(0, 20);
+		assert_int_equal(pawl_saver_due(ranks[1], &now, NULL), 1);
+		close_saver(ranks[0]);
+		close_saver(ranks[1]);
+		open_ranks(&b, ranks);
+		check_due(ranks, 20, 1);
+		check_due(ranks, 20, 1);
+		close_saver(ranks[0]);
+		close_saver(ranks[1]);
+		bed_drop(&b);
+	}
+}
+
 /* As a process leaves it that is killed between the two. */
 static void
 test_R90_E7_a_file_that_the_link_did_not_reach_does_not_stop_the_run(void **state)
@@ -690,6 +750,7 @@ main(void)
 		cmocka_unit_test(test_R85_R89_R95_R96_E12_uploads_pointers_and_what_stays),
 		cmocka_unit_test(test_R81_R88_R89_the_latest_is_found_again_here_and_there),
 		cmocka_unit_test(test_R90_R91_conflicts_and_intervals),
+		cmocka_unit_test(test_R92_after_a_restart_every_rank_counts_from_the_last_save_of_rank_0),
 		cmocka_unit_test(test_R90_E7_a_file_that_the_link_did_not_reach_does_not_stop_the_run),
 		cmocka_unit_test(test_R88_R94_E7_the_file_that_a_run_continues_from_stays_until_the_link_moves),
 		cmocka_unit_test(test_R90_R94_a_start_that_is_refused_deletes_nothing),
