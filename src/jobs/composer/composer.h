@@ -69,9 +69,10 @@ struct pawl_saver {
 	struct pawl_arena *arena;
 
 	/* used only on the caller's thread */
-	bool begun, started, has_last; /* started: no file is in the way (R90) */
-	bool asked;                    /* a rank that does not write has read the last save of rank 0 */
-	struct pawl_progress last;     /* intervals are counted from here: the last save, or the start */
+	bool begun, has_last;
+	bool started[2];           /* no file is in the way (R90); [1]: with ".tar" appended to the name */
+	bool asked;                /* a rank that does not write has read the last save of rank 0 */
+	struct pawl_progress last; /* intervals are counted from here: the last save, or the start */
 	struct pawl_files *files;
 	int lock_fd;
 	pid_t locked_by;      /* the process that took the lock */
@@ -154,8 +155,8 @@ int composer_filter(const struct pawl_state *state, const char *const *ignore, s
 /* The values for templates; progress NULL = unknown. */
 struct name_values composer_values(const struct pawl_saver *s, const struct pawl_progress *progress);
 /* On the first call in a process that writes: locks the folder, reads the journal, looks for files
- * in the way, resumes uploads, and deletes spent files. In one that does not write: reads the last
- * save of rank 0. */
+ * in the way, resumes uploads, and deletes spent files. The first call with as_tar looks for tar
+ * files in the way. In a process that does not write: reads the last save of rank 0. */
 int composer_start(struct pawl_saver *s, const struct pawl_progress *now, bool writes, bool as_tar,
                    struct pawl_error *err);
 /* Releases the folder's lock. */

@@ -329,9 +329,10 @@ continue_run(struct pawl_saver *s, const struct pawl_progress *now, struct pawl_
 int
 composer_start(struct pawl_saver *s, const struct pawl_progress *now, bool writes, bool as_tar, struct pawl_error *err)
 {
+	const bool appends = as_tar && !composer_is_tar(s->filename);
 	if (!writes)
 		return s->asked ? 0 : ask_rank_0(s, now, err);
-	if (s->started)
+	if (s->started[appends])
 		return 0;
 	TRY(begin_saver(s, err));
 	pthread_mutex_lock(&s->lock);
@@ -339,6 +340,6 @@ composer_start(struct pawl_saver *s, const struct pawl_progress *now, bool write
 	if (rc == 0)
 		rc = continue_run(s, now, err);
 	pthread_mutex_unlock(&s->lock);
-	s->started = rc == 0;
+	s->started[appends] = rc == 0;
 	return rc;
 }

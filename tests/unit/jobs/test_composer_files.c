@@ -410,6 +410,43 @@ test_R88_R94_E7_the_file_that_a_run_continues_from_stays_until_the_link_moves(vo
 	bed_drop(&b);
 }
 
+/* Whether a save is due is asked before the state is known to be a folder. */
+static void
+test_R90_a_folder_is_refused_where_a_later_one_was_packed(void **state)
+{
+	(void)state;
+	const char *names[] = {"ep{epoch}-ba{batch}-rank{rank}.pt", "ep{epoch}-ba{batch}.tar"};
+	for (size_t i = 0; i < COUNT(names); i++) {
+		struct bed b;
+		struct pawl_error err = {0};
+		struct pawl_progress now = at_batch(5, 500);
+		char given[96];
+		bed_make(&b);
+		b.opts.filename = names[i];
+		b.opts.save_interval = "1ba";
+		snprintf(given, sizeof given, "%s/given", b.root);
+		assert_int_equal(mkdir(given, 0777), 0);
+		struct pawl_saver *s = open_saver(&b);
+		assert_int_equal(pawl_saver_due(s, &now, NULL), 1);
+		assert_int_equal(pawl_saver_save_folder(s, &now, given, NULL), 0);
+		now = at_batch(6, 600);
+		assert_int_equal(pawl_saver_save_folder(s, &now, given, NULL), 0);
+		close_saver(s);
+		s = open_saver(&b);
+		now = at_batch(0, 1);
+		int rc = pawl_saver_due(s, &now, &err); /* a name with .tar is checked here */
+		if (rc == 1)
+			rc = pawl_saver_save_folder(s, &now, given, &err);
+		assert_int_equal(rc, PAWL_EEXISTS);
+		assert_non_null(strstr(err.message, "may conflict with a future checkpoint"));
+		now = at_batch(6, 601);
+		assert_int_equal(pawl_saver_due(s, &now, NULL), 1);
+		assert_int_equal(pawl_saver_save_folder(s, &now, given, NULL), 0);
+		close_saver(s);
+		bed_drop(&b);
+	}
+}
+
 static void
 test_R90_R94_a_start_that_is_refused_deletes_nothing(void **state)
 {
@@ -753,6 +790,7 @@ main(void)
 		cmocka_unit_test(test_R92_after_a_restart_every_rank_counts_from_the_last_save_of_rank_0),
 		cmocka_unit_test(test_R90_E7_a_file_that_the_link_did_not_reach_does_not_stop_the_run),
 		cmocka_unit_test(test_R88_R94_E7_the_file_that_a_run_continues_from_stays_until_the_link_moves),
+		cmocka_unit_test(test_R90_a_folder_is_refused_where_a_later_one_was_packed),
 		cmocka_unit_test(test_R90_R94_a_start_that_is_refused_deletes_nothing),
 		cmocka_unit_test(test_R73_R82_R91_bad_names_and_intervals_are_refused_when_opened),
 		cmocka_unit_test(test_R102_a_list_right_after_a_save_has_it),
