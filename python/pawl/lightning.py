@@ -43,8 +43,8 @@ class CheckpointIO(_CheckpointIO):
 
     ``save_checkpoint`` returns when the state has been copied. One save runs at a time. The next
     call raises an error of a background save. A checkpoint that Lightning removes is deleted once
-    the next one is durable. Loading takes these folders, a run's folder or URL (its newest valid
-    checkpoint), and files of Lightning's own.
+    the next one is durable, and stays if that save fails. Loading takes these folders, a run's
+    folder or URL (its newest valid checkpoint), and files of Lightning's own.
     """
 
     def __init__(self) -> None:
@@ -90,19 +90,14 @@ class CheckpointIO(_CheckpointIO):
     def remove_checkpoint(self, path: Any) -> None:
         self._doomed.append(_checks.path("path", path))
         if self._run is None:
-            self._remove()
+            self.wait()
 
     def wait(self) -> None:
         """Waits until what was saved is durable, then removes what it replaces."""
         run, self._run = self._run, None
-        if run is not None:
-            run.close()  # waits; if it raises an error, nothing is removed
-        self._remove()
-
-    teardown = wait
-
-    def _remove(self) -> None:
         doomed, self._doomed = self._doomed, []
+        if run is not None:
+            run.close()  # waits; if it raises an error, nothing is removed, also later
         for place in doomed:
             if "://" in place:
                 _remove_far(place)
@@ -113,6 +108,8 @@ class CheckpointIO(_CheckpointIO):
                 shutil.rmtree(place)
             elif os.path.lexists(place):
                 os.unlink(place)
+
+    teardown = wait
 
 
 def _remove_far(url: str) -> None:

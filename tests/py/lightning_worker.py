@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import pathlib
 import signal
 import sys
 from typing import Any
+from unittest import mock
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer, seed_everything
@@ -16,6 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import pawl
 import pawl.lightning
+from pawl import _pawl
 
 EPOCHS = 4
 
@@ -93,6 +96,28 @@ def own_checkpoint(folder: pathlib.Path) -> None:
     assert longer.current_epoch == EPOCHS + 1
 
 
+def failed_save(folder: pathlib.Path) -> None:
+    io = pawl.lightning.CheckpointIO()
+    io.save_checkpoint({"global_step": 1, "w": torch.ones(4)}, folder / "1.ckpt")
+    io.wait()
+    failing = functools.partial(_pawl.Run, **{"io.fault": ("publish", 1, -3, True)})
+    with mock.patch.object(_pawl, "Run", failing):  # in the background
+        io.save_checkpoint({"global_step": 2, "w": torch.ones(4)}, folder / "2.ckpt")
+    io.remove_checkpoint(folder / "1.ckpt")
+    try:
+        io.save_checkpoint({"global_step": 3, "w": torch.ones(4)}, folder / "3.ckpt")
+    except pawl.PawlError:
+        pass
+    else:
+        raise AssertionError("the error of the save was lost")
+    io.teardown()
+    assert io.load_checkpoint(folder / "1.ckpt")["global_step"] == 1
+    io.save_checkpoint({"global_step": 4, "w": torch.ones(4)}, folder / "4.ckpt")
+    io.remove_checkpoint(folder / "1.ckpt")
+    io.teardown()
+    assert not (folder / "1.ckpt").exists()
+
+
 def weights(model: Any) -> list[Any]:
     return [value.clone() for value in model.state_dict().values()]
 
@@ -132,6 +157,8 @@ def main() -> None:
                 io.remove_checkpoint(f"{sys.argv[3]}/{step - 1}.ckpt")
         io.teardown()
         io.remove_checkpoint(f"{sys.argv[3]}/0.ckpt")  # once more
+    elif what == "failed":
+        failed_save(folder)
     elif what == "plugin":
         best = ModelCheckpoint(dirpath=folder, save_top_k=1, save_last=True)
         fit(folder, best)

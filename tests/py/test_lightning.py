@@ -46,6 +46,10 @@ def test_the_plugin_writes_what_lightning_names(tmp_path: pathlib.Path) -> None:
         assert pawl.load(tmp_path / name)["pytorch-lightning_version"]
 
 
+def test_P6_a_checkpoint_stays_if_the_save_that_replaces_it_fails(tmp_path: pathlib.Path) -> None:
+    run("lightning", WORKER, tmp_path, "failed")
+
+
 def test_the_plugin_removes_checkpoints_at_urls(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run("lightning", WORKER, tmp_path, "url", (tmp_path / "saved").as_uri())
     assert [path.name for path in (tmp_path / "saved").iterdir()] == ["2.ckpt"]
