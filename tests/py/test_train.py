@@ -29,6 +29,7 @@ from pawl.train import Checkpoint, CheckpointConfig, DataParallelTrainer, Failur
 from pawl.train.channel import Channel, Host
 from pawl.train.engine import Job, LocalEngine
 from pawl.train.session import Session, enter
+from pawl.train.trainer import _options
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples" / "train"
 TWO = ScalingConfig(num_workers=2, resources_per_worker={"CPU": 0.1})
@@ -598,6 +599,20 @@ def test_P1_a_damaged_checkpoint_is_not_replaced_by_a_newer_one(alone: Alone) ->
     damage(alone.folder / "run" / "checkpoints" / "checkpoint_000002")
     with pytest.raises(pawl.CorruptError, match="checkpoint_000002"):
         second.to_dict()
+
+
+def test_R50_the_newest_checkpoint_is_the_newest_that_was_kept(alone: Alone) -> None:
+    keep = CheckpointConfig(num_to_keep=1, checkpoint_score_attribute="acc", keep_latest=False)
+    alone.start(options=_options(keep, {}))
+    for epoch, accuracy in ((1, 0.9), (2, 0.1)):
+        train.report({"acc": accuracy}, checkpoint=Checkpoint.from_dict({"epoch": epoch}))
+        found = train.load_checkpoint()
+        assert found is not None
+        assert found["epoch"] == 1
+    train.report({"acc": 0.95}, checkpoint=Checkpoint.from_dict({"epoch": 3}))
+    found = train.load_checkpoint()
+    assert found is not None
+    assert found["epoch"] == 3
 
 
 def test_R56_what_a_run_begins_from(alone: Alone, tmp_path: pathlib.Path) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import os
@@ -14,7 +15,7 @@ from typing import Any
 
 from .. import _metrics, _options, _pawl
 from .._context import Context
-from .._pawl import MismatchError, PawlError, TimeoutError, UnsupportedError, UsageError
+from .._pawl import MismatchError, NotFoundError, PawlError, TimeoutError, UnsupportedError, UsageError
 from .._signals import REQUEUE_EXIT_CODE, Preempted
 from ..loggers import Scalars
 from ..manager import CheckpointManager
@@ -165,10 +166,13 @@ class Session:
         if ticket is None:
             return self._start
         self._agree()
-        ticket.wait_durable()
-        if ticket.id is None:
-            return self._start
-        return self._newest(ticket.id)
+        ticket.wait()  # retention may delete it at once
+        if ticket.id is not None:
+            with contextlib.suppress(NotFoundError):
+                return self._newest(ticket.id)
+        self._manager.reload()
+        found = self._manager.checkpoints()
+        return self._newest(found[-1].id) if found else self._start
 
     def report(self, metrics: object, checkpoint: object, wait: bool) -> None:
         row = _metrics.plain(metrics)
