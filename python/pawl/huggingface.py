@@ -92,6 +92,7 @@ class Saver(TrainerCallback):
             raise UnsupportedError(
                 "pawl.huggingface.Saver saves models that are complete in each process; this one is not"
             )
+        self._saved, self._after = -1, ""  # of an earlier training
         if state.is_world_process_zero and self._manager is None:
             self._manager = CheckpointManager(self._root, **self._options)
 

@@ -153,7 +153,10 @@ class Saver(Callback):
             return None
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        if stage == "fit" and trainer.is_global_zero and self._manager is None:
+        if stage != "fit":
+            return
+        self._saved = -1  # of an earlier training
+        if trainer.is_global_zero and self._manager is None:
             self._manager = CheckpointManager(self._root, **self._options)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:

@@ -55,14 +55,14 @@ class Kill(TrainerCallback):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def train(folder: pathlib.Path, saver: Any, *more: Any) -> Any:
+def train(folder: pathlib.Path, saver: Any, *more: Any, resume: bool = True, save_steps: int = 3) -> Any:
     set_seed(7)
     args = TrainingArguments(
         output_dir=str(folder / "out"),
         max_steps=STEPS,
         per_device_train_batch_size=4,
         save_strategy="steps",
-        save_steps=3,
+        save_steps=save_steps,
         eval_strategy="steps",
         eval_steps=6,
         logging_steps=3,
@@ -73,7 +73,7 @@ def train(folder: pathlib.Path, saver: Any, *more: Any) -> Any:
     )
     model = Model(Config())
     trainer = Trainer(model, args, train_dataset=Rows(), eval_dataset=Rows(), callbacks=[saver, *more])
-    trainer.train(resume_from_checkpoint=saver.resume())
+    trainer.train(resume_from_checkpoint=saver.resume() if resume else None)
     return model, trainer.state
 
 
@@ -121,6 +121,10 @@ def main() -> None:
         losses = [[row["loss"] for row in one.log_history if "loss" in row] for one in (state, whole)]
         assert losses[0] == losses[1]
         assert not list((folder / "out").glob("checkpoint-*"))
+    elif what == "twice":
+        keeper = saver(folder)
+        for _ in range(2):
+            train(folder, keeper, resume=False, save_steps=STEPS)
     elif what == "loop-kill":
         loop(folder, "loop", 7)
     elif what == "loop":

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import pathlib
@@ -14,6 +15,7 @@ from unittest import mock
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer, seed_everything
 from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 from torch.utils.data import DataLoader, TensorDataset
 
 import pawl
@@ -147,6 +149,11 @@ def main() -> None:
         assert all(torch.equal(a, b) for a, b in zip(resumed, fresh, strict=True))
         torch.rand(1)
         pathlib.Path(folder, "steps").write_text(repr(pawl.CheckpointManager(folder / "run").all_steps()))
+    elif what == "twice":
+        saver = pawl.lightning.Saver(folder / "run", save_interval="100ep")
+        for _ in range(2):
+            with contextlib.suppress(SIGTERMException):
+                trainer(folder, saver, Kill(15, signal.SIGTERM)).fit(Model())
     elif what == "own":
         own_checkpoint(folder)
     elif what == "url":

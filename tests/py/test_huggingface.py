@@ -30,6 +30,12 @@ def test_a_killed_trainer_goes_on_bit_for_bit(tmp_path: pathlib.Path) -> None:
         assert manager.metrics(12)["eval_loss"] > 0 and manager.metrics(9) == {}
 
 
+def test_a_second_training_with_the_same_saver_saves_the_step_that_the_first_one_saved(tmp_path: pathlib.Path) -> None:
+    run("huggingface", WORKER, tmp_path, "twice")
+    with pawl.CheckpointManager(tmp_path / "run", read_only=True) as manager:
+        assert [(info.id, info.step) for info in manager.checkpoints()] == [(1, 12), (2, 12)]
+
+
 def test_a_killed_loop_of_accelerate_goes_on_bit_for_bit(tmp_path: pathlib.Path) -> None:
     run("huggingface", WORKER, tmp_path, "loop-kill", expect=-signal.SIGKILL)
     with pawl.CheckpointManager(tmp_path / "loop", read_only=True) as manager:

@@ -37,6 +37,12 @@ def test_a_signal_saves_once_more(tmp_path: pathlib.Path) -> None:
         assert manager.all_steps() == [16]
 
 
+def test_a_second_training_with_the_same_saver_saves_the_step_that_the_first_one_saved(tmp_path: pathlib.Path) -> None:
+    run("lightning", WORKER, tmp_path, "twice")
+    with pawl.CheckpointManager(tmp_path / "run", read_only=True) as manager:
+        assert [(info.id, info.step) for info in manager.checkpoints()] == [(1, 16), (2, 16)]
+
+
 def test_the_plugin_writes_what_lightning_names(tmp_path: pathlib.Path) -> None:
     run("lightning", WORKER, tmp_path, "plugin")
     names = sorted(path.name for path in tmp_path.iterdir() if path.is_dir())
