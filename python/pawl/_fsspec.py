@@ -13,6 +13,7 @@ Each sent file is read back and compared byte by byte.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import posixpath
 from typing import Any
@@ -22,6 +23,7 @@ from ._pawl import CorruptError, url_schemes
 _OWN = (*url_schemes(), "rsync")
 _PIECE = 8 << 20
 _POINTERS = ("latest", "best")
+_MAGIC = frozenset("*?[")
 
 
 def takes(url: str) -> bool:
@@ -48,6 +50,22 @@ def _turn(key: str) -> int:
     if name in ("manifest.json", "journal"):
         return 1
     return 2 if name == "experiment.json" else 3 if name in _POINTERS else 0
+
+
+def remove_tree(fs: Any, path: str) -> None:
+    """Removes a folder and all that is in it."""
+    if _MAGIC.isdisjoint(path):
+        fs.rm(path, recursive=True)
+        return
+    # Many file systems would take the path for a pattern, and remove other files that match it.
+    found = fs.find(path, withdirs=True, detail=True)
+    folders = {str(name) for name, info in found.items() if info.get("type") == "directory"} | {path}
+    for name in found:
+        if name not in folders:
+            fs.rm_file(name)
+    for name in sorted(folders, reverse=True):
+        with contextlib.suppress(OSError, NotImplementedError):  # file systems without folders
+            fs.rmdir(name)
 
 
 class Fsspec:
@@ -121,8 +139,11 @@ class Fsspec:
 
         fs, root = fsspec.core.url_to_fs(self.url)
         for there in (posixpath.join(root, folder) for folder in folders):
-            if fs.exists(there):
-                fs.rm(there, recursive=True)
+            for path in sorted(fs.find(there), key=_turn, reverse=True):
+                if _turn(path) > 0:  # first: the rest is then not a checkpoint
+                    fs.rm_file(path)
+            with contextlib.suppress(FileNotFoundError):  # it is gone with its last file
+                remove_tree(fs, there)
 
     def _down(self, fs: Any, root: str) -> None:
         base = root.rstrip("/") + "/"

@@ -34,7 +34,6 @@ _CODES: tuple[tuple[type[BaseException], type[_pawl.PawlError]], ...] = (
     (ImportError, _pawl.UsageError),
     (ValueError, _pawl.UsageError),
 )
-_MAGIC = frozenset("*?[")
 
 
 def code_of(error: BaseException) -> int:
@@ -225,23 +224,9 @@ class Store:
                 made = list(self._made)  # a copy, since other threads may add to it meanwhile
                 self._made.difference_update(one for one in made if one == path or one.startswith(f"{path}/"))
                 self.fs.invalidate_cache()
-                self._remove_tree(path)
+                _fsspec.remove_tree(self.fs, path)
             else:
                 self.fs.rm_file(path)
-
-    def _remove_tree(self, path: str) -> None:
-        if _MAGIC.isdisjoint(path):
-            self.fs.rm(path, recursive=True)
-            return
-        # Many file systems would take the path for a pattern, and remove other files that match it.
-        found = self.fs.find(path, withdirs=True, detail=True)
-        folders = {str(name) for name, info in found.items() if info.get("type") == "directory"} | {path}
-        for name in found:
-            if name not in folders:
-                self.fs.rm_file(name)
-        for name in sorted(folders, reverse=True):
-            with contextlib.suppress(OSError, NotImplementedError):  # file systems without folders
-                self.fs.rmdir(name)
 
     def copy(self, source: str, target: str) -> None:
         self._into(self._path(target), lambda path: self.fs.cp_file(self._path(source), path))

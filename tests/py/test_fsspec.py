@@ -25,6 +25,7 @@ from waiting import HANG_SECONDS
 
 import pawl
 from pawl import tune
+from pawl._fsspec import Fsspec
 from pawl.tune import places
 
 SUITE = """
@@ -223,6 +224,10 @@ class Failing(MemoryFileSystem):  # type: ignore[misc, unused-ignore]
         self.before.get("read", lambda _: None)(path)
         return bytes(super().cat_file(path, *args, **kwargs))
 
+    def rm(self, path: str, *args: Any, **kwargs: Any) -> None:
+        self.before.get("remove", lambda _: None)(path)
+        super().rm(path, *args, **kwargs)
+
     def ls(self, path: str, *args: Any, **kwargs: Any) -> Any:
         self.before.get("list", lambda _: None)(path)
         return super().ls(path, *args, **kwargs)
@@ -396,6 +401,37 @@ def test_a_root_that_looks_like_a_pattern_is_no_pattern(tmp_path: pathlib.Path) 
         fs, path = fsspec.core.url_to_fs(f"{top}/lr[12]/checkpoints")
         assert [info["name"].rpartition("_")[2] for info in fs.ls(path, detail=True)] == ["000003"]
     MemoryFileSystem().rm(f"/{name}", recursive=True)
+
+
+@pytest.mark.parametrize("kind", ["memory", "local"])
+def test_P8_a_sync_removes_only_the_folders_that_it_was_given(kind: str, tmp_path: pathlib.Path) -> None:
+    """Their names may look like patterns."""
+    top = f"{tmp_path}/{uuid.uuid4().hex}"
+    fs = fsspec.filesystem(kind)
+    files = [f"{top}/{folder}/{name}" for folder in ("t1", "t2", "t[12]") for name in ("a/manifest.json", "b")]
+    for file in files:
+        fs.makedirs(os.path.dirname(file), exist_ok=True)
+        fs.pipe_file(file, b"x")
+    sync = Fsspec(str(tmp_path / "none"), f"{kind}://{top}")
+    sync.prune(["t[12]", "t[3]"])
+    assert sorted(fs.find(top)) == files[:4]
+    sync.prune(["t2"])
+    assert sorted(fs.find(top)) == files[:2]
+    fs.rm(top, recursive=True)
+
+
+def test_P7_a_removal_that_is_cut_off_leaves_no_checkpoint(failing: type[Failing]) -> None:
+    fs = fsspec.filesystem("failing")
+    fs.pipe_file("/exp/t1/checkpoint_000001/manifest.json", b"{}")
+    fs.pipe_file("/exp/t1/checkpoint_000001/a.safetensors", b"x")
+
+    def refuse(path: str) -> None:
+        raise PermissionError(path)
+
+    failing.before["remove"] = refuse
+    with pytest.raises(PermissionError):
+        Fsspec("/none", "failing://exp").prune(["t1"])
+    assert fs.find("/exp") == ["/exp/t1/checkpoint_000001/a.safetensors"]
 
 
 def test_P17_names_that_are_no_text_are_passed_over(tmp_path: pathlib.Path) -> None:
