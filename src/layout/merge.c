@@ -67,6 +67,16 @@ copy_extents(struct merge *g, const uint64_t *from, uint32_t ndim)
 	return copy;
 }
 
+static const struct sum128 *
+copy_sums(struct merge *g, const struct sum128 *sums, size_t n)
+{
+	struct sum128 *copy = bump_array(&g->memory, (uint64_t)n + 1, sizeof(*copy));
+
+	if (copy)
+		memcpy(copy, sums, n * sizeof(*copy));
+	return copy;
+}
+
 static int
 add_row(struct merge *g, uint32_t rank, const struct manifest_tensor *t, struct row **ret, struct pawl_error *err)
 {
@@ -79,8 +89,10 @@ add_row(struct merge *g, uint32_t rank, const struct manifest_tensor *t, struct 
 	row->tensor.shape = copy_extents(g, t->shape, t->ndim);
 	row->tensor.pieces = NULL;
 	row->tensor.n_pieces = 0;
+	row->tensor.sum = t->sum ? copy_sums(g, t->sum, 1) : NULL;
 	row->has = bump_array(&g->memory, 2 * RANKS_WORDS(g->world), sizeof(*row->has));
-	if (!row->tensor.name || !row->tensor.shape || !row->has || table_reserve(&g->by_name, 1) < 0)
+	if (!row->tensor.name || !row->tensor.shape || !row->has || (t->sum && !row->tensor.sum) ||
+	    table_reserve(&g->by_name, 1) < 0)
 		return err_nomem(err, "save");
 	row->whole = row->has + RANKS_WORDS(g->world);
 	table_add(&g->by_name, table_hash((uintptr_t)g, t->name, strlen(t->name)), g->n_rows++);
@@ -99,6 +111,11 @@ check_row(const struct row *row, uint32_t rank, const struct manifest_tensor *t,
 {
 	PAWL_CLEAN(buf_clear) struct buf was = {0}, is = {0};
 
+	if (t->sum && row->tensor.sum && !sum_equal(*t->sum, *row->tensor.sum))
+		return err_set(err, PAWL_EMISMATCH,
+		               "'%.200s' is not equal on ranks %u and %u; a text or bytes of more than %d bytes that "
+		               "differs must be a value per rank (PerRank)",
+		               t->name, row->rank, rank, STATE_LONG_BYTES);
 	if (t->dtype == row->tensor.dtype && t->ndim == row->tensor.ndim &&
 	    same_extents(t->shape, row->tensor.shape, t->ndim))
 		return 0;
@@ -133,16 +150,6 @@ add_piece(struct merge *g, struct row *row, uint32_t rank, const struct manifest
 	row->nbytes += p->nbytes;
 	row->tensor.n_pieces++;
 	return 0;
-}
-
-static const struct sum128 *
-copy_sums(struct merge *g, const struct sum128 *sums, size_t n)
-{
-	struct sum128 *copy = bump_array(&g->memory, (uint64_t)n + 1, sizeof(*copy));
-
-	if (copy)
-		memcpy(copy, sums, n * sizeof(*copy));
-	return copy;
 }
 
 static int

@@ -158,6 +158,19 @@ put_piece(struct buf *out, const struct manifest_tensor *t, const struct manifes
 }
 
 static void
+put_sums(struct buf *out, const char *key, const struct sum128 *sums, size_t n)
+{
+	put_key(out, ",", key);
+	buf_putc(out, '"');
+	for (size_t k = 0; k < n; k++) {
+		char *hex = buf_grow(out, 32);
+		if (hex)
+			sum_to_hex(sums[k], hex);
+	}
+	buf_putc(out, '"');
+}
+
+static void
 put_tensors(const struct manifest *m, struct buf *out)
 {
 	put_key(out, ",\n", "tensors");
@@ -177,22 +190,11 @@ put_tensors(const struct manifest *m, struct buf *out)
 		buf_putc(out, ']');
 		if (m->part && t->whole)
 			put_bool(out, ",", "whole", true);
+		if (m->part && t->sum)
+			put_sums(out, "sum", t->sum, 1);
 		buf_putc(out, '}');
 	}
 	buf_puts(out, "\n]");
-}
-
-static void
-put_sums(struct buf *out, const char *key, const struct sum128 *sums, size_t n)
-{
-	put_key(out, ",", key);
-	buf_putc(out, '"');
-	for (size_t k = 0; k < n; k++) {
-		char *hex = buf_grow(out, 32);
-		if (hex)
-			sum_to_hex(sums[k], hex);
-	}
-	buf_putc(out, '"');
 }
 
 static void

@@ -114,6 +114,7 @@ struct manifest_tensor {
 	size_t n_pieces;
 	struct manifest_piece *pieces;
 	bool whole; /* in a part: every rank must have the complete tensor, and writes a share of it (rank_share.h) */
+	const struct sum128 *sum; /* in a part: of a long str or bytes that every rank must have; else NULL */
 };
 
 struct manifest {

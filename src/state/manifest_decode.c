@@ -148,6 +148,22 @@ read_pieces(struct members *r, const struct json *array, struct manifest_tensor 
 	return 0;
 }
 
+/* The checksum of a long value that all ranks must have. */
+static int
+read_value_sum(struct members *r, struct manifest_tensor *t)
+{
+	struct sum128 *sum = bump_alloc(&r->m->memory, sizeof(*sum));
+	const struct json *hex = NULL;
+
+	if (!sum)
+		return err_nomem(r->err, NULL);
+	TRY(members_type(r, "sum", JSON_STRING, &hex));
+	if (hex->len != 32 || !sum_from_hex(hex->str, sum))
+		return err_set(r->err, PAWL_ECORRUPT, "sum: expected 32 lower-case hex digits");
+	t->sum = sum;
+	return 0;
+}
+
 /* Reads a row into the place that the state's table assigns to it. */
 static int
 read_tensor(struct members *r, const struct json *row)
@@ -176,6 +192,8 @@ read_tensor(struct members *r, const struct json *row)
 	TRY(members_type(r, "pieces", JSON_ARRAY, &pieces));
 	if (m->part && r->next)
 		TRY(members_bool(r, "whole", &t->whole));
+	if (m->part && r->next)
+		TRY(read_value_sum(r, t));
 	TRY(members_close(r));
 	int rc = read_pieces(r, pieces, t);
 	return rc < 0 ? err_prefix(r->err, rc, "tensor '%.200s'", t->name) : 0;

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import collections
 import datetime
 import json
 import os
@@ -528,6 +529,33 @@ def wrong_metrics(root: str) -> dict[str, Any]:
                 errors.append([step, str(error)])
         m.reload()
         return {"errors": errors, "steps": m.all_steps()}
+
+
+def unlike(which: str, odd: bool) -> list[Any]:
+    """Values that are not the same on all ranks. Only the last ones can be kept for each."""
+    if which == "long":
+        text = ("b" if odd else "a") * 5000
+        return [text, text.encode(), text[odd:], {"is": text}, pawl.PerRank(text)]
+    queues = [collections.deque([1, 2], maxlen=8 + odd), collections.deque([1, 2 + odd], maxlen=8)]
+    counts = collections.Counter(a=1)
+    bits = bytearray(5000)
+    return [queues[0], counts if odd else dict(counts), bytes(bits) if odd else bits, {1} if odd else [1], queues[1]]
+
+
+@case
+def unlike_values(root: str, which: str) -> dict[str, Any]:
+    errors = []
+    with manager(root) as m:
+        values = unlike(which, RANK == 1)
+        for step, value in enumerate(values):
+            try:
+                m.save(step, {"x": np.ones(3), "value": value}, wait=True)
+            except pawl.PawlError as error:
+                errors.append([step, type(error).__name__, str(error)])
+        last = values[-1].value if isinstance(values[-1], pawl.PerRank) else values[-1]
+        restored = m.restore()
+        same = restored is not None and restored.state["value"] == last
+        return {"errors": errors, "steps": m.all_steps(), "same": same}
 
 
 @case

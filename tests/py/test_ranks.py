@@ -241,6 +241,22 @@ def test_P11_wrong_metrics_of_one_rank_fail_the_save_everywhere(tmp_path: pathli
             assert words in text and (rank == 1 or "rank 1" in text), answer
 
 
+@pytest.mark.parametrize(
+    ("which", "says"),
+    [
+        ("long", ["'value' is not equal on ranks 0 and 1"] * 3 + ["'value/is' is not equal on ranks 0 and 1"]),
+    ],
+)
+def test_P11_values_of_which_only_one_ranks_could_be_kept_are_refused_on_all(
+    tmp_path: pathlib.Path, which: str, says: list[str]
+) -> None:
+    for answer in job(tmp_path, 2, "unlike_values", str(tmp_path / "run"), which):
+        assert [row[:2] for row in answer["errors"]] == [[step, "MismatchError"] for step in range(4)], answer
+        for (_, _, text), words in zip(answer["errors"], says, strict=True):
+            assert words in text and (which == "kinds" or "PerRank" in text), answer
+        assert answer["steps"] == [4] and answer["same"]
+
+
 def test_a_broadcast_function_takes_the_place_of_files_and_decides_what_clocks_would_not(
     tmp_path: pathlib.Path,
 ) -> None:

@@ -97,10 +97,10 @@ sample_init(struct sample *x)
 	x->pieces[2] = (struct manifest_piece){0, 4128, 32, begin_s[0], half_s, NULL};
 	x->pieces[3] = (struct manifest_piece){1, 4096, 32, begin_s[1], half_s, NULL};
 	x->pieces[4] = (struct manifest_piece){1, 4096, 0, NULL, NULL, NULL};
-	x->tensors[0] = (struct manifest_tensor){"model/w", PAWL_F32, 2, shape_w, 32, 1, &x->pieces[0], false};
-	x->tensors[1] = (struct manifest_tensor){"t", PAWL_U8, 1, shape_t, 5000, 1, &x->pieces[1], false};
-	x->tensors[2] = (struct manifest_tensor){"model/s", PAWL_F32, 2, shape_s, 64, 2, &x->pieces[2], false};
-	x->tensors[3] = (struct manifest_tensor){"e", PAWL_F32, 1, shape_e, 0, 1, &x->pieces[4], false};
+	x->tensors[0] = (struct manifest_tensor){"model/w", PAWL_F32, 2, shape_w, 32, 1, &x->pieces[0], false, NULL};
+	x->tensors[1] = (struct manifest_tensor){"t", PAWL_U8, 1, shape_t, 5000, 1, &x->pieces[1], false, NULL};
+	x->tensors[2] = (struct manifest_tensor){"model/s", PAWL_F32, 2, shape_s, 64, 2, &x->pieces[2], false, NULL};
+	x->tensors[3] = (struct manifest_tensor){"e", PAWL_F32, 1, shape_e, 0, 1, &x->pieces[4], false, NULL};
 	for (size_t i = 0; i < 5; i++)
 		x->sums[i] = (struct sum128){i, ~i};
 	x->files[0] = (struct manifest_file){
@@ -280,7 +280,7 @@ test_R148_the_text_of_version_1(void **unused)
 	struct pawl_tensor t = PAWL_TENSOR_INIT;
 	struct sum128 sum = {UINT64_MAX, 1};
 	struct manifest_piece piece = {0, 4096, 4, NULL, NULL, NULL};
-	struct manifest_tensor tensor = {"b", PAWL_F32, 0, NULL, 4, 1, &piece, false};
+	struct manifest_tensor tensor = {"b", PAWL_F32, 0, NULL, 4, 1, &piece, false, NULL};
 	struct manifest_file file = {
 		"rank00000-00000.safetensors", 4100, 1 << 20, 1, &sum, false, NULL, NULL, 0, 0, NULL};
 	struct manifest m;
@@ -317,8 +317,8 @@ encode_whole(struct pawl_state *s, struct buf *out)
 	for (size_t i = 0; i < s->n_tensors; i++) {
 		const struct pawl_tensor_info *t = &s->tensors[i].info;
 		pieces[i] = (struct manifest_piece){0, file.nbytes, t->nbytes, NULL, NULL, NULL};
-		tensors[i] =
-			(struct manifest_tensor){t->name, t->dtype, t->ndim, t->shape, t->nbytes, 1, &pieces[i], false};
+		tensors[i] = (struct manifest_tensor){t->name, t->dtype,   t->ndim, t->shape, t->nbytes,
+		                                      1,       &pieces[i], false,   NULL};
 		file.nbytes += t->nbytes;
 	}
 	file.n_blocks = (file.nbytes + 65535) / 65536;
@@ -740,7 +740,7 @@ encode_cut(const struct cut *c, struct pawl_error *err)
 	PAWL_CLEAN(buf_clear) struct buf out = {0};
 	struct manifest_piece pieces[MAX_BOXES];
 	struct manifest_file file = {.name = "a", .block_bytes = 1 << 30, .n_blocks = 1, .sums = sums};
-	struct manifest_tensor t = {"t", PAWL_U8, c->ndim, c->shape, 1, c->n, pieces, false};
+	struct manifest_tensor t = {"t", PAWL_U8, c->ndim, c->shape, 1, c->n, pieces, false, NULL};
 	struct manifest m;
 
 	fill_summary(&m);
@@ -805,7 +805,7 @@ test_P16_too_many_corners_are_refused(void **unused)
 	uint64_t shape[NDIM], ones[NDIM];
 	PAWL_CLEAN(buf_clear) struct buf out = {0};
 	struct manifest_file file = {.name = "a", .nbytes = COUNT, .block_bytes = 1 << 30, .n_blocks = 1, .sums = sums};
-	struct manifest_tensor t = {"t", PAWL_U8, NDIM, shape, COUNT, COUNT, pieces, false};
+	struct manifest_tensor t = {"t", PAWL_U8, NDIM, shape, COUNT, COUNT, pieces, false, NULL};
 	struct manifest m;
 
 	for (size_t d = 0; d < NDIM; d++) {

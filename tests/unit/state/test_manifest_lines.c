@@ -25,7 +25,7 @@ make_text(struct buf *out)
 	struct manifest_piece *pieces = calloc(PIECES, sizeof(*pieces));
 	static struct sum128 sums[64];
 	struct manifest_file files[FILES];
-	struct manifest_tensor t = {"w", PAWL_F32, 2, shape, PIECES * 16, PIECES, pieces, false};
+	struct manifest_tensor t = {"w", PAWL_F32, 2, shape, PIECES * 16, PIECES, pieces, false, NULL};
 	struct manifest m = {.id = 7, .step = 1, .world_size = FILES, .tensors = &t, .n_tensors = 1};
 	struct pawl_tensor tensor = PAWL_TENSOR_INIT;
 	struct pawl_error err = {0};
