@@ -345,6 +345,15 @@ struct py_leaf {
 	bool is_rejected;  /* a difference was reported: the live value stays unchanged */
 };
 
+/* The memory of a live tensor that is read into, or copied to after reading. Those that are read
+ * into do not overlap: they form a tree ordered by address (a treap). The others form a list. */
+struct py_range {
+	uintptr_t from, to;
+	size_t index;       /* saved tensor */
+	size_t leaf;        /* its value is the live tensor */
+	size_t left, right; /* 1 + range, 0 = none. In the list, left is the next one */
+};
+
 /* A live object with state_dict and load_state_dict. */
 struct py_object {
 	const struct pawl_node *node;
@@ -385,11 +394,13 @@ struct py_restore {
 	size_t n_kinded, cap_kinded, next_kinded;
 	size_t *fresh; /* per saved tensor: 1 + leaf with its new tensor, so that tied ones become one object */
 	bool *glob_used;
-	size_t object;      /* 1 + the object whose state_dict is being matched; 0 = none */
-	PyObject *memory;   /* set: addresses of its tensors, if it is a module */
-	PyObject *bound;    /* dict: address of a live tensor -> saved tensor */
-	PyObject *problems; /* list of str */
-	PyObject *notices;  /* list of str: lines of the report that do not count as differences */
+	size_t object;    /* 1 + the object whose state_dict is being matched; 0 = none */
+	PyObject *memory; /* set: addresses of its tensors, if it is a module */
+	struct py_range *ranges;
+	size_t n_ranges, cap_ranges;
+	size_t read_into, copied_to; /* 1 + the root of the tree, 1 + the first of the list; 0 = none */
+	PyObject *problems;          /* list of str */
+	PyObject *notices;           /* list of str: lines of the report that do not count as differences */
 };
 /* Finds and binds a destination for every saved tensor. Differences are added to r->problems. live
  * NULL: everything is created. */

@@ -103,10 +103,10 @@ push_fresh(struct py_restore *r, const struct pawl_node *node)
 	return rc;
 }
 
-/* Creates host memory for a device tensor or a box of it; the data is then copied into the live
- * tensor. */
+/* Creates host memory for a live tensor, or a box of one, that is not read into: on a device, or
+ * sharing its memory with another one. The data is then copied into the live tensor. */
 static int
-push_device(struct py_restore *r, const struct pawl_node *node, PyObject *live, const struct py_tensor *t)
+push_copied(struct py_restore *r, const struct pawl_node *node, PyObject *live, const struct py_tensor *t)
 {
 	struct pawl_tensor_info info = *pawl_state_tensor(r->saved, pawl_node_tensor(node));
 	struct py_leaf *leaf = py_leaf_push(r);
@@ -120,7 +120,7 @@ push_device(struct py_restore *r, const struct pawl_node *node, PyObject *live, 
 	if (is_refused(r))
 		return 0;
 	info.shape = t->raw.shape;
-	leaf->holder = py_tensor_new(r->st, &info, "torch", &host);
+	leaf->holder = py_tensor_new(r->st, &info, t->raw.kind, &host);
 	if (!leaf->holder)
 		return -1;
 	host.raw.global_shape = t->raw.global_shape;
@@ -200,29 +200,148 @@ has_overlap(const struct pawl_tensor *t)
 	return false;
 }
 
-/* Two live tensors in the same memory cannot receive two saved ones. 1 = such a conflict exists. */
-static int
-is_taken(struct py_restore *r, const struct py_tensor *t, size_t index, const char **ret_other)
-{
-	const struct pawl_tensor_info *info = pawl_state_tensor(r->saved, index), *other;
-	AUTO_REF address = PyLong_FromVoidPtr(t->raw.data);
-	AUTO_REF number = PyLong_FromSize_t(index);
-	PyObject *known;
-	size_t was;
+/* ---- memory of live tensors ---- */
 
-	if (!address || !number)
+/* The bytes from the first element to the last. False if it has none. */
+static bool
+find_range(const struct pawl_tensor *t, struct py_range *ret)
+{
+	const int64_t bits = (int64_t)pawl_dtype_bits(t->dtype);
+	int64_t n = 1, below = 0, above = 0;
+
+	for (uint32_t i = 0; i < t->ndim; i++) {
+		int64_t last = (int64_t)t->shape[i] - 1, step = t->strides ? t->strides[i] : 0;
+
+		n *= last + 1;
+		below += step < 0 ? last * step : 0;
+		above += step > 0 ? last * step : 0;
+	}
+	if (!t->data || n == 0)
+		return false;
+	ret->from = (uintptr_t)((intptr_t)t->data + below * bits / 8);
+	ret->to = (uintptr_t)((intptr_t)t->data + ((t->strides ? above + 1 : n) * bits + 7) / 8);
+	return true;
+}
+
+/* Random, so that the tree is balanced whatever the order of the addresses (splitmix64). */
+static uint64_t
+priority_of(const struct py_range *range)
+{
+	uint64_t x = (uint64_t)range->from;
+
+	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+	x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+	return x ^ x >> 31;
+}
+
+static struct py_range *
+find_read_into(const struct py_restore *r, const struct py_range *range)
+{
+	for (size_t at = r->read_into; at;) {
+		struct py_range *known = &r->ranges[at - 1];
+
+		if (range->from < known->to && known->from < range->to)
+			return known;
+		at = range->from < known->from ? known->left : known->right;
+	}
+	return NULL;
+}
+
+static bool
+is_copied_to(const struct py_restore *r, const struct py_range *range)
+{
+	for (size_t at = r->copied_to; at; at = r->ranges[at - 1].left)
+		if (range->from < r->ranges[at - 1].to && r->ranges[at - 1].from < range->to)
+			return true;
+	return false;
+}
+
+/* 1 + the row of a new range; 0 with an exception. */
+static size_t
+add_range(struct py_restore *r, const struct py_range *range)
+{
+	struct py_range *rows = py_grow(r->ranges, r->n_ranges, &r->cap_ranges, sizeof(*rows));
+
+	if (!rows)
+		return 0;
+	r->ranges = rows;
+	rows[r->n_ranges] = *range;
+	return ++r->n_ranges;
+}
+
+/* Puts a range that overlaps no other one into the tree: above the first one of lower priority,
+ * whose tree is split by address. */
+static int
+add_read_into(struct py_restore *r, const struct py_range *range)
+{
+	const size_t added = add_range(r, range);
+	struct py_range *rows = r->ranges;
+	size_t *link = &r->read_into, *left, *right;
+
+	if (!added)
 		return -1;
-	if (!t->raw.data || info->nbytes == 0 || t->raw.offsets)
-		return 0;
-	known = PyDict_GetItemWithError(r->bound, address); /* borrowed */
-	if (!known)
-		return PyErr_Occurred() ? -1 : PyDict_SetItem(r->bound, address, number);
-	was = PyLong_AsSize_t(known);
-	if (was == index)
-		return 0;
-	other = pawl_state_tensor(r->saved, was);
-	*ret_other = other->name;
-	return other->dtype == info->dtype && same_shape(&t->raw, other);
+	while (*link && priority_of(&rows[*link - 1]) >= priority_of(range))
+		link = range->from < rows[*link - 1].from ? &rows[*link - 1].left : &rows[*link - 1].right;
+	left = &rows[added - 1].left;
+	right = &rows[added - 1].right;
+	for (size_t at = *link; at;) {
+		if (rows[at - 1].from < range->from) {
+			*left = at;
+			left = &rows[at - 1].right;
+			at = *left;
+		} else {
+			*right = at;
+			right = &rows[at - 1].left;
+			at = *right;
+		}
+	}
+	*left = *right = 0;
+	*link = added;
+	return 0;
+}
+
+static int
+add_copied_to(struct py_restore *r, const struct py_range *range)
+{
+	const size_t added = add_range(r, range);
+
+	if (!added)
+		return -1;
+	r->ranges[added - 1].left = r->copied_to;
+	r->copied_to = added;
+	return 0;
+}
+
+static bool
+same_layout(const struct pawl_tensor *a, const struct pawl_tensor *b)
+{
+	int64_t a_step = 1, b_step = 1; /* of C order, in which strides may be left out */
+
+	if (a->data != b->data || a->dtype != b->dtype || a->ndim != b->ndim || !a->offsets != !b->offsets)
+		return false;
+	for (uint32_t i = a->ndim; i-- > 0;) {
+		if (a->shape[i] != b->shape[i] || (a->offsets && a->offsets[i] != b->offsets[i]))
+			return false;
+		if (a->shape[i] > 1 && (a->strides ? a->strides[i] : a_step) != (b->strides ? b->strides[i] : b_step))
+			return false;
+		a_step *= (int64_t)a->shape[i];
+		b_step *= (int64_t)b->shape[i];
+	}
+	return true;
+}
+
+/* Does the tensor of this range show the same elements in the same order? */
+static int
+is_same(struct py_restore *r, const struct py_range *range, const struct py_tensor *t, const struct py_path *path)
+{
+	struct py_tensor other;
+	int rc = py_tensor_describe(r->st, r->leaves[range->leaf].value, path, &other);
+
+	if (rc <= 0)
+		return rc;
+	rc = same_layout(&t->raw, &other.raw);
+	py_tensor_clear(&other);
+	return rc;
 }
 
 /* The torch module whose state_dict is being matched, or NULL. */
@@ -259,21 +378,56 @@ py_module_must_load(struct py_restore *r)
 		o->must_load = true;
 }
 
+/* Two live tensors that are the same memory cannot receive two saved ones. */
+static int
+refuse_tie(struct py_restore *r, const struct pawl_node *node, PyObject *live, const struct py_tensor *t,
+           const struct py_range *known, enum py_rule rule, const struct py_path *path)
+{
+	if (rule != PY_OBJECT && py_problem(r, "tied", path, ": shares its memory with %s, but was saved apart",
+	                                    pawl_state_tensor(r->saved, known->index)->name) < 0)
+		return -1;
+	if (t->raw.offsets)
+		return push_copied(r, node, live, t);
+	py_module_must_load(r);
+	return push_fresh(r, node);
+}
+
+/* Handles a live tensor that can be read into. If it shows memory of an earlier one in another way
+ * (transposed, or only in part), both must not be read into at the same time: the later one is
+ * copied after reading, in the order of the leaves. */
+static int
+match_memory(struct py_restore *r, const struct pawl_node *node, PyObject *live, const struct py_tensor *t,
+             enum py_rule rule, const struct py_path *path)
+{
+	struct py_range range = {.index = pawl_node_tensor(node), .leaf = r->n_leaves};
+	const bool has_memory = find_range(&t->raw, &range);
+	const struct py_range *known = has_memory ? find_read_into(r, &range) : NULL;
+	const bool is_copied = has_memory && is_copied_to(r, &range);
+	int same = known ? is_same(r, known, t, path) : 0;
+
+	if (same < 0)
+		return -1;
+	if (same && known->index != range.index)
+		return refuse_tie(r, node, live, t, known, rule, path);
+	if (is_copied || (known && !same))
+		return add_copied_to(r, &range) < 0 ? -1 : push_copied(r, node, live, t);
+	if (has_memory && !known)
+		TRY(add_read_into(r, &range));
+	return bind_tensor(r, range.index, &t->raw) < 0 ? -1 : push_live(r, live);
+}
+
 /* Handles a live tensor with the dtype and shape of the saved one. */
 static int
 match_fitting(struct py_restore *r, const struct pawl_node *node, PyObject *live, struct py_tensor *t,
               enum py_rule rule, const struct py_path *path)
 {
-	size_t index = pawl_node_tensor(node);
 	bool is_torch = strncmp(t->raw.kind, "torch", 5) == 0;
-	const char *other = NULL;
-	int taken;
 
 	if (t->raw.offsets && t->fixed)
 		return py_raise_at(r->st, PAWL_EUNSUPPORTED, path,
 		                   "a shard can only be restored in place, into writable memory");
 	if ((t->on_device && !t->raw.device) || (is_torch && t->fixed))
-		return note_module(r, live, t) < 0 ? -1 : push_device(r, node, live, t);
+		return note_module(r, live, t) < 0 ? -1 : push_copied(r, node, live, t);
 	if (t->fixed || has_overlap(&t->raw)) {
 		py_module_must_load(r);
 		TRY(push_fresh(r, node));
@@ -281,17 +435,7 @@ match_fitting(struct py_restore *r, const struct pawl_node *node, PyObject *live
 			r->leaves[r->n_leaves - 1].live = Py_NewRef(live);
 		return 0;
 	}
-	taken = is_taken(r, t, index, &other);
-	if (taken < 0 || note_module(r, live, t) < 0)
-		return -1;
-	if (taken && rule != PY_OBJECT &&
-	    py_problem(r, "tied", path, ": shares its memory with %s, but was saved apart", other) < 0)
-		return -1;
-	if (taken) {
-		py_module_must_load(r);
-		return push_fresh(r, node);
-	}
-	return bind_tensor(r, index, &t->raw) < 0 ? -1 : push_live(r, live);
+	return note_module(r, live, t) < 0 ? -1 : match_memory(r, node, live, t, rule, path);
 }
 
 /* Handles a live leaf that is not a tensor, or one that cannot be read into. */

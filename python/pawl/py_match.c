@@ -526,10 +526,9 @@ py_match(struct py_restore *r, PyObject *live)
 
 	r->problems = PyList_New(0);
 	r->notices = PyList_New(0);
-	r->bound = PyDict_New();
 	r->fresh = PyMem_Calloc(n + 1, sizeof(*r->fresh));
 	r->glob_used = PyMem_Calloc(r->opts->n_include + 1, sizeof(*r->glob_used));
-	if (!r->problems || !r->notices || !r->bound)
+	if (!r->problems || !r->notices)
 		return -1;
 	if (!r->fresh || !r->glob_used) {
 		PyErr_NoMemory();
@@ -566,6 +565,9 @@ py_match_clear(struct py_restore *r)
 	r->n_skips = r->cap_skips = r->next_skip = 0;
 	PyMem_Free(r->fresh);
 	PyMem_Free(r->glob_used);
+	PyMem_Free(r->ranges);
+	r->ranges = NULL;
+	r->n_ranges = r->cap_ranges = r->read_into = r->copied_to = 0;
 	r->leaves = NULL;
 	r->objects = NULL;
 	r->fresh = NULL;
@@ -574,7 +576,6 @@ py_match_clear(struct py_restore *r)
 	r->n_objects = r->cap_objects = r->next_object = 0;
 	r->object = 0;
 	Py_CLEAR(r->memory);
-	Py_CLEAR(r->bound);
 	Py_CLEAR(r->problems);
 	Py_CLEAR(r->notices);
 }

@@ -61,11 +61,21 @@ new_dict(struct py_restore *r, const struct pawl_node *node, PyObject *live, enu
 	return PyDict_New();
 }
 
+static PyObject *
+copy_tensor(struct py_state *st, PyObject *to, PyObject *from)
+{
+	if (st->numpy.ndarray && PyType_IsSubtype(Py_TYPE(to), (PyTypeObject *)st->numpy.ndarray))
+		return PyObject_CallMethod(st->numpy.module, "copyto", "OO", to, from);
+
+	AUTO_REF plain = PyObject_CallMethodObjArgs(to, st->s.detach, NULL);
+
+	return plain ? PyObject_CallMethodObjArgs(plain, st->s.copy_, from, NULL) : NULL;
+}
+
 static int
 copy_to_live(struct py_restore *r, struct py_leaf *leaf)
 {
-	AUTO_REF plain = PyObject_CallMethodObjArgs(leaf->copy_to, r->st->s.detach, NULL);
-	AUTO_REF done = plain ? PyObject_CallMethodObjArgs(plain, r->st->s.copy_, leaf->holder, NULL) : NULL;
+	AUTO_REF done = copy_tensor(r->st, leaf->copy_to, leaf->holder);
 
 	if (!done)
 		return -1;

@@ -8,6 +8,7 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from common import same
@@ -207,6 +208,62 @@ def test_live_tensors_that_share_memory_cannot_take_two_saved_ones() -> None:
         with pytest.raises(pawl.MismatchError, match="tied: b: shares its memory with a, but was saved apart"):
             manager.restore({"a": one, "b": one})
     assert torch.equal(one, torch.zeros(5))
+
+
+def test_a_weight_and_its_transpose_are_restored_into_a_model_that_shares_them() -> None:
+    class Coder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.enc, self.dec = nn.Linear(40, 40, bias=False), nn.Linear(40, 40, bias=False)
+            self.dec.weight = nn.Parameter(self.enc.weight.t())
+
+    source, target = Coder(), Coder()
+    with pawl.CheckpointManager("mem:") as manager:
+        manager.save(0, {"m": source}, wait=True)
+        manager.restore({"m": target})
+    assert torch.equal(target.enc.weight, source.enc.weight) and torch.equal(target.dec.weight, source.enc.weight.t())
+    assert target.dec.weight.data_ptr() == target.enc.weight.data_ptr()
+
+
+def test_live_tensors_that_overlap_are_filled_in_their_order() -> None:
+    line, square, array = torch.zeros(7), torch.zeros(1500, 2000), np.zeros((600, 4), np.float32)
+    saved = {
+        "slices": [torch.full((3,), 1.0), torch.full((3,), 2.0), torch.full((3,), 3.0)],
+        "turned": [torch.ones(1500, 2000), torch.full((2000, 1500), 2.0), torch.full((1000, 2000), 3.0)],
+        "columns": [np.full((600, 2), 1, np.float32), np.full((600, 2), 2, np.float32)],
+    }
+    live = {
+        "slices": [line[:3], line[2:5], line[4:]],
+        "turned": [square, square.t(), square[:1000]],
+        "columns": [array[:, ::-2], array[:, ::2]],
+    }
+    views: list[Any] = [value for values in live.values() for value in values]
+    with pawl.CheckpointManager("mem:") as manager:
+        manager.save(0, saved, wait=True)
+        for _ in range(3):  # the order of reading differs
+            manager.restore(live)
+            assert line.tolist() == [1, 1, 2, 2, 3, 3, 3]
+            assert torch.equal(square[:1000], torch.full((1000, 2000), 3.0))
+            assert torch.equal(square[1000:], torch.full((500, 2000), 2.0))
+            assert array.tolist() == [[2, 1, 2, 1]] * 600
+            square.zero_()
+    now: list[Any] = [value for values in live.values() for value in values]
+    assert all(one is other for one, other in zip(now, views, strict=True))
+
+
+def test_thousands_of_slices_of_one_buffer_are_restored_in_place() -> None:
+    order = np.random.default_rng(3).permutation(3000).tolist()
+    source, target = torch.arange(30_000.0), torch.zeros(30_000)
+    parts = {name: slice(10 * at, 10 * at + 10) for name, at in zip(map(str, range(3000)), order, strict=True)}
+    live = {name: target[part] for name, part in parts.items()} | {"last": target[15_003:15_018]}
+    views = list(live.values())
+    saved = {name: source[part] for name, part in parts.items()} | {"last": torch.full((15,), -1.0)}
+    with pawl.CheckpointManager("mem:") as manager:
+        manager.save(0, saved, wait=True)
+        manager.restore(live)
+    source[15_003:15_018] = -1
+    assert torch.equal(target, source)
+    assert all(one is other for one, other in zip(live.values(), views, strict=True))
 
 
 def test_strict_errors_of_a_module_list_everything_and_change_nothing() -> None:
