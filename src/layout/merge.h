@@ -4,7 +4,7 @@
  * step, metrics, metadata and order of the tree from rank 0's part.
  *
  * Trees. Dicts are united by keys (a pipeline's ranks hold different layers). Lists must have the
- * same length, tensors the same name, dtype and global shape. Plain
+ * same length, containers the same kind, tensors the same name, dtype and global shape. Plain
  * values that differ between ranks become PAWL_DIFFERS. Long ones (STATE_LONG_BYTES) must be equal,
  * since only one rank writes them. Values given per rank are combined as PAWL_PER_RANK.
  *

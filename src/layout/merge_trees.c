@@ -46,7 +46,7 @@ report_difference(struct merger *g, size_t a, size_t b, const char *was, const c
 	return state_at_path(g->out, PAWL_EMISMATCH, g->err);
 }
 
-/* "an int", "a tensor F32 [3]", "a long str" */
+/* "an int", "a tensor F32 [3]", "a long str", "a list of kind 'deque:8'" */
 static void
 put_node(const struct pawl_state *s, const struct pawl_node *node, struct buf *out)
 {
@@ -65,6 +65,8 @@ put_node(const struct pawl_state *s, const struct pawl_node *node, struct buf *o
 			return;
 		buf_putc(out, ' ');
 		merge_put_shape(out, info->dtype, info->ndim, info->shape);
+	} else if (*node->kind) {
+		buf_printf(out, " of kind '%s'", node->kind);
 	}
 }
 
@@ -163,6 +165,7 @@ merge_per_rank(struct merger *g, nodes *at)
 {
 	const struct pawl_scalar none = {.type = PAWL_NONE};
 
+	TRY(pawl_state_kind(g->out, at[first_of(g, at)]->kind, g->err));
 	TRY(pawl_state_begin(g->out, PAWL_PER_RANK, g->err));
 	for (uint32_t r = 0; r < g->world; r++) {
 		const struct pawl_node *node = at[g->tree_of[r]];
@@ -242,22 +245,33 @@ merge_dict(struct merger *g, nodes *at, size_t first)
 	return pawl_state_end(g->out, g->err);
 }
 
+/* A short plain value, of which every rank's is kept. */
+static bool
+is_kept(const struct pawl_node *node)
+{
+	return node->type < PAWL_TENSOR && node->tensor == SIZE_MAX;
+}
+
+/* Of a container or a long value only one kind is kept. The kind of a tensor is that of its first
+ * leaf: it only says which program held it. */
+static bool
+is_alike(const struct pawl_node *a, const struct pawl_node *b)
+{
+	if (is_kept(a) || is_kept(b))
+		return is_kept(a) == is_kept(b);
+	return a->type == b->type && (a->type == PAWL_TENSOR || strcmp(a->kind, b->kind) == 0);
+}
+
 static int
 merge_nodes(struct merger *g, nodes *at)
 {
 	size_t first = first_of(g, at);
 	const struct pawl_node *node = at[first];
-	bool is_value = node->type < PAWL_TENSOR && node->tensor == SIZE_MAX;
 
-	for (size_t i = first + 1; i < g->n_trees; i++) {
-		if (!at[i])
-			continue;
-		bool other = at[i]->type < PAWL_TENSOR && at[i]->tensor == SIZE_MAX;
-
-		if (is_value != other || (!is_value && at[i]->type != node->type))
+	for (size_t i = first + 1; i < g->n_trees; i++)
+		if (at[i] && !is_alike(node, at[i]))
 			return differ_in_kind(g, at, first, i);
-	}
-	if (is_value)
+	if (is_kept(node))
 		return merge_scalars(g, at, first);
 	if (node->tensor != SIZE_MAX)
 		return merge_named(g, at, first);

@@ -245,6 +245,15 @@ def test_P11_wrong_metrics_of_one_rank_fail_the_save_everywhere(tmp_path: pathli
     ("which", "says"),
     [
         ("long", ["'value' is not equal on ranks 0 and 1"] * 3 + ["'value/is' is not equal on ranks 0 and 1"]),
+        (
+            "kinds",
+            [
+                "rank 0 has a list of kind 'deque:8', rank 1 a list of kind 'deque:9'",
+                "rank 0 has a dict, rank 1 a dict of kind 'counter'",
+                "rank 0 has a long bytes of kind 'bytearray', rank 1 a long bytes",
+                "rank 0 has a list, rank 1 a list of kind 'set'",
+            ],
+        ),
     ],
 )
 def test_P11_values_of_which_only_one_ranks_could_be_kept_are_refused_on_all(
