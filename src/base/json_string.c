@@ -244,7 +244,8 @@ json_put_double(struct buf *out, double value)
 				text[len++] = foreign ? '.' : *at;
 			point |= foreign;
 		}
-		if (precision == 17 || (text_get_number(text, len, &back) == len && back == value))
+		if (precision == 17 ||
+		    (text_get_number(text, len, &back) == len && memcmp(&back, &value, sizeof(back)) == 0))
 			break;
 	}
 	buf_put(out, text, len);

@@ -9,6 +9,7 @@
  */
 #include "layout/cast.h"
 
+#include <fenv.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -189,11 +190,16 @@ cast_floats(int from, const void *src, int to, void *dst, size_t n)
 	const unsigned char *in = src;
 	unsigned char *out = dst;
 	float floats[BLOCK];
+	fenv_t callers;
 
 	if (from == to) {
 		memcpy(dst, src, n * src_bytes);
 		return;
 	}
+	/* A thread may flush small floats to zero (torch.set_flush_denormal), or round in another
+	 * way. Threads inherit that. */
+	fegetenv(&callers);
+	fesetenv(FE_DFL_ENV);
 	for (size_t left = n; left > 0;) {
 		const size_t take = left < BLOCK ? left : BLOCK;
 		to_floats(from, in, to, floats, take);
@@ -202,4 +208,5 @@ cast_floats(int from, const void *src, int to, void *dst, size_t n)
 		out += take * dst_bytes;
 		left -= take;
 	}
+	fesetenv(&callers);
 }

@@ -165,6 +165,20 @@ def test_conjugated_and_negated_views_are_made_real() -> None:
     assert torch.equal(back["neg"], torch.tensor([-2.0, 4.0]))
 
 
+def test_small_floats_survive_a_thread_that_flushes_them_to_zero() -> None:
+    value, half = float.fromhex("0x0.fffffffffffffp-1022"), torch.tensor([6e-8, 3e-5, 1.0], dtype=torch.float16)
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor has no such mode")
+    try:
+        with pawl.CheckpointManager("mem:") as manager:
+            manager.save(0, {"value": value, "half": half}, wait=True)
+            live: dict[str, Any] = {"value": 0.0, "half": torch.zeros(3)}
+            assert manager.restore(live, cast={"half": "float32"})
+    finally:
+        torch.set_flush_denormal(False)
+    assert live["value"].hex() == value.hex() and torch.equal(live["half"], half.float())
+
+
 def test_tied_tensors_are_stored_once_and_come_back_tied(tmp_path: pathlib.Path) -> None:
     weight = torch.randn(1000, 100)
     pawl.save({"embedding": weight, "head": weight, "row": weight[3]}, tmp_path / "one")

@@ -7,6 +7,7 @@
 #include "jobs/diff/numbers.h"
 
 #include <complex.h>
+#include <fenv.h>
 #include <math.h>
 #include <string.h>
 
@@ -228,6 +229,11 @@ numbers_compare(int dtype, const void *a, const void *b, uint64_t n, struct numb
 	const unsigned parts = numbers_parts(dtype), bits = pawl_dtype_bits(dtype) / parts;
 	const unsigned char *x = a, *y = b;
 	double from[CHUNK], to[CHUNK];
+	fenv_t callers;
+
+	/* A thread that flushes small floats to zero would find them equal. */
+	fegetenv(&callers);
+	fesetenv(FE_DFL_ENV);
 	for (uint64_t left = n * parts; left > 0;) {
 		const size_t take = left < CHUNK ? (size_t)left : CHUNK, nbytes = take * bits / 8;
 		if (memcmp(x, y, nbytes) != 0) {
@@ -246,4 +252,5 @@ numbers_compare(int dtype, const void *a, const void *b, uint64_t n, struct numb
 		y += nbytes;
 		left -= take;
 	}
+	fesetenv(&callers);
 }

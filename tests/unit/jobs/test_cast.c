@@ -106,6 +106,59 @@ test_every_half_comes_back(void **state)
 	}
 }
 
+/* As torch.set_flush_denormal does. False where this processor has no such mode. */
+static bool
+flush_small_floats(bool on)
+{
+#if defined(__x86_64__)
+	const unsigned bits = 0x8040; /* of results and of operands */
+
+	__builtin_ia32_ldmxcsr(on ? __builtin_ia32_stmxcsr() | bits : __builtin_ia32_stmxcsr() & ~bits);
+	return true;
+#elif defined(__aarch64__)
+	uint64_t control;
+
+	__asm__ volatile("mrs %0, fpcr" : "=r"(control));
+	control = on ? control | 1u << 24 : control & ~(uint64_t)(1u << 24);
+	__asm__ volatile("msr fpcr, %0" : : "r"(control));
+	return true;
+#else
+	(void)on;
+	return false;
+#endif
+}
+
+static void
+test_small_floats_are_kept_in_a_thread_that_flushes_them_to_zero(void **state)
+{
+	(void)state;
+	static const uint16_t halves[] = {0x0001, 0x8001, 0x03ff};
+	static const float singles[] = {0x1p-149f, -0x1p-130f, 0x1p-24f}, others[] = {0x1p-148f, -0x1p-130f, 0x1p-24f};
+	static const double doubles[] = {0x1p-149, -0x1p-130, 0x1p-24};
+	struct numbers_difference found = {0};
+	uint16_t back[3];
+	float narrow[3], of_half[3];
+	double wide[3];
+
+	if (!flush_small_floats(true))
+		skip();
+	cast_floats(PAWL_F16, halves, PAWL_F32, of_half, 3);
+	cast_floats(PAWL_F32, of_half, PAWL_F16, back, 3);
+	cast_floats(PAWL_F32, singles, PAWL_F64, wide, 3);
+	cast_floats(PAWL_F64, doubles, PAWL_F32, narrow, 3);
+	numbers_compare(PAWL_F32, singles, others, 3, &found);
+	volatile float small = singles[0];
+	volatile bool still_flushes = small == 0; /* volatile: compared before the next call */
+
+	flush_small_floats(false);
+	assert_true(still_flushes); /* the caller's choice stays */
+	assert_true(of_half[0] == 0x1p-24f && of_half[1] == -0x1p-24f);
+	assert_memory_equal(back, halves, sizeof(halves));
+	assert_memory_equal(wide, doubles, sizeof(doubles));
+	assert_memory_equal(narrow, singles, sizeof(singles));
+	assert_true(found.differs && found.max_abs == 0x1p-149);
+}
+
 static void
 test_names_of_dtypes(void **state)
 {
@@ -176,6 +229,7 @@ main(void)
 		cmocka_unit_test(test_halves_are_rounded_to_the_nearest_and_then_the_even),
 		cmocka_unit_test(test_doubles_are_rounded_once),
 		cmocka_unit_test(test_every_half_comes_back),
+		cmocka_unit_test(test_small_floats_are_kept_in_a_thread_that_flushes_them_to_zero),
 		cmocka_unit_test(test_names_of_dtypes),
 		cmocka_unit_test(test_names_by_rules),
 		cmocka_unit_test(test_rules_that_are_none_are_refused),
