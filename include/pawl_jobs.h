@@ -25,7 +25,9 @@ struct pawl_diff_row {
 	const char *path;
 	int change; /* enum pawl_change, never PAWL_SAME */
 	int is_tensor;
-	const char *was, *is;    /* dtype and shape, or the value as text */
+	const char *was, *is;    /* dtype and shape; the value as text, or the type of a container,
+	                            with its kind: "list (deque)". Types and kinds count only between
+	                            checkpoints of one format */
 	double max_abs, max_rel; /* of changed tensors with the same dtype and shape; else NaN. Two NaN
 	                            count as equal */
 };

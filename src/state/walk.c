@@ -9,6 +9,7 @@ struct walker {
 	walk_fn *fn;
 	void *arg;
 	struct buf path, exact;
+	bool with_containers;
 	bool in_ranks;
 	size_t ranks_len, ranks_exact_len;
 };
@@ -36,21 +37,29 @@ put_child(struct walker *w, const struct pawl_node *parent, const struct pawl_no
 		buf_printf(&w->exact, "%%t%d", child->key->type);
 }
 
+static int
+visit_node(struct walker *w, const struct pawl_node *node, struct pawl_error *err)
+{
+	struct walk_leaf leaf = {.path = buf_str(&w->path),
+	                         .exact = buf_str(&w->exact),
+	                         .node = node,
+	                         .in_ranks = w->in_ranks,
+	                         .ranks_len = w->ranks_len,
+	                         .ranks_exact_len = w->ranks_exact_len};
+
+	TRY(buf_check(&w->path, "path", err));
+	TRY(buf_check(&w->exact, "path", err));
+	return w->fn(w->arg, &leaf, err);
+}
+
 /* Depth is limited by the builder and the decoder of states. */
 static int
 walk_node(struct walker *w, const struct pawl_node *node, struct pawl_error *err)
 {
-	if (!node->first) {
-		struct walk_leaf leaf = {.path = buf_str(&w->path),
-		                         .exact = buf_str(&w->exact),
-		                         .node = node,
-		                         .in_ranks = w->in_ranks,
-		                         .ranks_len = w->ranks_len,
-		                         .ranks_exact_len = w->ranks_exact_len};
-		TRY(buf_check(&w->path, "path", err));
-		TRY(buf_check(&w->exact, "path", err));
-		return w->fn(w->arg, &leaf, err);
-	}
+	if (!node->first)
+		return visit_node(w, node, err);
+	if (w->with_containers && !state_is_transparent(node))
+		TRY(visit_node(w, node, err));
 	size_t index = 0, path_len = w->path.len, exact_len = w->exact.len;
 	bool is_ranks = node->type == PAWL_PER_RANK && !pawl_node_own(node);
 	if (is_ranks) {
@@ -73,6 +82,13 @@ int
 walk_leaves(const struct pawl_node *root, walk_fn *fn, void *arg, struct pawl_error *err)
 {
 	PAWL_CLEAN(walker_clear) struct walker w = {.fn = fn, .arg = arg};
+	return root ? walk_node(&w, root, err) : 0;
+}
+
+int
+walk_nodes(const struct pawl_node *root, walk_fn *fn, void *arg, struct pawl_error *err)
+{
+	PAWL_CLEAN(walker_clear) struct walker w = {.fn = fn, .arg = arg, .with_containers = true};
 	return root ? walk_node(&w, root, err) : 0;
 }
 

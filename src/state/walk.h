@@ -20,6 +20,8 @@ struct walk_leaf {
 typedef int walk_fn(void *arg, const struct walk_leaf *leaf, struct pawl_error *err);
 /* root NULL = no leaves. */
 int walk_leaves(const struct pawl_node *root, walk_fn *fn, void *arg, struct pawl_error *err);
+/* The same, and every container before its children. */
+int walk_nodes(const struct pawl_node *root, walk_fn *fn, void *arg, struct pawl_error *err);
 /* true if a path matches one of the globs, or there are none. */
 bool walk_included(const char *const *globs, size_t n_globs, const char *path);
 

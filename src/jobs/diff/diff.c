@@ -2,9 +2,10 @@
 /*
  * diff: compares two checkpoints leaf by leaf.
  *
- * Both trees are walked and matched by path. Tensors of equal dtype and shape are then read in
- * parallel, in slabs. Tensors whose blocks have equal checksums are equal and are not read. Memory:
- * two slabs and the read buffers, for checkpoints of any size (P16).
+ * Both trees are walked and matched by path. Types and kinds of containers and values count only
+ * between checkpoints of one format, since each format has its own. Tensors of equal dtype and
+ * shape are then read in parallel, in slabs. Tensors whose blocks have equal checksums are equal
+ * and are not read. Memory: two slabs and the read buffers, for checkpoints of any size (P16).
  */
 #include <inttypes.h>
 #include <math.h>
@@ -20,6 +21,7 @@
 #include "jobs/diff/numbers.h"
 #include "pawl_jobs.h"
 #include "restore/restore.h"
+#include "state/state_build.h"
 #include "state/walk.h"
 
 #define SLAB_BYTES ((uint64_t)(16u << 20) / 48 * 48) /* of each side; a multiple of every dtype's element size */
@@ -32,7 +34,7 @@ struct pawl_diff {
 	size_t n, cap;
 };
 
-/* A leaf of a, which b's walk looks up. */
+/* A leaf or container of a, which b's walk looks up. */
 struct was_leaf {
 	const char *path, *exact;
 	const struct pawl_node *node;
@@ -64,6 +66,7 @@ struct side {
 struct differ {
 	struct pawl_diff *diff;
 	struct side a, b;
+	bool has_kinds; /* of both sides, which are of one format */
 	struct pawl_meter *meter;
 	struct was_leaf *leaves;
 	size_t n_leaves, cap_leaves;
@@ -163,7 +166,9 @@ describe_node(struct differ *d, const struct side *side, const struct pawl_node 
 {
 	static const char *const empty[] = {"{}", "{} ordered", "[]", "()"};
 	PAWL_CLEAN(buf_clear) struct buf text = {0};
-	if (node->type >= PAWL_DICT) {
+	if (node->first) {
+		buf_puts(&text, state_type_name(node->type));
+	} else if (node->type >= PAWL_DICT) {
 		buf_puts(&text, empty[node->type - PAWL_DICT]);
 	} else if (node->tensor != SIZE_MAX) {
 		const struct manifest_tensor *t = &side->r->manifest->tensors[node->tensor];
@@ -179,6 +184,8 @@ describe_node(struct differ *d, const struct side *side, const struct pawl_node 
 	} else {
 		put_scalar(&text, &node->scalar);
 	}
+	if (d->has_kinds && node->type != PAWL_TENSOR && *node->kind)
+		buf_printf(&text, " (%s)", node->kind);
 	return text.failed ? NULL : keep_text(d, buf_str(&text));
 }
 
@@ -217,15 +224,25 @@ see_was(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
 	return 0;
 }
 
+/* The leaf of a, or the container with children, at the path of a node of b. */
 static struct was_leaf *
-find_was(const struct differ *d, const char *exact)
+find_was(const struct differ *d, const struct walk_leaf *is)
 {
 	uintptr_t i;
-	for (size_t cursor = 0; table_next(&d->by_path, path_hash(d, exact), &cursor, &i);) {
-		if (strcmp(d->leaves[i].exact, exact) == 0)
-			return &d->leaves[i];
+	for (size_t cursor = 0; table_next(&d->by_path, path_hash(d, is->exact), &cursor, &i);) {
+		struct was_leaf *was = &d->leaves[i];
+		if (!was->node->first == !is->node->first && strcmp(was->exact, is->exact) == 0)
+			return was;
 	}
 	return NULL;
+}
+
+static bool
+same_type(const struct differ *d, const struct pawl_node *a, const struct pawl_node *b)
+{
+	if (!d->has_kinds && a->first)
+		return true;
+	return a->type == b->type && (!d->has_kinds || a->type == PAWL_TENSOR || strcmp(a->kind, b->kind) == 0);
 }
 
 /* True if the blocks under both pieces have the same places and checksums, so their bytes are
@@ -296,7 +313,7 @@ static int
 see_is(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
 {
 	struct differ *d = arg;
-	struct was_leaf *was = find_was(d, leaf->exact);
+	struct was_leaf *was = find_was(d, leaf);
 	const struct pawl_node *is = leaf->node;
 	struct pawl_diff_row row = {.path = was ? was->path : keep_text(d, leaf->path),
 	                            .change = PAWL_ADDED,
@@ -304,12 +321,15 @@ see_is(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
 	                            .is_tensor = is->type == PAWL_TENSOR,
 	                            .max_abs = (double)NAN,
 	                            .max_rel = (double)NAN};
+	if (!was && is->first)
+		return 0; /* its leaves are added */
 	if (was) {
 		const struct pawl_node *old = was->node;
+		const bool is_alike = same_type(d, old, is);
 		was->met = true;
-		if (old->type == is->type && old->tensor != SIZE_MAX && is->tensor != SIZE_MAX)
+		if (is_alike && old->tensor != SIZE_MAX && is->tensor != SIZE_MAX)
 			return match_tensors(d, was, is, err);
-		if (old->type == is->type && (is->type >= PAWL_DICT || same_scalar(&old->scalar, &is->scalar)))
+		if (is_alike && (is->type >= PAWL_DICT || same_scalar(&old->scalar, &is->scalar)))
 			return 0;
 		row.change = PAWL_CHANGED;
 		row.is_tensor = row.is_tensor || old->type == PAWL_TENSOR;
@@ -324,7 +344,7 @@ add_removed(struct differ *d, struct pawl_error *err)
 {
 	for (size_t i = 0; i < d->n_leaves; i++) {
 		const struct was_leaf *was = &d->leaves[i];
-		if (was->met)
+		if (was->met || was->node->first)
 			continue;
 		TRY(add_row(d,
 		            &(struct pawl_diff_row){.path = was->path,
@@ -476,8 +496,10 @@ diff_open(struct pawl *a, uint64_t id_a, struct pawl *b, uint64_t id_b, struct p
 		return err_nomem(err, "diff");
 	TRY(open_side(&d.a, a, id_a, err));
 	TRY(open_side(&d.b, b, id_b, err));
-	TRY(walk_leaves(d.a.r->manifest->state->root, see_was, &d, err));
-	TRY(walk_leaves(d.b.r->manifest->state->root, see_is, &d, err));
+	const char *format = d.a.r->manifest->format, *other = d.b.r->manifest->format;
+	d.has_kinds = format && other ? strcmp(format, other) == 0 : format == other;
+	TRY(walk_nodes(d.a.r->manifest->state->root, see_was, &d, err));
+	TRY(walk_nodes(d.b.r->manifest->state->root, see_is, &d, err));
 	TRY(add_removed(&d, err));
 	TRY(compare_pairs(&d, err));
 	if (d.diff->n > 0)

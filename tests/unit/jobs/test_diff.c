@@ -240,6 +240,57 @@ test_leaves_come_go_and_change_their_type(void **state)
 	pawl_diff_free(d);
 }
 
+/* A text, and a container of one element, as a type and kind. */
+static struct pawl_state *
+kinds(const char *text_kind, int type, const char *kind)
+{
+	struct pawl_error err = {0};
+	struct pawl_state *s = NULL;
+	static const struct pawl_scalar text = {.type = PAWL_STR, .ptr = "text", .len = 4},
+					list = {.type = PAWL_STR, .ptr = "list", .len = 4},
+					one = {.type = PAWL_STR, .ptr = "1", .len = 1};
+
+	made_check(pawl_state_new(&s, &err), &err);
+	made_check(pawl_state_begin(s, PAWL_DICT, &err), &err);
+	made_check(pawl_state_key(s, &text, &err), &err);
+	made_check(pawl_state_kind(s, text_kind, &err), &err);
+	made_check(pawl_state_add(s, &one, &err), &err);
+	made_check(pawl_state_key(s, &list, &err), &err);
+	made_check(pawl_state_kind(s, kind, &err), &err);
+	made_check(pawl_state_begin(s, type, &err), &err);
+	made_check(pawl_state_add(s, &one, &err), &err);
+	made_check(pawl_state_end(s, &err), &err);
+	made_check(pawl_state_end(s, &err), &err);
+	return s;
+}
+
+static void
+test_types_and_kinds_of_equal_contents_are_changes(void **state)
+{
+	struct fixture *f = *state;
+	static const struct pawl_diff_row want[] = {
+		{"list", PAWL_CHANGED, 0, "list (deque)", "tuple", 0, 0},
+		{"text", PAWL_CHANGED, 0, "\"1\" (decimal)", "\"1\"", 0, 0},
+	};
+
+	save(f, 1, kinds("decimal", PAWL_LIST, "deque"), NULL);
+	save(f, 2, kinds("", PAWL_TUPLE, ""), NULL);
+	save(f, 3, kinds("", PAWL_TUPLE, ""), NULL);
+	struct pawl_diff *d = diff(f, 1, 2);
+	assert_int_equal(pawl_diff_count(d), 2);
+	for (size_t i = 0; i < 2; i++) {
+		const struct pawl_diff_row *row = pawl_diff_get(d, i);
+		assert_string_equal(row->path, want[i].path);
+		assert_int_equal(row->change, want[i].change);
+		assert_string_equal(row->was, want[i].was);
+		assert_string_equal(row->is, want[i].is);
+	}
+	pawl_diff_free(d);
+	d = diff(f, 2, 3);
+	assert_int_equal(pawl_diff_count(d), 0);
+	pawl_diff_free(d);
+}
+
 /* More than a slab, with tensors that cross its border at odd places. */
 static void
 test_P16_tensors_larger_than_the_memory_used_are_compared_in_a_stream(void **state)
@@ -305,6 +356,7 @@ main(void)
 		T(test_changed_tensors_show_their_largest_difference),
 		T(test_nan_for_nan_is_no_change),
 		T(test_leaves_come_go_and_change_their_type),
+		T(test_types_and_kinds_of_equal_contents_are_changes),
 		T(test_P16_tensors_larger_than_the_memory_used_are_compared_in_a_stream),
 		T(test_P1_damage_is_an_error_not_a_difference),
 	};
