@@ -124,6 +124,16 @@ def test_a_pack_of_pawl_is_a_file_too(tmp_path: pathlib.Path) -> None:
     assert "pawl.state" in pawl.Checkpoint(pack).get_metadata()
 
 
+def test_a_file_with_long_metadata_becomes_a_checkpoint_of_pawl(tmp_path: pathlib.Path) -> None:
+    notes = {"format": "pt", "tags": "é€" * 2000, "exact": "x" * 4096}
+    safetensors.torch.save_file({"w": torch.ones(3)}, tmp_path / "lora.safetensors", metadata=notes)
+    assert pawl.Checkpoint(tmp_path / "lora.safetensors").get_metadata() == notes
+    run("convert", tmp_path / "lora.safetensors", tmp_path / "ck", "--to", "pawl")
+    found = pawl.Checkpoint(tmp_path / "ck").get_metadata()
+    assert "".join(found.pop("tags")) == notes.pop("tags") and found == notes
+    run("verify", tmp_path / "ck")
+
+
 def test_the_commands_take_a_file(model: pathlib.Path, tmp_path: pathlib.Path) -> None:
     """R150."""
     shown = run("show", model).stdout

@@ -62,10 +62,11 @@ struct reshard_job {
 	struct store *store;      /* of the folder that contains DST */
 	struct outfile_opts file; /* of all packs */
 	char *dest, *partial;
-	struct manifest to;      /* borrows from `from` and from memory */
-	struct buf state;        /* JSON of the complete tree */
-	struct pawl_state table; /* complete tensors, rows as those of `from`; elsewhere: not written */
-	uint32_t *owner;         /* per tensor */
+	struct manifest to;          /* borrows from `from` and from memory */
+	struct pawl_state *metadata; /* with long texts in parts; NULL = there are none */
+	struct buf state;            /* JSON of the complete tree */
+	struct pawl_state table;     /* complete tensors, rows as those of `from`; elsewhere: not written */
+	uint32_t *owner;             /* per tensor */
 	struct piece **pieces, **last;
 	VEC(struct manifest_file) files;
 };
@@ -80,6 +81,7 @@ reshard_clear(struct reshard_job *x)
 	manifest_free(x->from);
 	pawl_hold_close(x->hold);
 	buf_clear(&x->state);
+	pawl_state_free(x->metadata);
 	mem_free(x->name);
 	mem_free(x->folder);
 	vec_free(&x->files);
@@ -495,8 +497,8 @@ open_target(struct reshard_job *x, const char *target, struct pawl_error *err)
 
 /* Copies all metadata of the source except its writer: a single checkpoint does not belong to a
  * run. */
-static void
-copy_summary(struct reshard_job *x)
+static int
+copy_summary(struct reshard_job *x, struct pawl_error *err)
 {
 	const struct manifest *from = x->from;
 	struct manifest *m = &x->to;
@@ -512,6 +514,11 @@ copy_summary(struct reshard_job *x)
 	m->blocked_seconds = from->blocked_seconds;
 	m->nonfinite = from->nonfinite; /* or if a cast makes a value infinite: fill_slab */
 	m->metadata = from->metadata;
+	if (!m->metadata || m->metadata->n_tensors == 0)
+		return 0;
+	TRY(reshard_tree_metadata(m->metadata, &x->metadata, err));
+	m->metadata = x->metadata;
+	return 0;
 }
 
 static int
@@ -526,7 +533,7 @@ write_anew(struct reshard_job *x, uint64_t id, const char *target, struct pawl_e
 	TRY(look_at_tree(x, err));
 	TRY(make_table(x, err));
 	TRY(open_target(x, target, err));
-	copy_summary(x);
+	TRY(copy_summary(x, err));
 	TRY(manifest_encode_summary(&x->to, &summary, err));
 	for (uint32_t rank = 0; rank < x->world; rank++)
 		TRY(write_rank(x, rank, (struct pawl_slice){summary.ptr, summary.len}, err));

@@ -143,3 +143,38 @@ reshard_tree_owners(const struct pawl_state *from, bool same_world, uint32_t *ow
 	buf_clear(&o.path);
 	return lacking ? err_nomem(err, "reshard") : 0;
 }
+
+/* Cut between characters, to the longest parts that a manifest holds. */
+static int
+add_parts(struct pawl_state *out, const struct pawl_scalar *text, struct pawl_error *err)
+{
+	size_t at = 0;
+
+	TRY(pawl_state_begin(out, PAWL_LIST, err));
+	while (at < text->len) {
+		size_t n = text->len - at < STATE_LONG_BYTES ? text->len - at : STATE_LONG_BYTES;
+
+		while (at + n < text->len && ((unsigned char)text->ptr[at + n] & 0xc0) == 0x80)
+			n--;
+		TRY(pawl_state_add(out, &(struct pawl_scalar){.type = PAWL_STR, .ptr = text->ptr + at, .len = n}, err));
+		at += n;
+	}
+	return pawl_state_end(out, err);
+}
+
+int
+reshard_tree_metadata(const struct pawl_state *from, struct pawl_state **ret, struct pawl_error *err)
+{
+	PAWL_CLEAN(pawl_state_free_clean) struct pawl_state *out = NULL;
+
+	TRY(pawl_state_new(&out, err));
+	TRY(pawl_state_begin(out, PAWL_DICT, err));
+	for (const struct pawl_node *child = from->root->first; child; child = child->next) {
+		TRY(pawl_state_key(out, child->key, err));
+		TRY(child->tensor != SIZE_MAX ? add_parts(out, &child->scalar, err)
+		                              : pawl_state_add(out, &child->scalar, err));
+	}
+	TRY(pawl_state_end(out, err));
+	*ret = steal(&out);
+	return 0;
+}

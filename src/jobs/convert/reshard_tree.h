@@ -22,5 +22,8 @@ int reshard_tree_view(const struct pawl_state *from, size_t rank, uint32_t world
  * appended to *lost ("a, b, ..."). */
 int reshard_tree_owners(const struct pawl_state *from, bool same_world, uint32_t *owner, struct buf *lost,
                         struct pawl_error *err);
+/* Metadata of another program: a dict of plain values. A text that is too long for a manifest
+ * becomes the list of its parts. */
+int reshard_tree_metadata(const struct pawl_state *from, struct pawl_state **ret, struct pawl_error *err);
 
 #endif
