@@ -256,6 +256,22 @@ def test_R151_conversion_takes_little_memory_whatever_the_size(tmp_path: pathlib
         (tmp_path / target).unlink()
 
 
+def test_a_tied_tensor_with_the_name_of_a_metadata_key_is_written_again(tmp_path: pathlib.Path) -> None:
+    weight, pairs = torch.arange(3.0), torch.ones(2, dtype=torch.complex128)
+    names = ["a", "format", "pawl.tensors", "pawl.state", "tied"]
+    pawl.save(dict.fromkeys(names, weight) | {"z": pairs}, tmp_path / "ck")
+    run("convert", tmp_path / "ck", tmp_path / "m.safetensors")
+    data = (tmp_path / "m.safetensors").read_bytes()
+    rows = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")], object_pairs_hook=list)
+    notes = [key for key, _ in dict(rows)["__metadata__"]]
+    assert sorted(notes) == ["format", "pawl.tensors", "tied"]
+    loaded = pawl.load(tmp_path / "m.safetensors")
+    assert set(loaded) == set(names) - {"tied"} | {"z"} and same(loaded["z"], torch.view_as_real(pairs))
+    assert all(same(loaded[name], weight) for name in loaded if name != "z")
+    run("convert", tmp_path / "ck", tmp_path / "m.pt")
+    assert set(torch.load(tmp_path / "m.pt", weights_only=True)) == {*names, "z"}
+
+
 def test_a_file_of_torch_is_one_flat_dict(
     model: tuple[pathlib.Path, dict[str, torch.Tensor]], tmp_path: pathlib.Path
 ) -> None:

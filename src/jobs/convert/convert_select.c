@@ -4,7 +4,7 @@
  *
  * A tensor's name is its path with unescaped keys, without a prefix, changed by the rules of
  * renaming, and with dots for '/' if requested. Tied tensors are written once, under their first
- * name, if the format can record the others.
+ * name, if the format can record the other name.
  */
 #include <string.h>
 
@@ -121,6 +121,13 @@ convert_wants(const struct convert_job *c, const char *path, const char *plain)
 	return walk_included(o->include, o->n_include, path) || walk_included(o->include, o->n_include, plain);
 }
 
+/* A key of a safetensors file's metadata with a meaning of its own, so no name of a tied tensor. */
+static bool
+is_reserved(const struct convert_job *c, const char *name)
+{
+	return c->target->plan != convert_pt_plan && (strcmp(name, "format") == 0 || strncmp(name, "pawl.", 5) == 0);
+}
+
 int
 convert_add_item(struct convert_job *c, size_t tensor, const char *plain, struct pawl_error *err)
 {
@@ -133,7 +140,7 @@ convert_add_item(struct convert_job *c, size_t tensor, const char *plain, struct
 		return err_nomem(err, "convert");
 	if (!item.name[0])
 		return err_set(err, PAWL_EUSAGE, "nothing is left of the name of %s", plain);
-	if (c->taken[tensor] && c->target->has_ties) {
+	if (c->taken[tensor] && c->target->has_ties && !is_reserved(c, item.name)) {
 		const char *first = c->items[c->taken[tensor] - 1].name;
 		if (strcmp(item.name, first) == 0)
 			return 0;
