@@ -52,7 +52,14 @@ def _iso_text(value: datetime.datetime | datetime.time) -> str:
 def _datetime(text: str) -> datetime.datetime:
     moment, _, zone = text.partition("[")
     value = datetime.datetime.fromisoformat(moment)
-    return value.astimezone(zoneinfo.ZoneInfo(zone.rstrip("]"))) if zone else value
+    if not zone:
+        return value
+    place = zoneinfo.ZoneInfo(zone.rstrip("]"))
+    for fold in (0, 1):  # of the hour that a change of the clocks repeats or skips
+        local = value.replace(tzinfo=place, fold=fold)
+        if local.utcoffset() == value.utcoffset():
+            return local
+    return value.astimezone(place)  # the rules of the zone have changed
 
 
 def _time(text: str) -> datetime.time:
@@ -190,7 +197,7 @@ def _numpy_parts(value: Any) -> tuple[str, Any] | None:
     numpy: Any = sys.modules.get("numpy")
     if not hasattr(numpy, "random"):
         return None
-    if isinstance(value, numpy.dtype) and value.names is None and not value.hasobject:
+    if isinstance(value, numpy.dtype) and value.names is None and value.subdtype is None and not value.hasobject:
         return "numpy.dtype", value.name if value.isbuiltin == 2 else value.str
     if isinstance(value, numpy.random.Generator) and type(value.bit_generator).__name__ in _BIT_GENERATORS:
         return "numpy.generator", value.bit_generator.state
@@ -337,7 +344,7 @@ def parts(value: Any) -> tuple[str, Any] | None:
     if known := _VALUES.get(kind):
         return known[0], known[1](value)
     if isinstance(value, enum.Enum):
-        plain = isinstance(value.value, bool | int | float | str | bytes)
+        plain = type(value.value) in (bool, int, float, str, bytes)  # numpy.float64 is a float, but saved otherwise
         return ("enum", value.value) if plain else ("enum.name", value.name)
     if kind is collections.defaultdict:
         factory = getattr(value.default_factory, "__name__", "")

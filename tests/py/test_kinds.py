@@ -38,6 +38,11 @@ class Level(enum.IntEnum):
     LOW = 1
 
 
+class Rate(enum.Enum):
+    SLOW = np.float64(0.5)
+    FAST = np.float64(2.5)
+
+
 class Moments(NamedTuple):
     mu: Any
     count: int
@@ -71,6 +76,8 @@ VALUES: list[Any] = [
     datetime.datetime(2026, 1, 2, 3, 4, 5, 6),
     datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC),
     datetime.datetime(2026, 10, 25, 2, 30, fold=1, tzinfo=zoneinfo.ZoneInfo("Europe/Berlin")),
+    datetime.datetime(2024, 3, 31, 2, 30, tzinfo=zoneinfo.ZoneInfo("Europe/Berlin")),  # the clocks skip it
+    datetime.datetime(2024, 3, 31, 2, 30, fold=1, tzinfo=zoneinfo.ZoneInfo("Europe/Berlin")),
     datetime.date(1, 1, 1),
     datetime.time(23, 59, 59, 999999),
     datetime.time(12, tzinfo=datetime.UTC),
@@ -237,6 +244,18 @@ def test_a_member_that_no_longer_exists_stays_as_it_is_without_strict(tmp_path: 
         found = manager.restore(live, strict=False)
     assert found and live["color"] is Other.GREEN and live["w"].sum() == 2
     assert len(found.report) == 1 and "type: color: saved 'BLUE'" in found.report[0]
+
+
+def test_a_member_whose_value_is_a_scalar_of_NumPy_comes_back(tmp_path: pathlib.Path) -> None:
+    root = saved(tmp_path, {"rate": Rate.FAST})
+    live = {"rate": Rate.SLOW}
+    with pawl.CheckpointManager(root) as manager:
+        assert manager.restore(live) and live["rate"] is Rate.FAST
+
+
+def test_a_dtype_of_arrays_is_refused(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(pawl.UnsupportedError, match="cannot be held in a state"):
+        pawl.save({"d": np.dtype((np.float32, (3,)))}, tmp_path / "ck")
 
 
 @pytest.mark.parametrize(
