@@ -4,10 +4,14 @@ that began them."""
 
 from __future__ import annotations
 
+import itertools
 import pathlib
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import cloudpickle
+import numpy as np
 import pytest
 from test_tune import descend, run
 
@@ -20,6 +24,9 @@ from pawl.tune.schedulers import (
     PopulationBasedTraining,
     TrialScheduler,
 )
+
+# The functions of this file go to the trials by value, as those of a script do.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 class Counting(tune.Searcher):
@@ -133,3 +140,76 @@ def test_a_resumed_search_takes_more_samples_of_a_space_with_functions(tmp_path:
     run(descend, tmp_path, num_samples=2, **waiting)
     with pytest.raises(pawl.UsageError, match="num_samples: .*waiting has all its 2 trials.* cannot grow"):
         run(descend, tmp_path, num_samples=4, resume="AUTO", **waiting)
+
+
+# ---- values that JSON cannot hold, in a search that is resumed
+
+
+class Listed(tune.Searcher):
+    """Suggests the values, and notes those of the trials that a resumed search has."""
+
+    def __init__(self, *values: Any) -> None:
+        super().__init__()
+        self.values, self.restored = iter(values), list[Any]()
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+        return {"size": next(self.values)}
+
+    def restore_trial(self, trial_id: str, config: dict[str, Any], result: dict[str, Any] | None, over: bool) -> None:
+        self.restored.append(config["size"])
+
+
+def count_twice(config: dict[str, Any], checkpoint_dir: str | None = None) -> None:
+    descend({"x": 1, "steps": 2}, checkpoint_dir)
+
+
+def interrupt(trial_id: str, result: dict[str, Any]) -> bool:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("value", [np.float64(0.1), np.float32(0.5), np.int64(3), np.bool_(True), np.str_("a")])
+def test_R128_a_scalar_of_numpy_is_the_same_value_in_a_resumed_search(tmp_path: pathlib.Path, value: Any) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run(count_twice, tmp_path, search_alg=Listed(value), stop=interrupt)
+    searcher = Listed()
+    analysis = run(count_twice, tmp_path, search_alg=searcher, resume="AUTO")
+    assert [one.config["size"] for one in analysis.trials] == searcher.restored == [value.item()]
+    assert [type(one) for one in searcher.restored] == [type(value.item())]
+    drawn = {"size": tune.sample_from(lambda: value), "fixed": value, "one": tune.choice([value])}
+    config = run(count_twice, tmp_path, name="drawn", config=drawn).trials[0].config
+    assert [type(one) for one in config.values()] == [type(value.item())] * 3
+
+
+def test_R128_a_suggested_value_that_is_lost_is_named_when_the_search_is_resumed(tmp_path: pathlib.Path) -> None:
+    options: dict[str, Any] = {"num_samples": 2, "max_concurrent_trials": 1}
+    with pytest.raises(KeyboardInterrupt):
+        run(count_twice, tmp_path, search_alg=Listed((64, 64)), stop=interrupt, **options)
+    searcher = Listed((32, 32))
+    with pytest.raises(pawl.UsageError, match=r"trial_00000_size=.* has the value <\(64, 64\) #0>.* not made it again"):
+        run(count_twice, tmp_path, search_alg=searcher, resume="AUTO", **options)
+    assert searcher.restored == []
+
+
+@pytest.mark.parametrize("changes", [False, True])
+def test_R128_a_function_of_the_space_that_draws_another_value_is_named(tmp_path: pathlib.Path, changes: bool) -> None:
+    sizes: Iterator[int] = itertools.count() if changes else itertools.repeat(0)
+    space = {"size": tune.sample_from(lambda: (next(sizes), 1))}
+    with pytest.raises(KeyboardInterrupt):
+        run(count_twice, tmp_path, config=space, stop=interrupt)
+    with pytest.raises(pawl.UsageError, match=r"trial_00000_size=.* has the value <\(0, 1\) #0>"):
+        restore(tmp_path / "exp", count_twice, space)
+    if changes:
+        with pytest.raises(pawl.UsageError, match=r"trial_00000_size=.* has the value <\(0, 1\) #0>"):
+            run(count_twice, tmp_path, config=space, num_samples=2, resume="AUTO")
+    else:
+        analysis = run(count_twice, tmp_path, config=space, num_samples=2, resume="AUTO")
+        assert [one.config for one in analysis.trials] == [{"size": (0, 1)}] * 2
+
+
+def test_R128_a_tuner_without_the_space_names_the_value_that_it_lacks(tmp_path: pathlib.Path) -> None:
+    space = {"size": tune.grid_search([(1, 2), (3, 4)])}
+    with pytest.raises(KeyboardInterrupt):
+        run(count_twice, tmp_path, config=space, stop=interrupt, max_concurrent_trials=1)
+    with pytest.raises(pawl.UsageError, match=r"has the value <\(1, 2\) #0>"):
+        restore(tmp_path / "exp", count_twice)
+    assert [one.config["size"] for one in restore(tmp_path / "exp", count_twice, space)] == [(1, 2), (3, 4)]

@@ -104,8 +104,12 @@ class Searcher:
 class Search:
     """The runner's own search, which needs no Python code. The base of the other searches."""
 
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
     def begin(self, experiment: _pawl.Experiment) -> None:
         """Called when the experiment is open. It may already have trials."""
+        _check_values(self._plan, experiment)
 
     def widen(self, places: int) -> None:
         """Sets how many trials can run at a time on a cluster."""
@@ -133,10 +137,8 @@ class Search:
 class Complete(Search):
     """The search of an experiment that already has all its configurations."""
 
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-
     def begin(self, experiment: _pawl.Experiment) -> None:
+        super().begin(experiment)
         _close(self._plan, experiment)
 
     def is_over(self, experiment: _pawl.Experiment) -> bool:
@@ -154,11 +156,13 @@ class Filled(Complete):
                 f"num_samples: {self._plan.folder} has all its {counts['trials']} trials. With this scheduler the "
                 "number cannot grow"
             )
-        for sample in range(wanted):
+        configs = []
+        for sample in range(wanted):  # also those that the experiment has: their objects are made again
             drawn = objects.restore(json.loads(_pawl.tune_spec_config(draws, sample)))
-            config = objects.put(space.fill(drawn, self._plan.space))
-            if sample >= counts["trials"]:
-                experiment.add(_json.dumps(config))
+            configs.append(objects.put(space.fill(drawn, self._plan.space)))
+        _check_values(self._plan, experiment)
+        for config in configs[counts["trials"] :]:
+            experiment.add(_json.dumps(config))
         super().begin(experiment)
 
 
@@ -169,7 +173,8 @@ class Asked(Search):
         for name in ("suggest", "on_trial_complete"):
             if not callable(getattr(searcher, name, None)):
                 raise UsageError(f"search_alg needs a method {name}, which {searcher!r} does not have")
-        self._searcher, self._plan = searcher, plan
+        super().__init__(plan)
+        self._searcher = searcher
         self._names: dict[int, str] = {}
         self._last: dict[int, dict[str, Any]] = {}
         self._ends: dict[int, int] = {}  # of each trial that the searcher awaits: ends of its process
@@ -186,6 +191,8 @@ class Asked(Search):
     def begin(self, experiment: _pawl.Experiment) -> None:
         counts = experiment.counts()
         self._closed = counts["expected"] != 0
+        asks = not self._closed and counts["trials"] < self._plan.document["num_samples"]
+        _check_values(self._plan, experiment, ended=asks)  # the searcher decides by the ended ones
         for number in range(counts["trials"]):
             row = experiment.trial(number)
             self._names[number] = f"{number:05d}"
@@ -291,6 +298,24 @@ def _close(plan: Plan, experiment: _pawl.Experiment) -> None:
         experiment.close_search()
 
 
+def _check_values(plan: Plan, experiment: _pawl.Experiment, ended: bool = False) -> None:
+    """Refuses a name in place of a value that JSON cannot hold, if the value was not made again.
+
+    Checks the trials that still run, with ``ended`` all of them, and where more values come from.
+    """
+    counts = experiment.counts()
+    rows = [experiment.trial(number) for number in range(counts["trials"])]
+    trees = [(row["name"], json.loads(row["config"])) for row in rows if ended or row["state"] in _LIVE]
+    if trees or counts["trials"] < counts["expected"]:
+        trees += [("config", plan.document["space"]), ("scheduler", plan.document.get("scheduler"))]
+    for where, tree in trees:
+        if (name := plan.objects.lost(tree)) is not None:
+            raise UsageError(
+                f"{plan.folder}: {where} has the value {name}. JSON cannot hold it, and this program has not made "
+                "it again: give the same space, and let searchers and sample_from return numbers, texts or lists"
+            )
+
+
 def _n_live(experiment: _pawl.Experiment) -> int:
     states = experiment.counts()["states"]
     return sum(states.get(one, 0) for one in _LIVE)
@@ -327,4 +352,4 @@ def make(search_alg: Any, plan: Plan) -> Search:
     if search_alg is not None:
         plan.document["space"] = {}
         return Asked(search_alg, plan)
-    return Filled(plan) if plan.document["search"] == "given" else Search()
+    return Filled(plan) if plan.document["search"] == "given" else Search(plan)

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +19,7 @@ from .._names import listed
 from .._pawl import UsageError
 
 GRID = "grid_search"
+_NAME = re.compile(r"<.* #[0-9]+>", re.DOTALL)  # of a value that JSON cannot hold; see Objects
 
 
 class Domain:
@@ -315,6 +318,15 @@ def grid_search(values: Sequence[Any]) -> dict[str, list[Any]]:
     return {GRID: list(values)}
 
 
+def _plain(value: Any) -> Any:
+    """A scalar of NumPy as the value of Python. Any other value is returned as it is."""
+    kind: Any = getattr(sys.modules.get("numpy"), "generic", ())
+    if not isinstance(value, kind):
+        return value
+    found = value.item()
+    return found if type(found) in (str, bool, int, float) else value
+
+
 class Objects:
     """Values that a document refers to by a name. The same document gets the same names."""
 
@@ -322,7 +334,11 @@ class Objects:
         self.by_name: dict[str, Any] = {}
 
     def put(self, value: Any) -> Any:
-        """The value with names in place of the parts that JSON does not preserve."""
+        """The value with names in place of the parts that JSON does not preserve.
+
+        Scalars of NumPy become values of Python: a resumed search can read them again.
+        """
+        value = _plain(value)
         if value is None or type(value) in (str, bool) or (type(value) is float and math.isfinite(value)):
             return value
         if type(value) is int and -(2**63) <= value < 2**63:
@@ -354,6 +370,14 @@ class Objects:
         if isinstance(value, list):
             return [self.restore(inner) for inner in value]
         return self.by_name.get(value, value) if isinstance(value, str) else value
+
+    def lost(self, value: Any) -> str | None:
+        """The first name in the tree whose value is not known; None if there is none."""
+        if isinstance(value, dict | list):
+            inner = value.values() if isinstance(value, dict) else value
+            return next((name for one in inner if (name := self.lost(one)) is not None), None)
+        is_lost = isinstance(value, str) and value not in self.by_name and _NAME.fullmatch(value)
+        return value if is_lost else None
 
 
 def _is_grid(value: object) -> bool:

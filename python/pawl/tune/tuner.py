@@ -401,7 +401,7 @@ class Tuner:
         sync = getattr(self._run, "sync_config", None) or SyncConfig()
         plan = spec.again(self._trainable, folder, self._space, sync, engine)
         plan.stopper = self._stopper
-        searcher = search.Complete(plan) if plan.document["search"] == "given" else search.Search()
+        searcher = search.Complete(plan) if plan.document["search"] == "given" else search.Search(plan)
         word = places.find(folder, sync, "ERRORED_ONLY" if errored else "LOCAL")
         given = places.given(None, folder)
         progress = Progress(getattr(self._run, "verbose", 1), plan)
