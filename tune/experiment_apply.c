@@ -6,7 +6,7 @@
  *
  *   open  {format}            a process opened it: trials that ran then do not run any more
  *   add   {t, name, config}   a trial
- *   close {}                  no further trial ("search": "given")
+ *   close {}                  no further trial: the search is complete, or the judge stopped all
  *   start {t, from}           an attempt, from a checkpoint or from the beginning
  *   result {t, r, c, v, ..}   a result, its checkpoint, the verdict
  *   checkpoint {t, c}         a checkpoint saved later than its result; in a rebuilt journal with
@@ -294,7 +294,7 @@ others_wait(const struct tune_experiment *e, const struct trial *t)
 	for (size_t i = 0; i < e->n_trials; i++)
 		if (e->trials[i].state == TUNE_PENDING || e->trials[i].state == TUNE_PAUSED)
 			return true;
-	return !e->spec.given && e->n_trials < e->spec.n_trials;
+	return !e->spec.given && !e->closed && e->n_trials < e->spec.n_trials;
 }
 
 int

@@ -22,7 +22,9 @@ tune_experiment_counts(const struct tune_experiment *e, struct tune_counts *ret)
 {
 	*ret = (struct tune_counts){
 		.trials = (uint32_t)e->n_trials,
-		.expected = e->spec.n_trials == UINT64_MAX ? (e->closed ? e->n_trials : 0) : e->spec.n_trials,
+		.expected = e->closed                        ? e->n_trials
+	                    : e->spec.n_trials == UINT64_MAX ? 0
+	                                                     : e->spec.n_trials,
 		.reports = e->n_reports,
 		.time_s = experiment_now(e) - e->opened_s,
 	};

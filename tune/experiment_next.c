@@ -354,7 +354,7 @@ list_candidates(const struct tune_experiment *e, struct choice *ret)
 static int
 choose_trial(struct tune_experiment *e, int64_t *ret, struct pawl_error *err)
 {
-	const bool may_add = !e->spec.given && e->n_trials < e->spec.n_trials;
+	const bool may_add = !e->spec.given && !e->closed && e->n_trials < e->spec.n_trials;
 	PAWL_FREE struct sched_candidate *candidates = mem_zalloc(e->n_trials + 1, sizeof(*candidates));
 	struct choice c = {.candidates = candidates, .furthest = -1};
 

@@ -123,7 +123,7 @@ enum tune_verdict_kind { TUNE_CONTINUE = 0, TUNE_PAUSE = 1, TUNE_STOP = 2, TUNE_
 struct tune_verdict {
 	enum tune_verdict_kind kind; /* all but CONTINUE: end the process, then call tune_experiment_ended */
 	bool save;                   /* save now (before it ends), then call tune_experiment_checkpoint */
-	bool stop_all;               /* the judge requests to stop the complete experiment */
+	bool stop_all;               /* the judge stops the experiment: no further trial is made; stop the others */
 	const char *result_json;     /* the complete result as written; owned by the experiment until the next call */
 	const char *reason;          /* for people: "training_iteration >= 10", "median stopping"; "" */
 };

@@ -76,6 +76,27 @@ def test_P16_trials_that_wait_for_more_than_there_are_places_for_all_end(
     assert {name: result["training_iteration"] for name, result in searcher.complete.items()} == last
 
 
+@pytest.mark.parametrize("kind", ["draws", "functions", "searcher"])
+def test_a_stopper_that_stops_all_ends_a_search_with_samples_left(tmp_path: pathlib.Path, kind: str) -> None:
+    class First(tune.stopper.Stopper):
+        """The first result ends the search."""
+
+        def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+            return False
+
+        def stop_all(self) -> bool:
+            return True
+
+    searcher = Counting() if kind == "searcher" else None
+    options: dict[str, Any] = {"num_samples": 4, "max_concurrent_trials": 1, "search_alg": searcher}
+    options["config"] = {"x": tune.sample_from(lambda: 1) if kind == "functions" else 1, "steps": 2}
+    for resume in (False, "AUTO"):
+        analysis = run(descend, tmp_path, stop=First() if not resume else None, resume=resume, **options)
+        assert [len(analysis.results_of(one)) for one in analysis.trials if one.attempts] == [1]
+        assert {one.status for one in analysis.trials} == {"TERMINATED"}
+    assert searcher is None or searcher.n == 1
+
+
 # ---- Tuner.restore, and more samples
 
 

@@ -153,8 +153,8 @@ class Filled(Complete):
         draws, wanted = _draws(self._plan.document)
         if wanted > counts["trials"] and counts["expected"]:
             raise UsageError(
-                f"num_samples: {self._plan.folder} has all its {counts['trials']} trials. With this scheduler the "
-                "number cannot grow"
+                f"num_samples: {self._plan.folder} has all its {counts['trials']} trials. The number cannot grow: its "
+                "scheduler makes trials wait for each other, or a stopper has ended the search"
             )
         configs = []
         for sample in range(wanted):  # also those that the experiment has: their objects are made again
@@ -210,6 +210,9 @@ class Asked(Search):
         while not self._closed:
             counts = experiment.counts()
             states = counts["states"]
+            if counts["expected"]:  # a stopper has ended the search
+                self._closed = True
+                return
             if counts["trials"] >= self._plan.document["num_samples"]:
                 self._close(experiment)
                 return

@@ -44,7 +44,7 @@ class Stopper:
         """Whether all trials end now.
 
         Returns:
-            True to end the experiment.
+            True to end the experiment. No further trial starts, not even when it is resumed.
         """
         return False
 

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Searches and trials that are stopped before they end by themselves. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdbool.h>
+#include <cmocka.h>
+
+#include "helpers/tune_bed.h"
+
+static enum tune_wish
+stop_all(void *arg, uint32_t trial, const char *result_json)
+{
+	(void)arg, (void)trial, (void)result_json;
+	return TUNE_STOP_ALL;
+}
+
+/* An experiment whose first result stops all. */
+static struct tune_experiment *
+open_judged(struct tune_bed *bed, const char *spec, const char *folder)
+{
+	char path[128];
+	struct tune_open_opts opts = {.folder = path, .judge = stop_all, .now_s = bed_now, .now_arg = bed};
+	struct tune_experiment *e = NULL;
+	struct pawl_error err = {0};
+
+	snprintf(path, sizeof(path), "%s/%s", bed->root, folder);
+	if (tune_experiment_open(spec, &opts, &e, &err) < 0)
+		fail_msg("open: %s", err.message);
+	return e;
+}
+
+static enum tune_next
+start_next(struct tune_experiment *e, struct tune_start *ret)
+{
+	struct pawl_error err = {0};
+	enum tune_next next = TUNE_WAIT;
+
+	assert_int_equal(tune_experiment_next(e, &next, ret, &err), 0);
+	return next;
+}
+
+static struct tune_verdict
+report(struct tune_experiment *e, uint32_t trial, const char *metrics)
+{
+	struct tune_verdict verdict = {0};
+	struct pawl_error err = {0};
+
+	if (tune_experiment_report(e, trial, metrics, NULL, &verdict, &err) < 0)
+		fail_msg("report: %s", err.message);
+	return verdict;
+}
+
+/* The search has n trials, and there is nothing to start. */
+static void
+assert_is_over(struct tune_experiment *e, uint32_t n)
+{
+	struct tune_counts counts;
+	struct tune_start start;
+
+	assert_int_equal(start_next(e, &start), TUNE_DONE);
+	tune_experiment_counts(e, &counts);
+	assert_int_equal(counts.trials, n);
+	assert_int_equal(counts.expected, n);
+	assert_int_equal(counts.state[TUNE_TERMINATED], n);
+}
+
+static void
+test_a_judge_that_stops_all_ends_a_search_with_samples_left(void **state)
+{
+	static const char *const specs[] = {
+		"{\"name\": \"a\", \"num_samples\": 4, \"space\": {\"lr\": {\"$uniform\": [0, 1]}}}",
+		"{\"name\": \"a\", \"num_samples\": 4, \"max_concurrent\": 1, \"metric\": \"loss\", \"space\": {\"lr\": 1},"
+		" \"scheduler\": {\"type\": \"pbt\", \"hyperparam_mutations\": {\"lr\": [1, 2]}}}",
+		"{\"name\": \"a\", \"search\": \"given\"}",
+	};
+	const char *const added = "{\"lr\": 1}";
+
+	for (size_t i = 0; i < sizeof(specs) / sizeof(specs[0]); i++) {
+		struct pawl_error err = {0};
+		struct tune_start start;
+		char folder[16];
+		snprintf(folder, sizeof(folder), "a%zu", i);
+		struct tune_experiment *e = open_judged(*state, specs[i], folder);
+		if (i == 2)
+			assert_int_equal(tune_experiment_add(e, added, NULL, &err), 0);
+		assert_int_equal(start_next(e, &start), TUNE_START);
+		const struct tune_verdict verdict = report(e, 0, "{\"loss\": 1}");
+		assert_int_equal(verdict.kind, TUNE_STOP);
+		assert_true(verdict.stop_all);
+		assert_int_equal(tune_experiment_ended(e, 0, TUNE_FINISHED, NULL, NULL, &err), 0);
+		assert_is_over(e, 1);
+		tune_experiment_close(e);
+		e = bed_open(*state, specs[i], folder, TUNE_LOCAL);
+		if (i == 2)
+			assert_int_equal(tune_experiment_add(e, added, NULL, &err), PAWL_EUSAGE);
+		assert_is_over(e, 1);
+		tune_experiment_close(e);
+	}
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_a_judge_that_stops_all_ends_a_search_with_samples_left, bed_setup,
+	                                        bed_teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
