@@ -5,6 +5,7 @@ that began them."""
 from __future__ import annotations
 
 import itertools
+import math
 import pathlib
 import sys
 from collections.abc import Iterator, Mapping
@@ -95,6 +96,14 @@ def test_a_stopper_that_stops_all_ends_a_search_with_samples_left(tmp_path: path
         assert [len(analysis.results_of(one)) for one in analysis.trials if one.attempts] == [1]
         assert {one.status for one in analysis.trials} == {"TERMINATED"}
     assert searcher is None or searcher.n == 1
+
+
+def test_a_plateau_stopper_lets_a_trial_go_on_that_diverges_or_lacks_its_metric() -> None:
+    stopper = tune.stopper.TrialPlateauStopper("loss", num_results=2, grace_period=2, metric_threshold=9, mode="min")
+    losses = [1.0, math.inf, math.inf, math.nan, math.nan, -math.inf, -math.inf, -1e308, 1e308, None, "low", 5, 5.0]
+    ends = [stopper("a", {} if loss is None else {"loss": loss}) for loss in losses]
+    assert ends == [False] * 12 + [True]
+    assert [stopper("b", {"loss": 1}) for _ in range(2)] == [False, True]
 
 
 # ---- Tuner.restore, and more samples

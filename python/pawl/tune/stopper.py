@@ -98,6 +98,9 @@ class MaximumIterationStopper(Stopper):
 class TrialPlateauStopper(Stopper):
     """Ends a trial whose metric no longer changes.
 
+    A result without the metric counts for the grace period only. Values that are not finite count as
+    changes.
+
     Args:
         metric: Name of the metric.
         std: Largest standard deviation that counts as no change. Default: 0.01.
@@ -135,17 +138,19 @@ class TrialPlateauStopper(Stopper):
         self._last: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=num_results))
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        value = float(result[self._metric])
-        last = self._last[trial_id]
-        last.append(value)
         self._n[trial_id] += 1
+        value = result.get(self._metric)
+        if not isinstance(value, int | float):
+            return False  # e.g. a result between two validations
+        last = self._last[trial_id]
+        last.append(float(value))
         if self._n[trial_id] < self._grace or len(last) < (last.maxlen or 0):
             return False
         if self._threshold is not None:
             good = value <= self._threshold if self._mode == "min" else value >= self._threshold
             if not good:
                 return False
-        return statistics.pstdev(last) <= self._std
+        return all(map(math.isfinite, last)) and statistics.pstdev(last) <= self._std
 
 
 class TimeoutStopper(Stopper):
