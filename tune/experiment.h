@@ -25,11 +25,18 @@
 #define TUNE_FORMAT 1
 #define TUNE_NAME_BYTES 128
 
+/* A result: the n-th of a trial, from 1; n = 0: none. */
+struct result_place {
+	uint32_t trial;
+	uint64_t n;
+};
+
 struct checkpoint {
 	char *name;
 	uint64_t iteration;
 	double time_s, score, metric;
 	double at; /* the scheduler's time at this checkpoint */
+	struct result_place of;
 };
 
 struct trial {
@@ -47,6 +54,7 @@ struct trial {
 	char *config_text, *result_text; /* result_text: made on demand */
 	char *columns;                   /* columns of progress.csv */
 	uint64_t iteration, n_results, from_iteration;
+	struct result_place of;            /* the result of its present state; that of a clone is the donor's */
 	double time_s, from_time_s, stamp; /* stamp: time of the start or of the last report */
 	double metric, best;
 	bool has_metric;

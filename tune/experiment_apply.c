@@ -10,7 +10,7 @@
  *   start {t, from}           an attempt, from a checkpoint or from the beginning
  *   result {t, r, c, v, ..}   a result, its checkpoint, the verdict
  *   checkpoint {t, c}         a checkpoint saved later than its result; in a rebuilt journal with
- *                             {iteration, time_s, score, metric, at}
+ *                             {iteration, time_s, score, metric, at, of: [trial, number of result]}
  *   exploit {t, as}           the clone exists: the trial has new values
  *   decline {t}               the clone could not be made: the trial continues unchanged
  *   stop  {t, why}            requested from outside
@@ -274,7 +274,8 @@ static int
 add_own_checkpoint(struct tune_experiment *e, struct trial *t, const char *name, const struct value *result,
                    struct pawl_error *err)
 {
-	struct checkpoint like = {.iteration = t->iteration, .time_s = t->time_s, .score = NAN, .metric = t->metric};
+	struct checkpoint like = {
+		.iteration = t->iteration, .time_s = t->time_s, .score = NAN, .metric = t->metric, .of = t->of};
 
 	if (value_get_number(value_at(result, e->spec.score_attr), &like.score) && e->spec.score_least)
 		like.score = -like.score;
@@ -394,7 +395,7 @@ apply_result(struct tune_experiment *e, struct trial *t, const struct value *ent
 	t->result = steal(&line);
 	mem_free(t->result_text);
 	t->result_text = NULL;
-	t->n_results++;
+	t->of = (struct result_place){t->number, ++t->n_results};
 	e->n_reports++;
 	t->iteration = (uint64_t)value_int(value_get(result, "training_iteration"));
 	value_get_number(value_get(result, "time_total_s"), &t->time_s);
@@ -413,8 +414,10 @@ apply_checkpoint(struct tune_experiment *e, struct trial *t, const struct value 
 		return err_set(err, PAWL_ECORRUPT, "journal: a checkpoint of %s without a name", t->name);
 	if (!value_get(entry, "iteration"))
 		return add_own_checkpoint(e, t, checkpoint, t->result, err);
+	const struct value *of = value_get(entry, "of");
 	struct checkpoint like = {
 		.iteration = (uint64_t)value_int(value_get(entry, "iteration")), .score = NAN, .metric = NAN};
+	like.of = (struct result_place){(uint32_t)value_int(value_item(of, 0)), (uint64_t)value_int(value_item(of, 1))};
 	value_get_number(value_get(entry, "time_s"), &like.time_s);
 	value_get_number(value_get(entry, "score"), &like.score);
 	value_get_number(value_get(entry, "metric"), &like.metric);
@@ -437,6 +440,7 @@ apply_start(struct tune_experiment *e, struct trial *t, const struct value *entr
 	t->n_checkpoints = n;
 	t->from_iteration = t->iteration = n ? t->checkpoints[n - 1].iteration : 0;
 	t->from_time_s = t->time_s = n ? t->checkpoints[n - 1].time_s : 0;
+	t->of = n ? t->checkpoints[n - 1].of : (struct result_place){t->number, 0};
 	t->verdict = TUNE_CONTINUE;
 	t->exploited = false;
 	t->n_dropped_before = t->n_dropped;

@@ -83,6 +83,8 @@ tune_trial_checkpoint(const struct tune_experiment *e, uint32_t trial, uint32_t 
 		.iteration = t->checkpoints[i].iteration,
 		.score = e->spec.score_least ? -t->checkpoints[i].score : t->checkpoints[i].score,
 		.metric = t->checkpoints[i].metric,
+		.of_trial = t->checkpoints[i].of.trial,
+		.of_result = t->checkpoints[i].of.n,
 	};
 	return 0;
 }
@@ -96,8 +98,9 @@ struct series {
 	bool maximize;
 	double last[MAX_LAST], sum, best;
 	size_t n;
-	/* value of each checkpoint: the metric at its iteration */
+	/* value of each checkpoint: the metric in its result */
 	const struct trial *trial;
+	struct result_place read; /* the result that was read last */
 	double *of_checkpoint;
 };
 
@@ -108,6 +111,7 @@ add_number(void *arg, struct value *result, struct pawl_error *err)
 	double value;
 
 	(void)err;
+	s->read.n++;
 	if (!value_get_number(value_at(result, s->metric), &value))
 		return 0;
 	s->last[s->n++ % MAX_LAST] = value;
@@ -115,7 +119,7 @@ add_number(void *arg, struct value *result, struct pawl_error *err)
 	if (experiment_improves(value, s->best, s->maximize))
 		s->best = value;
 	for (size_t i = 0; s->of_checkpoint && i < s->trial->n_checkpoints; i++)
-		if ((int64_t)s->trial->checkpoints[i].iteration == value_int(value_get(result, "training_iteration")))
+		if (s->trial->checkpoints[i].of.trial == s->read.trial && s->trial->checkpoints[i].of.n == s->read.n)
 			s->of_checkpoint[i] = value;
 	return 0;
 }
@@ -197,6 +201,24 @@ tune_best(const struct tune_experiment *e, const char *metric, const char *mode,
 	return 0;
 }
 
+/* Reads the results of the trial's checkpoints. Those of clones are results of other trials. */
+static int
+read_values(const struct tune_experiment *e, const struct trial *t, struct series goal, struct pawl_error *err)
+{
+	for (size_t i = 0; i < t->n_checkpoints; i++) {
+		const uint32_t owner = t->checkpoints[i].of.trial;
+		size_t first = 0;
+
+		while (t->checkpoints[first].of.trial != owner)
+			first++;
+		if (first < i || owner >= e->n_trials)
+			continue; /* they were read, or do not exist */
+		goal.read = (struct result_place){owner, 0};
+		TRY(trial_files_read(e->dirfd, e->trials[owner].name, add_number, &goal, err));
+	}
+	return 0;
+}
+
 int
 tune_best_checkpoint(const struct tune_experiment *e, uint32_t trial, const char *metric, const char *mode,
                      const char **ret, struct pawl_error *err)
@@ -215,7 +237,7 @@ tune_best_checkpoint(const struct tune_experiment *e, uint32_t trial, const char
 		values[i] = NAN;
 	goal.trial = t;
 	goal.of_checkpoint = values;
-	TRY(trial_files_read(e->dirfd, t->name, add_number, &goal, err));
+	TRY(read_values(e, t, goal, err));
 	for (size_t i = 0; i < t->n_checkpoints; i++)
 		if (experiment_improves(values[i], best, goal.maximize)) {
 			best = values[i];

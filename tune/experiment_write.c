@@ -76,12 +76,13 @@ list_checkpoints(const struct trial *t)
 
 	for (size_t i = 0; list && i < t->n_checkpoints; i++) {
 		const struct checkpoint *c = &t->checkpoints[i];
-		if (value_append(list,
-		                 VALUE_OBJECT({"c", value_new_text(c->name)},
-		                              {"iteration", value_new_int((int64_t)c->iteration)},
-		                              {"time_s", value_new_real(c->time_s)},
-		                              {"score", value_new_real(c->score)},
-		                              {"metric", value_new_real(c->metric)}, {"at", value_new_real(c->at)})))
+		if (value_append(
+			    list,
+			    VALUE_OBJECT(
+				    {"c", value_new_text(c->name)}, {"iteration", value_new_int((int64_t)c->iteration)},
+				    {"time_s", value_new_real(c->time_s)}, {"score", value_new_real(c->score)},
+				    {"metric", value_new_real(c->metric)}, {"at", value_new_real(c->at)},
+				    {"of", VALUE_ARRAY(value_new_int(c->of.trial), value_new_int((int64_t)c->of.n))})))
 			continue;
 		value_free(list);
 		return NULL;

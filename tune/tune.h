@@ -190,6 +190,9 @@ struct tune_checkpoint {
 	const char *name; /* in the trial's folder */
 	uint64_t iteration;
 	double score, metric; /* NaN = none */
+	/* Its result: the n-th of a trial, from 1; 0 = none. That of a clone is the donor's. */
+	uint32_t of_trial;
+	uint64_t of_result;
 };
 /* The i-th of the checkpoints that are kept, oldest first. */
 int tune_trial_checkpoint(const struct tune_experiment *e, uint32_t trial, uint32_t i, struct tune_checkpoint *ret,

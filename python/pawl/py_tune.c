@@ -266,9 +266,10 @@ experiment_checkpoints(struct py_experiment *self, PyObject *args)
 
 		rc = tune_trial_checkpoint(e, trial, i, &c, &err);
 
-		AUTO_REF row = rc < 0 ? NULL
-		                      : Py_BuildValue("(sKN)", c.name, (unsigned long long)c.iteration,
-		                                      number_or_none(c.score));
+		AUTO_REF row =
+			rc < 0 ? NULL
+			       : Py_BuildValue("(sKNIK)", c.name, (unsigned long long)c.iteration,
+		                               number_or_none(c.score), c.of_trial, (unsigned long long)c.of_result);
 
 		if (rc >= 0 && (!row || PyList_Append(list, row) < 0))
 			return NULL;

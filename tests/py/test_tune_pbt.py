@@ -13,7 +13,7 @@ from sweeps import Sweep
 from waiting import wait_until
 
 import pawl
-from pawl import tune
+from pawl import _pawl, tune
 from pawl.tune.schedulers import PopulationBasedTraining, PopulationBasedTrainingReplay, create_scheduler
 
 # A trial whose state is a sum of its rates; every report has a checkpoint.
@@ -127,6 +127,28 @@ def test_R158_a_class_that_saves_at_its_end_continues_from_its_donor(tmp_path: p
     assert [row["training_iteration"] for row in analysis.results_of(changed)] == [1, 3]
     names = sorted(path.name for path in (tmp_path / "p" / changed.name).glob("checkpoint_*"))
     assert names == ["checkpoint_000002_of_00000_1", "checkpoint_000003"]
+
+
+def test_R158_the_checkpoint_of_a_clone_has_the_result_of_its_donor(tmp_path: pathlib.Path) -> None:
+    scheduler = PBT | {"perturbation_interval": 1, "synch": False, "hyperparam_mutations": {"rate": [1, 2]}}
+    document = {"name": "exp", "local_dir": str(tmp_path), "num_samples": 2, "metric": "loss", "space": {"rate": 1}}
+    experiment = _pawl.Experiment(json.dumps(document | {"scheduler": scheduler}), None)
+    try:
+        for _ in range(2):
+            start = experiment.next()
+            assert not isinstance(start, str)
+            os.mkdir(os.path.join(start[3], "checkpoint_000001"))
+        for number, loss in enumerate((1, 9)):
+            experiment.report(number, json.dumps({"loss": loss}), "checkpoint_000001")
+    finally:
+        experiment.close()
+    analysis = tune.ExperimentAnalysis(tmp_path / "exp")
+    donor, trial = analysis.trials
+    own, clone = (os.path.join(trial.logdir, f"checkpoint_000001{end}") for end in ("", "_of_00000_1"))
+    assert analysis.get_trial_checkpoints_paths(trial) == [(own, 9), (clone, 1)]
+    assert str(analysis.get_best_checkpoint(trial)) == clone
+    results = [result for _, result in tune.tuner.Result(trial, analysis).best_checkpoints]
+    assert [result["trial_id"] for result in results] == [trial.trial_id, donor.trial_id]
 
 
 def test_a_replay_is_refused_and_the_error_says_what_to_do(tmp_path: pathlib.Path) -> None:

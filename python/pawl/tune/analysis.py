@@ -288,7 +288,26 @@ class ExperimentAnalysis:
         """
         with self._opened() as experiment:
             rows = experiment.checkpoints(trial.number)
-        return [(Checkpoint(os.path.join(trial.logdir, name)), iteration) for name, iteration, _ in rows]
+        return [(Checkpoint(os.path.join(trial.logdir, name)), iteration) for name, iteration, *_ in rows]
+
+    def results_of_checkpoints(self, trial: Trial) -> list[tuple[Checkpoint, dict[str, Any]]]:
+        """The checkpoints of a trial that are kept, with their results.
+
+        Args:
+            trial: The trial.
+
+        Returns:
+            Each with its result, the oldest first. That of a clone (population based training) is a
+            result of the trial that it was cloned from.
+        """
+        with self._opened() as experiment:
+            rows = experiment.checkpoints(trial.number)
+        results = {owner: self.results_of(self.trials[owner]) for *_, owner, _ in rows if owner < len(self.trials)}
+        found = []
+        for name, _, _, owner, number in rows:
+            lines = results.get(owner, [])[max(number - 1, 0) : number]
+            found.append((Checkpoint(os.path.join(trial.logdir, name)), lines[0] if lines else {}))
+        return found
 
     def get_trial_checkpoints_paths(self, trial: Trial | str, metric: str | None = None) -> list[tuple[str, Any]]:
         """Paths of the checkpoints of a trial that are kept.
@@ -305,8 +324,7 @@ class ExperimentAnalysis:
         """
         trial = self.trial_of(trial)
         name = metric or self.default_metric or "training_iteration"
-        values = {row.get("training_iteration"): row.get(name) for row in self.results_of(trial)}
-        return [(os.fspath(one), values.get(iteration)) for one, iteration in self.checkpoints_of(trial)]
+        return [(os.fspath(one), result.get(name)) for one, result in self.results_of_checkpoints(trial)]
 
     @property
     def best_trial(self) -> Trial | None:

@@ -342,7 +342,7 @@ class RayRunner:
     def _take_one(self, one: _Trial, message: dict[str, Any]) -> None:
         if "report" in message:
             answer = self._report(one, message)
-            answer["keep"] = [name for name, _, _ in self._experiment.checkpoints(one.number)]
+            answer["keep"] = [name for name, *_ in self._experiment.checkpoints(one.number)]
             one.call = one.actor.talk.remote(answer, _TALK_SECONDS)
         elif "checkpoint" in message:
             try:

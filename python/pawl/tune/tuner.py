@@ -161,8 +161,7 @@ class Result:
     @property
     def best_checkpoints(self) -> list[tuple[Checkpoint, dict[str, Any]]]:
         """The kept checkpoints, the oldest first, each with its result."""
-        rows = {row.get("training_iteration"): row for row in self.analysis.results_of(self.trial)}
-        return [(one, rows.get(iteration, {})) for one, iteration in self.analysis.checkpoints_of(self.trial)]
+        return self.analysis.results_of_checkpoints(self.trial)
 
     def get_best_checkpoint(self, metric: str, mode: str) -> Checkpoint | None:
         """The kept checkpoint whose result was best.

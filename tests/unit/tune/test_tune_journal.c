@@ -355,6 +355,55 @@ test_P12_R158_a_rebuilt_journal_has_the_clones(void **state)
 }
 
 static void
+assert_best(const struct tune_experiment *e, const char *expected)
+{
+	struct tune_checkpoint own, clone;
+	struct pawl_error err = {0};
+	const char *best = NULL;
+
+	assert_int_equal(tune_best_checkpoint(e, 1, NULL, NULL, &best, &err), 0);
+	assert_string_equal(best, expected);
+	assert_int_equal(tune_trial_checkpoint(e, 1, 0, &own, &err), 0);
+	assert_int_equal(tune_trial_checkpoint(e, 1, 1, &clone, &err), 0);
+	assert_true(own.of_trial == 1 && own.of_result == 1);
+	assert_true(clone.of_trial == 0 && clone.of_result == 1);
+}
+
+/* Both checkpoints of the worse trial are of iteration 1: its own, and the clone of the better
+ * one's. */
+static void
+test_P12_R158_the_best_checkpoint_is_a_clone_if_its_donor_was_better(void **state)
+{
+	static const char spec[] =
+		"{\"name\": \"b\", \"metric\": \"loss\", \"num_samples\": 2, \"space\": {\"lr\": 1}, "
+		"\"scheduler\": {\"type\": \"pbt\", \"time_attr\": \"training_iteration\", \"perturbation_interval\": 1, "
+		"\"hyperparam_mutations\": {\"lr\": [1, 2]}}}";
+	struct tune_experiment *e = bed_open(*state, spec, "b", TUNE_NEW);
+	struct pawl_error err = {0};
+	struct tune_verdict verdict;
+	char checkpoint[64];
+
+	for (uint32_t i = 0; i < 2; i++) {
+		struct bed_job job = {.iteration = 1};
+		snprintf(job.folder, sizeof(job.folder), "%s", start_next(e).folder);
+		bed_save(&job, checkpoint);
+	}
+	for (uint32_t i = 0; i < 2; i++)
+		assert_int_equal(
+			tune_experiment_report(e, i, i ? "{\"loss\": 9}" : "{\"loss\": 1}", checkpoint, &verdict, &err),
+			0);
+	assert_int_equal(verdict.kind, TUNE_EXPLOIT);
+	assert_best(e, "checkpoint_000001_of_00000_1");
+	tune_experiment_close(e);
+	e = bed_open(*state, spec, "b", TUNE_READ);
+	assert_best(e, "checkpoint_000001_of_00000_1");
+	tune_experiment_close(e);
+	e = lose_journal(*state, spec, "b");
+	assert_best(e, "checkpoint_000001_of_00000_1");
+	tune_experiment_close(e);
+}
+
+static void
 test_R152_an_experiment_that_was_moved_goes_on(void **state)
 {
 	struct tune_bed *bed = *state;
@@ -459,6 +508,8 @@ main(void)
 			bed_teardown),
 		cmocka_unit_test_setup_teardown(test_P12_R158_a_rebuilt_journal_has_the_clones, bed_setup,
 	                                        bed_teardown),
+		cmocka_unit_test_setup_teardown(test_P12_R158_the_best_checkpoint_is_a_clone_if_its_donor_was_better,
+	                                        bed_setup, bed_teardown),
 		cmocka_unit_test_setup_teardown(test_R152_an_experiment_that_was_moved_goes_on, bed_setup,
 	                                        bed_teardown),
 		cmocka_unit_test_setup_teardown(test_R131_another_experiment_begins_with_its_trials, bed_setup,
