@@ -43,6 +43,7 @@ struct trial {
 	uint32_t number;
 	enum tune_state state;
 	enum tune_verdict_kind verdict; /* of the last report, while the trial runs */
+	bool asked;                     /* verdict STOP, but from outside: its next report still counts */
 	uint64_t catch_up;              /* synchronous PBT: it was to pause here, but a crash came before its save */
 	bool owes_exploit;              /* to continue from the donor: the clone still has to be made */
 	bool exploited;                 /* the clone exists, its process still has the state from before it */

@@ -13,7 +13,7 @@
  *                             {iteration, time_s, score, metric, at, of: [trial, number of result]}
  *   exploit {t, as}           the clone exists: the trial has new values
  *   decline {t}               the clone could not be made: the trial continues unchanged
- *   stop  {t, why}            requested from outside
+ *   stop  {t, why}            requested from outside: the trial's next report is its last one
  *   end   {t, how, why}       finished, failed, lost, stopped, dropped
  *   retry {t}                 a failed trial is tried again
  */
@@ -105,6 +105,7 @@ set_state(struct tune_experiment *e, struct trial *t, enum tune_state state)
 	e->n_running -= t->state == TUNE_RUNNING;
 	e->n_running += state == TUNE_RUNNING;
 	t->state = state;
+	t->asked = false;
 }
 
 /* ---- trials ---- */
@@ -385,6 +386,7 @@ apply_result(struct tune_experiment *e, struct trial *t, const struct value *ent
 	if (replay)
 		TRY(experiment_feed(e, t, result, &what, err));
 	t->verdict = verdict_of(value_get_text(entry, "v"));
+	t->asked = false;
 	if (t->verdict != TUNE_CONTINUE)
 		t->catch_up = 0;
 	if (what.verdict == SCHED_EXPLOIT && t->verdict != TUNE_EXPLOIT)
@@ -533,6 +535,7 @@ apply_to_trial(struct tune_experiment *e, struct trial *t, const char *kind, con
 	if (strcmp(kind, "end") == 0)
 		return apply_end(e, t, entry, err);
 	if (strcmp(kind, "stop") == 0) {
+		t->asked = t->state == TUNE_RUNNING && (t->asked || t->verdict == TUNE_CONTINUE);
 		t->verdict = TUNE_STOP;
 		if (t->state != TUNE_RUNNING)
 			set_end_state(e, t, true);

@@ -201,8 +201,11 @@ is_to_stop(struct tune_experiment *e, const struct trial *t, struct value *resul
 		value_remove(result, "config");
 	}
 	*stop_all = wish == TUNE_STOP_ALL;
-	snprintf(e->reason, sizeof(e->reason), "%s", wish != TUNE_GO_ON ? "stopped by the program" : "");
-	return wish != TUNE_GO_ON;
+	snprintf(e->reason, sizeof(e->reason), "%s",
+	         wish != TUNE_GO_ON ? "stopped by the program"
+	         : t->asked         ? "stopped from outside"
+	                            : "");
+	return wish != TUNE_GO_ON || t->asked;
 }
 
 /* If the donor has no checkpoint, no trial can continue from it: the trial then keeps its
@@ -322,7 +325,7 @@ tune_experiment_report(struct tune_experiment *e, uint32_t trial, const char *me
 	if (t->state != TUNE_RUNNING)
 		return err_set(err, PAWL_EUSAGE, "%s: a report of a trial that does not run (it is %s)", t->name,
 		               tune_state_name(t->state));
-	if (t->verdict != TUNE_CONTINUE) { /* the trial had a verdict to end and ignored it */
+	if (t->verdict != TUNE_CONTINUE && !t->asked) { /* the trial had a verdict to end and ignored it */
 		*ret = (struct tune_verdict){.kind = t->verdict,
 		                             .result_json = t->result ? experiment_result_text(t) : "{}",
 		                             .reason = "already told to end"};

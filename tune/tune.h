@@ -148,8 +148,8 @@ enum tune_end {
 /* The trial's process has ended. ret_again (may be NULL): it will be started again. */
 int tune_experiment_ended(struct tune_experiment *e, uint32_t trial, enum tune_end how, const char *why,
                           bool *ret_again, struct pawl_error *err);
-/* Stops a trial for good: at once if it does not run. Otherwise the runner ends its process and
- * calls tune_experiment_ended. */
+/* Stops a trial for good: at once if it does not run. Otherwise its next report has the verdict
+ * STOP; the runner ends its process and calls tune_experiment_ended. */
 int tune_experiment_stop_trial(struct tune_experiment *e, uint32_t trial, const char *why, struct pawl_error *err);
 
 /* ---- reading ---- */

@@ -100,11 +100,93 @@ test_a_judge_that_stops_all_ends_a_search_with_samples_left(void **state)
 	}
 }
 
+/* The result and the checkpoint of a trial that ends. */
+static void
+assert_last(struct tune_experiment *e, uint32_t n_checkpoints)
+{
+	struct tune_checkpoint checkpoint;
+	struct pawl_error err = {0};
+	struct tune_trial t;
+
+	assert_int_equal(tune_trial_info(e, 0, &t, &err), 0);
+	assert_int_equal(t.iteration, 2);
+	assert_true(t.metric == 1);
+	assert_int_equal(t.n_checkpoints, n_checkpoints);
+	for (uint32_t i = 0; i < n_checkpoints; i++) {
+		assert_int_equal(tune_trial_checkpoint(e, 0, i, &checkpoint, &err), 0);
+		assert_int_equal(checkpoint.iteration, 2);
+		assert_true(checkpoint.metric == 1);
+	}
+}
+
+static void
+test_a_trial_that_is_stopped_from_outside_reports_and_saves_once_more(void **state)
+{
+	static const char spec[] = "{\"name\": \"s\", \"metric\": \"loss\", \"checkpoint\": {\"at_end\": true}}";
+	struct tune_experiment *e = bed_open(*state, spec, "s", TUNE_NEW);
+	struct bed_job job = {.iteration = 2};
+	struct pawl_error err = {0};
+	struct tune_verdict verdict;
+	struct tune_counts counts;
+	struct tune_start start;
+	char checkpoint[64];
+
+	assert_int_equal(start_next(e, &start), TUNE_START);
+	snprintf(job.folder, sizeof(job.folder), "%s", start.folder);
+	assert_int_equal(report(e, 0, "{\"loss\": 5}").kind, TUNE_CONTINUE);
+	for (unsigned i = 0; i < 2; i++) /* asked twice */
+		assert_int_equal(tune_experiment_stop_trial(e, 0, "enough", &err), 0);
+	verdict = report(e, 0, "{\"loss\": 1}");
+	assert_int_equal(verdict.kind, TUNE_STOP);
+	assert_true(verdict.save);
+	assert_string_equal(verdict.reason, "stopped from outside");
+	assert_last(e, 0);
+	assert_int_equal(tune_experiment_stop_trial(e, 0, "enough", &err), 0);
+	assert_int_equal(report(e, 0, "{\"loss\": 7}").kind, TUNE_STOP); /* after its verdict: not recorded */
+	bed_save(&job, checkpoint);
+	assert_int_equal(tune_experiment_checkpoint(e, 0, checkpoint, &err), 0);
+	assert_last(e, 1);
+	assert_int_equal(tune_experiment_ended(e, 0, TUNE_FINISHED, NULL, NULL, &err), 0);
+	tune_experiment_close(e);
+	e = bed_open(*state, spec, "s", TUNE_LOCAL); /* the same from the journal */
+	assert_last(e, 1);
+	tune_experiment_counts(e, &counts);
+	assert_int_equal(counts.reports, 2);
+	assert_is_over(e, 1);
+	tune_experiment_close(e);
+}
+
+/* Before its first report, and in an experiment that was left meanwhile. */
+static void
+test_a_trial_that_is_stopped_from_outside_need_not_report(void **state)
+{
+	static const char spec[] = "{\"name\": \"n\"}";
+
+	for (unsigned is_left = 0; is_left < 2; is_left++) {
+		const char *const folder = is_left ? "left" : "ended";
+		struct tune_experiment *e = bed_open(*state, spec, folder, TUNE_NEW);
+		struct pawl_error err = {0};
+		struct tune_start start;
+		assert_int_equal(start_next(e, &start), TUNE_START);
+		assert_int_equal(tune_experiment_stop_trial(e, 0, "enough", &err), 0);
+		if (!is_left)
+			assert_int_equal(tune_experiment_ended(e, 0, TUNE_FAILED, "killed", NULL, &err), 0);
+		tune_experiment_close(e);
+		e = bed_open(*state, spec, folder, TUNE_LOCAL);
+		assert_is_over(e, 1);
+		tune_experiment_close(e);
+	}
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_a_judge_that_stops_all_ends_a_search_with_samples_left, bed_setup,
+	                                        bed_teardown),
+		cmocka_unit_test_setup_teardown(test_a_trial_that_is_stopped_from_outside_reports_and_saves_once_more,
+	                                        bed_setup, bed_teardown),
+		cmocka_unit_test_setup_teardown(test_a_trial_that_is_stopped_from_outside_need_not_report, bed_setup,
 	                                        bed_teardown),
 	};
 
