@@ -39,11 +39,14 @@ check_range(const char *name, double value, double least, double most, struct pa
 	return err_set(err, PAWL_EUSAGE, "scheduler: %s must be %g to %g, found %g", name, least, most, value);
 }
 
-static void
-set_defaults(struct sched_opts *o)
+void
+sched_set_defaults(struct sched_opts *o)
 {
 	const bool halves = o->algorithm == &sched_hyperband && !o->in_step;
 
+	if (o->complete)
+		return;
+	o->complete = true;
 	if (o->grace == 0)
 		o->grace = 1;
 	if (o->max_time == 0)
@@ -69,9 +72,11 @@ set_defaults(struct sched_opts *o)
 static int
 check_opts(const struct sched_opts *o, struct pawl_error *err)
 {
-	TRY(check_range("grace", o->grace, 0, HUGE_VAL, err));
+	const bool has_rungs = o->algorithm == &sched_asha || o->in_step; /* multiples of grace */
+
+	TRY(check_range("grace", o->grace, has_rungs ? 1e-9 : 0, HUGE_VAL, err));
 	TRY(check_range("reduction", o->reduction, 1.0 + 1e-9, 1e6, err));
-	TRY(check_range("max_time", o->max_time, o->algorithm == &sched_asha || o->in_step ? o->grace : 1, 1e15, err));
+	TRY(check_range("max_time", o->max_time, has_rungs ? o->grace : 1, 1e15, err));
 	TRY(check_range("interval", o->interval, 1e-9, HUGE_VAL, err));
 	TRY(check_range("quantile", o->quantile, 0, 0.5, err));
 	TRY(check_range("resample", o->resample, 0, 1, err));
@@ -91,7 +96,7 @@ prepare_sched(struct sched *s, const struct sched_opts *opts, struct pawl_error 
 	s->opts = *opts;
 	if (!s->opts.algorithm)
 		s->opts.algorithm = &sched_fifo;
-	set_defaults(&s->opts);
+	sched_set_defaults(&s->opts);
 	TRY(check_opts(&s->opts, err));
 	if (opts->n_mutations) {
 		s->mutations = mem_zalloc(opts->n_mutations, sizeof(*s->mutations));

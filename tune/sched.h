@@ -63,6 +63,7 @@ struct sched_opts {
 	const struct sched_mutation *mutations; /* PBT; borrowed */
 	size_t n_mutations;
 	uint64_t seed;
+	bool complete; /* sched_set_defaults has set the defaults: now 0 is a value */
 };
 
 struct sched;
@@ -80,6 +81,9 @@ struct sched_candidate {
 	bool paused, interrupted;
 };
 
+/* Sets each option that is 0 to its default. Set options that may be 0 after it. sched_new does it,
+ * too, unless the options are complete. */
+void sched_set_defaults(struct sched_opts *o);
 /* PAWL_EUSAGE names the option, what was expected and what was found. */
 int sched_new(const struct sched_opts *opts, struct sched **ret, struct pawl_error *err);
 void sched_free(struct sched *s);

@@ -86,6 +86,7 @@ spec_make_scheduler(const struct spec *s, struct sched **ret, struct pawl_error 
 		.grace = s->kind->algorithm == &sched_median ? 60 : 0,
 		.hard_stop = true,
 		.resample = -1,
+		.in_step = spec_is_in_step(s),
 		.takes_turns = s->takes_turns,
 		.n_mutations = value_n_members(s->mutations),
 		.seed = s->seed,
@@ -94,6 +95,7 @@ spec_make_scheduler(const struct spec *s, struct sched **ret, struct pawl_error 
 	struct value *item;
 	size_t n = 0;
 
+	sched_set_defaults(&o);
 	set_options(from, s->kind->keys, &o);
 	TRY(parse_factors(from, &o, err));
 	if (o.in_step && o.brackets > 1)

@@ -412,6 +412,69 @@ test_verdicts_depend_on_the_reports_alone(void **state)
 	}
 }
 
+static int
+make_documented(const char *scheduler, struct sched **ret, struct pawl_error *err)
+{
+	struct spec spec = {0};
+	char text[400];
+	int rc;
+
+	snprintf(text, sizeof text, "{\"name\": \"a\", \"run\": [\"true\"], \"metric\": \"m\", \"scheduler\": {%s}}",
+	         scheduler);
+	rc = spec_parse(text, &spec, err);
+	if (rc == 0)
+		rc = spec_make_scheduler(&spec, ret, err);
+	spec_clear(&spec);
+	return rc;
+}
+
+/* An option of 0 is not an option that is missing. */
+static void
+test_a_document_may_set_options_to_zero(void **state)
+{
+	static const char pbt[] = "\"type\": \"pbt\", \"time_attr\": \"training_iteration\", "
+				  "\"hyperparam_mutations\": {\"x\": [1, 2]}, ";
+	static const struct {
+		const char *option, *error;
+	} bad[] = {
+		{"\"type\": \"asha\", \"grace_period\": 0", "grace must be 1e-09 to inf, found 0"},
+		{"\"type\": \"asha\", \"synch\": true, \"grace_period\": 0", "grace must be 1e-09 to inf, found 0"},
+		{"\"type\": \"asha\", \"max_t\": 0", "max_time must be 1 to 1e+15, found 0"},
+		{"\"type\": \"hyperband\", \"max_t\": 0", "max_time must be 1 to 1e+15, found 0"},
+		{"\"type\": \"hyperband\", \"reduction_factor\": 0", "reduction must be 1 to 1e+06, found 0"},
+		{"\"type\": \"pbt\", \"hyperparam_mutations\": {\"x\": [1]}, \"perturbation_interval\": 0",
+	         "interval must be 1e-09 to inf, found 0"},
+	};
+	struct pawl_error err = {0};
+	struct sched *s = NULL;
+	char text[300];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		assert_int_equal(make_documented(bad[i].option, &s, &err), PAWL_EUSAGE);
+		if (!strstr(err.message, bad[i].error))
+			fail_msg("expected '%s', found '%s'", bad[i].error, err.message);
+	}
+	for (int is_zero = 0; is_zero < 2; is_zero++) {
+		snprintf(text, sizeof text, "%s\"perturbation_interval\": 1%s", pbt,
+		         is_zero ? ", \"quantile_fraction\": 0" : "");
+		assert_int_equal(make_documented(text, &s, &err), 0);
+		for (uint32_t i = 0; i < 4; i++)
+			assert_int_equal(sched_add(s, i, (double[]){0}, &err), 0);
+		for (uint32_t i = 0; i < 3; i++)
+			assert_int_equal(report(s, i, 1, -(double)i), SCHED_CONTINUE);
+		assert_int_equal(report(s, 3, 1, 3), is_zero ? SCHED_CONTINUE : SCHED_EXPLOIT);
+		sched_free(s);
+	}
+	assert_int_equal(
+		make_documented("\"type\": \"median\", \"grace_period\": 0, \"min_samples_required\": 1", &s, &err), 0);
+	for (uint32_t i = 0; i < 2; i++)
+		assert_int_equal(sched_add(s, i, NULL, &err), 0);
+	assert_int_equal(report(s, 0, 0.5, 0), SCHED_CONTINUE);
+	assert_int_equal(report(s, 1, 0.5, 1), SCHED_STOP);
+	sched_free(s);
+}
+
 static void
 test_bad_options_are_named(void **state)
 {
@@ -451,6 +514,7 @@ main(void)
 		cmocka_unit_test(test_R158_a_clone_keeps_the_perturbation_interval),
 		cmocka_unit_test(test_who_is_next),
 		cmocka_unit_test(test_verdicts_depend_on_the_reports_alone),
+		cmocka_unit_test(test_a_document_may_set_options_to_zero),
 		cmocka_unit_test(test_bad_options_are_named),
 	};
 
