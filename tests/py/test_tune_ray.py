@@ -4,12 +4,16 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import pathlib
 import signal
 import subprocess
 import sys
 import tempfile
+import types
+from collections import deque
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -97,6 +101,51 @@ def test_R105_R107_pauses_and_clones_of_ray_tune_itself_are_checkpoints_of_pawl(
     assert facts["population steps"] == [3, 3]
     assert facts["bands"] and all(row == [True, 1, True] for row in facts["bands"])
     assert max(facts["bands steps"]) == 2
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
+    """The module of the engine, with a library of ours in place of Ray."""
+    library, errors = types.ModuleType("ray"), types.ModuleType("ray.exceptions")
+    error = type("RayError", (Exception,), {"preempted": False})
+    vars(errors).update(RayError=error, RayActorError=type("RayActorError", (error,), {}))
+    path = pathlib.Path(str(tune.__file__)).with_name("ray_engine.py")
+    found = importlib.util.spec_from_file_location("pawl.tune.engine_of_a_test", path)
+    assert found is not None and found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    for one in (library, errors, module):
+        monkeypatch.setitem(sys.modules, one.__name__, one)
+    found.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("state", "how", "why"),
+    [
+        ("preempted", 2, ""),  # lost: it is started again, and has not failed
+        ("asked", 2, ""),
+        ("told", 2, ""),
+        ("", 1, "its process was killed, or its node was lost: gone"),
+        ("full", 1, "its checkpoint could not be copied: gone"),
+    ],
+)
+def test_P11_a_node_that_is_removed_while_a_checkpoint_is_copied_costs_no_failure(
+    engine: types.ModuleType, state: str, how: int, why: str
+) -> None:
+    error = OSError("gone") if state == "full" else engine.RayActorError("gone")
+    ends: list[tuple[int, int, str]] = []
+    trial = engine._Trial(3, "folder", None)
+    if state == "preempted":
+        error.preempted = True
+    elif state in ("asked", "told"):
+        setattr(trial, state, True)
+    runner = engine.RayRunner.__new__(engine.RayRunner)
+    runner._experiment = types.SimpleNamespace(ended=lambda *end: ends.append(end))
+    runner._running, runner._events = {3: trial}, deque()
+    trial.work, trial.then = Future(), lambda: None
+    trial.work.set_exception(error)
+    runner._finish_work(trial)
+    assert ends == [(3, how, why)] and not runner._running
 
 
 def test_what_ray_is_asked_for_is_checked_before() -> None:

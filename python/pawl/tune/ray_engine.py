@@ -295,14 +295,7 @@ class RayRunner:
         try:
             found = ray.get(call)
         except RayActorError as error:
-            cause = next(iter(str(error).strip().splitlines()), type(error).__name__)
-            if one.told:
-                pass  # its last message was handled
-            elif one.asked or getattr(error, "preempted", False):
-                one.lost = True
-            else:
-                one.failure = one.failure or f"its process was killed, or its node was lost: {cause}"
-            self._end(one)
+            self._end_dead(one, error)
             return
         except RayError as error:
             one.failure = one.failure or _last_line(error)
@@ -315,6 +308,17 @@ class RayRunner:
             one.heard = time.monotonic()
         one.unheard.extend(found)
         self._take_messages(one)
+
+    def _end_dead(self, one: _Trial, error: RayActorError) -> None:
+        """Ends a trial whose actor has died."""
+        cause = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        if one.told:
+            pass  # its last message was handled
+        elif one.asked or getattr(error, "preempted", False):
+            one.lost = True
+        else:
+            one.failure = one.failure or f"its process was killed, or its node was lost: {cause}"
+        self._end(one)
 
     def _take_messages(self, one: _Trial) -> None:
         """Handles the trial's messages one by one, then asks for more."""
@@ -394,6 +398,10 @@ class RayRunner:
             one.heard = time.monotonic()
         if error is None:
             then()
+            return
+        if isinstance(error, RayActorError):
+            one.lost = one.lost or one.told  # the checkpoint of its last result is missing
+            self._end_dead(one, error)
             return
         one.failure = one.failure or f"its checkpoint could not be copied: {_last_line(error)}"
         self._end(one)
