@@ -243,6 +243,11 @@ read_journal(struct tune_experiment *e, bool existed, struct pawl_error *err)
 	TRY(spec_make_scheduler(&e->spec, &e->sched, err));
 	TRY(journal_read(e->dirfd, "journal", replay_entry, e, &found, err));
 	uint64_t nbytes = found.good_bytes;
+	if (e->read_only && found.damaged)
+		return err_set(err, PAWL_ECORRUPT,
+		               "%s/journal: damaged after %llu entries; resume the search to rebuild it from its "
+		               "trials' folders",
+		               e->folder, (unsigned long long)found.n_lines);
 	if (e->read_only)
 		return 0;
 	if (existed && (found.damaged || !found.exists || found.n_lines == 0)) {

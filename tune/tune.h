@@ -43,7 +43,9 @@ enum tune_resume {
 	TUNE_AUTO = 1,         /* resumes it, or begins */
 	TUNE_LOCAL = 2,        /* resumes; PAWL_ENOTFOUND if there is none */
 	TUNE_ERRORED_ONLY = 3, /* resumes, and tries failed trials again from their last checkpoint */
-	TUNE_READ = 4          /* read only, even while another process runs it: takes no lock, writes nothing */
+	/* Read only, even while another process runs it: takes no lock, writes nothing.
+	 * PAWL_ECORRUPT: the journal is damaged; resuming rebuilds it. */
+	TUNE_READ = 4
 };
 
 /* The judge's decision after a result. */

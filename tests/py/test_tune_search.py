@@ -172,6 +172,26 @@ def test_a_resumed_search_takes_more_samples_of_a_space_with_functions(tmp_path:
         run(descend, tmp_path, num_samples=4, resume="AUTO", **waiting)
 
 
+@pytest.mark.parametrize("kind", ["draws", "functions"])
+def test_P12_a_damaged_journal_is_named_until_the_search_is_resumed(tmp_path: pathlib.Path, kind: str) -> None:
+    """A program that reads it does not take its beginning for all of it."""
+    space = {"x": tune.sample_from(lambda: 1) if kind == "functions" else 1, "steps": 2}
+    run(descend, tmp_path, config=space, num_samples=2)
+    journal = tmp_path / "exp" / "journal"
+    content = bytearray(journal.read_bytes())
+    content[len(content) // 2] ^= 1
+    journal.write_bytes(content)
+    with pytest.raises(pawl.CorruptError, match="journal: damaged after .* resume the search"):
+        tune.ExperimentAnalysis(tmp_path / "exp")
+    if kind == "functions":
+        with pytest.raises(pawl.UsageError, match=r"has a damaged journal, and only the program .* tune.run"):
+            restore(tmp_path / "exp", descend, space)
+        trials = run(descend, tmp_path, config=space, num_samples=2, resume="AUTO").trials
+    else:
+        trials = restore(tmp_path / "exp", descend, space)
+    assert [(one.status, one.last_result["step"]) for one in trials] == [("TERMINATED", 2)] * 2
+
+
 # ---- values that JSON cannot hold, in a search that is resumed
 
 

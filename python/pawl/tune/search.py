@@ -13,11 +13,12 @@ work.
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 from .. import _pawl
 from .._cores import count_cores
-from .._pawl import UsageError
+from .._pawl import CorruptError, UsageError
 from . import _json, space
 from .analysis import READ
 from .spec import Plan
@@ -330,17 +331,31 @@ def _draws(document: dict[str, Any]) -> tuple[str, int]:
     return draws, _pawl.tune_spec_check(draws)[1]
 
 
+def _document(folder: str, error: CorruptError) -> dict[str, Any]:
+    """The document of an experiment whose journal is damaged; raises the error if that is damaged, too."""
+    try:
+        with open(os.path.join(folder, "experiment.json"), encoding="utf-8") as file:
+            found: dict[str, Any] = json.load(file)["document"]
+    except (KeyError, TypeError, ValueError):
+        raise error from None
+    return found
+
+
 def check_again(folder: str) -> None:
     """Refuses an existing experiment that only its program can continue."""
-    experiment = _pawl.Experiment(None, folder, resume=READ)
     try:
+        experiment = _pawl.Experiment(None, folder, resume=READ)
+    except CorruptError as error:  # of the journal, which is rebuilt when the experiment is resumed
+        document, counts = _document(folder, error), None
+    else:
         document, counts = json.loads(experiment.about()[0]), experiment.counts()
-    finally:
         experiment.close()
     lacks = ""
     if document["scheduler"].get("custom_explore"):
         lacks = "changes configurations by a function"
-    elif document["search"] == "given" and not counts["expected"]:
+    elif document["search"] == "given" and counts is None:
+        lacks = "has a damaged journal"
+    elif document["search"] == "given" and counts and not counts["expected"]:
         wanted = _draws(document)[1]
         lacks = f"has {counts['trials']} of {wanted} configurations" if counts["trials"] < wanted else ""
     if lacks:

@@ -182,6 +182,7 @@ test_P12_a_lost_or_damaged_journal_is_made_again(void **state)
 	struct tune_bed *bed = *state;
 	struct bed_driver d = {
 		.e = bed_open(bed, document, "j", TUNE_NEW), .slots = 2, .save_every = 1, .stop_after = 7};
+	struct pawl_error err = {0};
 	struct bytes whole;
 	struct tune_counts counts;
 
@@ -191,6 +192,8 @@ test_P12_a_lost_or_damaged_journal_is_made_again(void **state)
 	copy_with_journal(bed, "damaged", whole.ptr, whole.len);
 	whole.ptr[whole.len / 2] ^= 1;
 	write_bytes(bed->root, "damaged/journal", whole.ptr, whole.len);
+	assert_int_equal(bed_try_open(bed, NULL, "damaged", TUNE_READ, &d.e, &err), PAWL_ECORRUPT);
+	assert_non_null(strstr(err.message, "damaged/journal: damaged after "));
 	bed_run("rm '%s/j/journal'%s", bed->root, "");
 	for (unsigned i = 0; i < 2; i++) {
 		d = (struct bed_driver){
