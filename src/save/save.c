@@ -15,6 +15,7 @@
 #include "base/hidden.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "catalog/mirrors.h"
 #include "keep/apply_retention.h"
 #include "keep/pointers.h"
@@ -131,6 +132,11 @@ make_names(struct save *s, struct pawl_error *err)
 	else
 		TRY(name_format(run->opts.name_template, &values, false, &name, err));
 	TRY(buf_check(&name, "save", err));
+	if (!run->home.single_name && !text_is_component(buf_str(&name))) /* the catalog would ignore it */
+		return err_set(err, PAWL_EUSAGE,
+		               "name_template: '%s' makes the name '%s' at step %lld; a name has at most 128 letters, "
+		               "digits and '._=-', and begins with neither '-' nor '.'",
+		               run->opts.name_template, buf_str(&name), (long long)s->request.step);
 	s->name = bump_strndup(&s->image.memory, buf_str(&name), name.len);
 	s->folder = bump_printf(&s->image.memory, "%s%s", base, buf_str(&name));
 	if (run->group.rendezvous) /* all ranks need the same key, even if they give different steps */

@@ -479,6 +479,21 @@ def test_recycling_and_other_names(tmp_path: pathlib.Path) -> None:
         assert restored.path.name == "step3-004"
 
 
+@pytest.mark.parametrize(
+    ("template", "good", "bad"), [("{step}-{id}", 5, -5), ("x" * 119 + "_{id}_{step}", 5, 1000000)]
+)
+def test_a_save_whose_name_no_list_would_show_is_refused(
+    tmp_path: pathlib.Path, template: str, good: int, bad: int
+) -> None:
+    with pawl.CheckpointManager(tmp_path, naming=pawl.Naming(name_template=template)) as manager:
+        manager.save(good, {"step": good}, wait=True)
+        with pytest.raises(pawl.UsageError, match=f"makes the name '.*{bad}.*' at step {bad}"):
+            manager.save(bad, {"step": bad})
+        manager.save(good + 1, {"step": good + 1}, wait=True)
+        assert manager.all_steps() == [good, good + 1]
+    assert len(list((tmp_path / "checkpoints").iterdir())) == 2
+
+
 def test_steps_are_the_addresses(tmp_path: pathlib.Path) -> None:
     root = tmp_path / "me@home"
     with pawl.CheckpointManager(root, score_attribute="loss", score_order="min") as manager:
