@@ -6,6 +6,7 @@ A program can combine the function with its own conditions.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -44,18 +45,22 @@ def checkpoint_periodically(interval: object, save_end_of_training: bool = True)
         raise _pawl.UsageError(f"interval must be a Time, a time string or a number of epochs, received {interval!r}")
     _pawl.interval_due(text, None, _START)  # an error if it is not an interval
     last: dict[str, float] = {}
+    seen: float | None = None  # the fraction at the call before, which a Timestamp does not have
 
     def is_due(state: Any, event: Any) -> bool:
-        nonlocal last
+        nonlocal last, seen
         now = progress_of(getattr(state, "timestamp", state))
         elapsed = state.get_elapsed_duration() if hasattr(state, "get_elapsed_duration") else None
         if elapsed is not None:
             now["fraction"] = min(max(float(number_of(elapsed) or 0), 0.0), 1.0)
         if not save_end_of_training and now.get("fraction") == 1:
-            del now["fraction"]
+            now["fraction"] = math.nextafter(1.0, 0.0)  # the interval still counts it as the end
         before = last
         if getattr(state, "previous_timestamp", None) is not None:
             before = progress_of(state.previous_timestamp)
+            if seen is not None:
+                before["fraction"] = seen
+        seen = now.get("fraction")
         if "batch" in now and now["batch"] == last.get("batch"):  # a batch may also end an epoch
             return False
         if not _pawl.interval_due(text, before or None, now):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import pathlib
 import subprocess
+import types
 from datetime import timedelta
 
 import pytest
@@ -40,6 +41,29 @@ def test_R92_R93_checkpoint_periodically_in_a_loop_of_ones_own(tmp_path: pathlib
     every = checkpoint_periodically("3sec")
     seconds = [every({"batch": n, "total_wct": timedelta(seconds=n)}, BATCH_CHECKPOINT) for n in range(7)]
     assert [n for n, due in enumerate(seconds) if due] == [3, 6]
+
+
+class State:
+    """What a rule reads of Composer's State."""
+
+    def __init__(self, batch: int, n: int) -> None:
+        self.timestamp = types.SimpleNamespace(epoch=0, batch=batch)
+        self.previous_timestamp = types.SimpleNamespace(epoch=0, batch=batch - 1)
+        self.fraction = batch / n
+
+    def get_elapsed_duration(self) -> float:
+        return self.fraction
+
+
+@pytest.mark.parametrize("at_end", [True, False])
+def test_R92_R93_an_interval_in_parts_of_the_training_is_due_once_for_each_part(at_end: bool) -> None:
+    rule = checkpoint_periodically("0.25dur", save_end_of_training=at_end)
+    assert [n for n in range(1, 13) if rule(State(n, 12), BATCH_CHECKPOINT)] == [3, 6, 9, 12]
+    assert [n for n in range(13, 25) if rule(State(n, 24), BATCH_CHECKPOINT)] == [18, 24]  # twice as long now
+    rule = checkpoint_periodically("0.25dur", save_end_of_training=at_end)
+    assert [n for n in range(1, 13) if rule({"batch": n, "fraction": n / 12}, BATCH_CHECKPOINT)] == [3, 6, 9, 12]
+    rule = checkpoint_periodically("0.3dur", save_end_of_training=at_end)
+    assert [n for n in range(1, 11) if rule(State(n, 10), BATCH_CHECKPOINT)] == [3, 6, 9] + [10] * at_end
 
 
 @pytest.mark.parametrize("interval", ["soon", "-1ep", None, 1.5, lambda state, event: True])
