@@ -10,7 +10,7 @@ from typing import Any
 import cloudpickle
 import pytest
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, SubsetRandomSampler, WeightedRandomSampler
 
 import pawl
 from pawl import train
@@ -55,6 +55,17 @@ def test_models_and_loaders_of_two_workers(tmp_path: pathlib.Path) -> None:
     last = result.checkpoint.to_dict()
     assert last["gradient"].tolist() == [[0.5, 0.5]]
     assert torch.equal(last["pieces"]["weight"], last["whole"])
+
+
+@pytest.mark.parametrize("sampler", [SubsetRandomSampler([7, 8]), WeightedRandomSampler([0.0] * 9 + [1.0], 4)])
+def test_a_sampler_of_ones_own_is_not_replaced(sampler: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    monkeypatch.setattr(torch.distributed, "get_backend", lambda: "gloo")
+    loader = DataLoader(list(range(10)), sampler=sampler)
+    with pytest.raises(pawl.UsageError, match=f"would replace the loader's {type(sampler).__name__}"):
+        train.torch.prepare_data_loader(loader)
+    assert train.torch.prepare_data_loader(loader, add_dist_sampler=False) is loader
 
 
 def test_alone_a_model_and_a_loader_stay_what_they_are() -> None:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, RandomSampler
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, RandomSampler, SequentialSampler
 
 from .._pawl import UsageError
 from .checkpoint import Checkpoint
@@ -157,7 +157,7 @@ def prepare_data_loader(
         The loader to use.
 
     Raises:
-        UsageError: The loader has its own batch sampler.
+        UsageError: The loader has its own sampler or batch sampler.
     """
     loader, device = data_loader, get_device()
     several = distributed.is_initialized() and distributed.get_world_size() > 1
@@ -168,6 +168,11 @@ def prepare_data_loader(
         if loader.batch_size is None:
             raise UsageError(
                 "prepare_data_loader: a loader with a batch sampler of its own; give add_dist_sampler=False"
+            )
+        if type(loader.sampler) not in (RandomSampler, SequentialSampler):  # torch's own for shuffle=
+            raise UsageError(
+                f"prepare_data_loader: a DistributedSampler would replace the loader's {type(loader.sampler).__name__} "
+                "and use all data; give add_dist_sampler=False"
             )
         loader = DataLoader(
             loader.dataset,
