@@ -14,7 +14,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, TypeGuard
 
-from ._pawl import UsageError
+from ._pawl import UsageError, no_numbers
 
 _BEYOND = 1 << 1024  # integers from here on are beyond the range of floats
 
@@ -39,6 +39,11 @@ def as_float(value: Any) -> float:
     if math.isinf(found) and value != found:
         return math.copysign(sys.float_info.max, found)
     return found
+
+
+def numbers_of(metrics: Mapping[str, object]) -> dict[str, float]:
+    """The metrics that a save stores as numbers: tensors and NumPy's numbers, too."""
+    return {name: as_float(value) for name, value in metrics.items() if not no_numbers({name: value})}
 
 
 def storable(values: Mapping[str, Any]) -> dict[str, Any]:

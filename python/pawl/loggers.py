@@ -85,7 +85,7 @@ class Scalars:
             metrics: Values by name, or None.
             step: Their step.
         """
-        numbers = {n: _metrics.as_float(v) for n, v in (metrics or {}).items() if isinstance(v, int | float)}
+        numbers = _metrics.numbers_of(metrics or {})
         if numbers:
             self.log(numbers, step)
 

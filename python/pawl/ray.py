@@ -24,7 +24,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from . import _files, _options
+from . import _files, _metrics, _options
 from ._holds import HoldsManager
 from ._pawl import NotFoundError, Ticket, UnsupportedError, UsageError, url_schemes
 from ._ray_trial import TrialSaver
@@ -174,8 +174,7 @@ class Saver(HoldsManager):
         if state is not None:
             if step is None:
                 raise UsageError("report: a state needs a step")
-            numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float)}
-            ticket = self.manager.save(step, state, metrics=numbers, **given)
+            ticket = self.manager.save(step, state, metrics=_metrics.numbers_of(metrics), **given)
         soon, upload = None, {}
         if ticket is not None and self.manager.rank == 0:
             soon = _train.Checkpoint(self._folder, self._storage.storage_filesystem)

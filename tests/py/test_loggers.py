@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from frameworks import run
 from waiting import wait_until
 
@@ -51,6 +52,14 @@ def test_a_function_and_an_object_that_logs(tmp_path: pathlib.Path) -> None:
         manager.save(5, {"w": np.zeros(8)})
     assert [step for step, _ in rows] == [4, 4, 5] and rows[2][1]["checkpoint/bytes"] > 64
     assert wandb.rows == [{**row, "checkpoint/step": step} for step, row in rows]
+
+
+def test_a_logger_gets_every_metric_that_a_save_stores(tmp_path: pathlib.Path) -> None:
+    rows: list[dict[str, float]] = []
+    metrics = {"numpy": np.float32(0.5), "torch": torch.tensor(0.25), "count": 3, "name": "demo", "table": {"a": 1}}
+    with pawl.CheckpointManager(tmp_path, logger=lambda scalars, step: rows.append(scalars)) as manager:
+        manager.save(1, {"w": np.zeros(8)}, metrics=metrics, wait=True)
+        assert rows[0] == manager.metrics(1) == {"numpy": 0.5, "torch": 0.25, "count": 3.0}
 
 
 def test_a_save_that_failed_is_not_logged(tmp_path: pathlib.Path) -> None:
