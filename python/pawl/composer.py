@@ -452,11 +452,12 @@ class CheckpointSaver:
     def _begin(self, progress: object) -> dict[str, float]:
         now = progress_of(progress)
         name = progress.get("run_name") if isinstance(progress, Mapping) else getattr(progress, "run_name", None)
+        name = None if name is None else str(name)
         if self._saver is None:
             who = rank_identify()
             places = (who.local_rank, who.local_world_size, who.node_rank)
             self._open(
-                None if name is None else str(name),
+                name,
                 (who.rank, who.world_size, *(-1 if place is None else place for place in places)),
                 False,
                 False,

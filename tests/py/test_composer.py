@@ -85,6 +85,13 @@ def read(path: str | os.PathLike[str]) -> Any:
 # ------------------------------------------------------------ signature, names
 
 
+def test_a_run_name_may_be_a_number() -> None:
+    with CheckpointSaver(remote_file_name=None, latest_remote_file_name=None, save_interval="1ba") as saver:
+        for batch in (1, 2):
+            assert saver.step(at(batch, run_name=7), state())
+    assert pathlib.Path("7/checkpoints/ep0-ba2-rank0.pt").exists()
+
+
 def test_R59_R60_R61_R62_R63_R64_R65_R66_R67_R68_R69_R70_R71_signature_and_defaults() -> None:
     parameters = inspect.signature(CheckpointSaver).parameters
     assert {name: one.default for name, one in parameters.items()} == DEFAULTS
