@@ -665,12 +665,22 @@ def test_R49_wrong_configurations_are_refused_by_name() -> None:
         (lambda: RunConfig(name=".."), "name must be the name of a folder"),
         (lambda: RunConfig(logger=3), "add_scalar, log_metrics or log"),
         (lambda: RunConfig(options={"logger": print}), r"give the logger as RunConfig\(logger="),
+        (lambda: RunConfig(options={"num_to_keep": 3}), r"as checkpoint_config=CheckpointConfig\(num_to_keep="),
+        (lambda: RunConfig(options={"score_attribute": "a"}), r"CheckpointConfig\(checkpoint_score_attribute="),
+        (lambda: RunConfig(options={"score_order": "min"}), r"CheckpointConfig\(checkpoint_score_order="),
         (lambda: DataParallelTrainer(3), "must be a function"),  # type: ignore[arg-type]
         (lambda: DataParallelTrainer(lambda a, b: None), "takes one argument, the config, or none"),
         (lambda: DataParallelTrainer(small, resume_from_checkpoint="x"), "must be a Checkpoint"),  # type: ignore[arg-type]
     ):
         with pytest.raises(pawl.UsageError, match=words):
             make()
+
+
+@pytest.mark.parametrize(("config", "retention"), [(True, False), (False, True), (True, True)])
+def test_the_latest_is_kept_only_if_no_option_says_otherwise(config: bool, retention: bool) -> None:
+    more = {"retention": pawl.Retention(keep_latest=retention)}
+    found = _options(CheckpointConfig(keep_latest=config), more)["retention"]
+    assert found.keep_latest == (config and retention)
 
 
 def test_more_workers_than_the_machine_has_are_refused(tmp_path: pathlib.Path) -> None:

@@ -16,6 +16,13 @@ MAX = "max"
 MIN = "min"
 
 
+_KEPT = {
+    "num_to_keep": "num_to_keep",
+    "score_attribute": "checkpoint_score_attribute",
+    "score_order": "checkpoint_score_order",
+}  # options of CheckpointManager that CheckpointConfig sets
+
+
 def check_num_to_keep(value: object) -> None:
     """Checks that the value is None, 0 or more."""
     if value is None:
@@ -148,7 +155,8 @@ class RunConfig:
             None, ``~/ray_results``.
         failure_config: What to do about failures. Default: a ``FailureConfig()``.
         checkpoint_config: Which checkpoints are kept. Default: a ``CheckpointConfig()``.
-        options: More options of ``pawl.CheckpointManager``, by their names. Default: none.
+        options: More options of ``pawl.CheckpointManager``, by their names, except those
+            that ``checkpoint_config`` has. Default: none.
         logger: Where the first worker's metrics and the cost of each checkpoint go (pawl.loggers).
             It stays in this process; the thread that called ``fit`` calls it. The step is the
             number of the report. Default: None.
@@ -168,6 +176,9 @@ class RunConfig:
             raise UsageError(f"name must be the name of a folder, received {self.name!r}")
         if "logger" in self.options:
             raise UsageError("options: give the logger as RunConfig(logger=..), every worker would log by itself")
+        for name, field_name in _KEPT.items():
+            if name in self.options:
+                raise UsageError(f"options: give {name} as checkpoint_config=CheckpointConfig({field_name}=..)")
         if self.logger is not None:
             loggers.Scalars(self.logger)  # an error if it is not a logger
         self.failure_config = self.failure_config or FailureConfig()

@@ -261,7 +261,7 @@ def _options(keep: CheckpointConfig, more: Mapping[str, Any]) -> dict[str, Any]:
         "num_to_keep": keep.num_to_keep,
         "score_attribute": keep.checkpoint_score_attribute,
         "score_order": keep.checkpoint_score_order if keep.checkpoint_score_attribute else "max",
-        "retention": dataclasses.replace(retention, keep_latest=keep.keep_latest),
+        "retention": dataclasses.replace(retention, keep_latest=keep.keep_latest and retention.keep_latest),
     }
 
 
