@@ -710,8 +710,9 @@ struct pawl_save_stats {
 	uint64_t bytes;         /* of the checkpoint */
 	uint64_t written_bytes; /* without what was reused */
 	uint64_t reused_bytes;
-	double blocked_seconds; /* how long the caller waited */
-	double stage_seconds, write_seconds, commit_seconds, total_seconds;
+	double blocked_seconds;              /* how long the caller waited */
+	double stage_seconds, write_seconds; /* from the call: copied in memory, files durable */
+	double commit_seconds, total_seconds;
 	uint64_t minor_faults;     /* page faults of the copying threads */
 	uint64_t plain_bytes;      /* of the checkpoint before compression */
 	uint64_t registered_bytes; /* of the save's memory: registered with the driver of a device,

@@ -231,7 +231,9 @@ def test_a_saver_writes_in_the_background_and_copies_first(
             tensor.fill_(-1)  # it has been copied
         ticket = saver.save(tmp_path / "last.pt", {"w": tensor}, wait=True)
         assert ticket.done()
-        assert ticket.stats["nbytes"] == (tmp_path / "last.pt").stat().st_size
+        stats = ticket.stats
+        assert stats["nbytes"] == (tmp_path / "last.pt").stat().st_size
+        assert stats["write_seconds"] + stats["commit_seconds"] == pytest.approx(stats["total_seconds"], abs=1e-9)
         saver.wait_until_finished()
         saver.check_for_errors()
     for step in range(5):

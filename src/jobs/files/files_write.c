@@ -189,7 +189,7 @@ set_stats(struct files_job *job, uint64_t nbytes)
 	s->bytes = nbytes;
 	s->written_bytes = nbytes;
 	s->stage_seconds = (double)(job->staged_ns - job->begin_ns) / 1e9;
-	s->write_seconds = (double)(job->written_ns - job->staged_ns) / 1e9;
+	s->write_seconds = (double)(job->written_ns - job->begin_ns) / 1e9;
 	s->commit_seconds = (double)(now_ns - job->written_ns) / 1e9;
 	s->total_seconds = (double)(now_ns - job->begin_ns) / 1e9;
 	pthread_mutex_unlock(&job->ticket->lock);
