@@ -50,6 +50,7 @@ One = slice | int | EllipsisType
 Index = Sequence[One] | One
 
 _READ_BYTES = 1 << 26  # between two reports of progress
+_INTEGER = re.compile("-?[0-9]{1,20}")  # a key or a position; Python refuses numbers of any length
 _MAX_DEPTH = 32  # levels below a folder of runs
 _CHANGES: tuple[Literal["same", "added", "removed", "changed"], ...] = ("same", "added", "removed", "changed")
 _NUMPY = {
@@ -161,12 +162,16 @@ def tree(place: Place, *, progress: Progress | None = None) -> Any:
 def _find(place: str, found: Any, path: str) -> TensorInfo:
     for part in path.split("/"):
         key = part.replace("%2F", "/").replace("%25", "%")
-        if isinstance(found, dict) and (key in found or (key.lstrip("-").isdigit() and int(key) in found)):
+        if isinstance(found, dict) and (key in found or (_INTEGER.fullmatch(key) and int(key) in found)):
             found = found[key if key in found else int(key)]
-        elif isinstance(found, list | tuple) and key.isdigit() and int(key) < len(found):
+        elif isinstance(found, list | tuple) and _INTEGER.fullmatch(key) and 0 <= int(key) < len(found):
             found = found[int(key)]
         else:
-            names = listed(found) if isinstance(found, dict) else f"{type(found).__name__} of {len(found)}"
+            names = type(found).__name__
+            if isinstance(found, dict):
+                names = listed(found)
+            elif isinstance(found, list | tuple):
+                names += f" of {len(found)}"
             raise NotFoundError(f"{place}: '{path}': no '{key}'; there is: {names}")
     if not isinstance(found, TensorInfo):
         raise UsageError(f"{place}: '{path}' is not a tensor; pawl.tree shows what there is")
