@@ -16,7 +16,7 @@ import os
 import shutil
 import stat
 import uuid
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 
 from . import _pawl
@@ -48,6 +48,17 @@ def _as_ours(path: str) -> Generator[None, None, None]:
         name = errno.errorcode.get(error.errno or 0, "")
         kind = next((kind for base, kind in _KINDS if isinstance(error, base)), StorageError)
         raise _NUMBERS.get(name, kind)(f"{path}: {error.strerror}: {error.filename}") from error
+
+
+def walk(top: str, followlinks: bool = False) -> Iterator[tuple[str, list[str], list[str]]]:
+    """As ``os.walk``, but a folder that cannot be listed is an error, unless it is gone by now."""
+
+    def fail(error: OSError) -> None:
+        if error.filename == top or not isinstance(error, FileNotFoundError):
+            raise error
+
+    with _as_ours(top):
+        yield from os.walk(top, onerror=fail, followlinks=followlinks)
 
 
 def _sync(path: str) -> None:

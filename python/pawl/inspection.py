@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import EllipsisType
 from typing import Any, Literal
 
-from . import _checks, _options, _pawl, checkpoint
+from . import _checks, _files, _options, _pawl, checkpoint
 from ._names import explained, listed
 from ._notebook import Rows
 from ._pawl import NotFoundError, PawlError, UsageError
@@ -109,7 +109,7 @@ def _runs(text: str) -> list[str] | None:
     if kind == 2 or not os.path.isdir(top):
         return None
     found = []
-    for folder, below, files in os.walk(top):
+    for folder, below, files in _files.walk(top):
         if "run.json" in files or os.path.relpath(folder, top).count(os.sep) >= _MAX_DEPTH:
             below.clear()
         if "run.json" in files:

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import pathlib
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,6 +38,18 @@ def saved_run(tmp_path: pathlib.Path) -> pathlib.Path:
 
 def at(run: pathlib.Path, selector: object) -> str:
     return f"{run}@{selector}"
+
+
+def unlistable(monkeypatch: pytest.MonkeyPatch, folder: pathlib.Path) -> None:
+    """Makes a folder one that cannot be listed, for root as well."""
+    real = os.scandir
+
+    def scan(path: Any) -> Any:
+        if os.fspath(path) == str(folder):
+            raise PermissionError(errno.EACCES, "Permission denied", os.fspath(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scan)
 
 
 def test_tree_shows_names_dtypes_and_shapes_without_reading(run: pathlib.Path) -> None:
@@ -102,6 +117,14 @@ def test_read_reports_the_bytes_that_it_has_read(run: pathlib.Path, monkeypatch:
     part = pawl.read(at(run, 3), "model/layers/0", slice(1, 4), progress=lambda *counts: calls.append(counts))
     assert torch.equal(part, state(3)["model"]["layers"][0][1:4])  # type: ignore[index]
     assert calls == [(48, 72), (72, 72)]
+
+
+def test_verify_of_a_folder_that_cannot_be_listed_is_an_error(
+    run: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unlistable(monkeypatch, run)
+    with pytest.raises(pawl.AccessError, match="Permission denied: .*/run"):
+        pawl.verify(tmp_path)
 
 
 def test_diff_tells_what_changed(run: pathlib.Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import errno
+import os
 import pathlib
 import random
 import sys
@@ -17,7 +19,7 @@ import torch
 
 import pawl
 from pawl import train
-from pawl.train import Checkpoint, DataParallelTrainer, RunConfig, ScalingConfig
+from pawl.train import Checkpoint, DataParallelTrainer, RunConfig, ScalingConfig, parts
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -58,6 +60,25 @@ def test_P1_a_damaged_checkpoint_is_an_error_and_never_another_one(tmp_path: pat
 
 
 # ---- files
+
+
+def test_a_folder_that_cannot_be_listed_is_an_error_and_not_left_out(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "a").touch()
+    (tmp_path / "sub" / "b").touch()
+    assert parts.list_files(str(tmp_path)) == ["a", "sub/b"]
+    real = os.scandir
+
+    def scan(path: Any) -> Any:
+        if os.fspath(path) == str(tmp_path / "sub"):
+            raise OSError(errno.EIO, "Input/output error", os.fspath(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scan)
+    with pytest.raises(pawl.StorageError, match="Input/output error: .*/sub"):
+        parts.list_files(str(tmp_path))
 
 
 @pytest.mark.parametrize("rank", ["/../../outside/here", "../../../outside", "", "-1", "1/../../../outside", "²", 1])

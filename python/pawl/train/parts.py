@@ -19,7 +19,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
-from .. import _kinds
+from .. import _files, _kinds
 from .._pawl import UnsupportedError, UsageError
 from ..shard import PerRank, Shard
 from . import workers
@@ -162,9 +162,12 @@ def _merge(own: Any, shared: Any) -> Any:
 
 
 def list_files(folder: str) -> list[str]:
-    """Names of all files below a folder, sorted. Anything but a file or a folder is an error."""
+    """Names of all files below a folder, sorted. Anything but a file or a folder is an error.
+
+    So is a folder that cannot be listed.
+    """
     found = []
-    for top, folders, files in os.walk(folder, followlinks=True):
+    for top, folders, files in _files.walk(folder, followlinks=True):
         folders.sort()
         for name in files:
             path = os.path.join(top, name)
