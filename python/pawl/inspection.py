@@ -222,13 +222,19 @@ def _empty(info: TensorInfo, extents: list[int]) -> Any:
     return numpy.empty(extents, dtype=_NUMPY[info.dtype])
 
 
-def _read_rows(run: _pawl.Run, id: int, tensor: int, offsets: list[int], target: Any, progress: Progress) -> None:
-    """Reads a box some rows at a time, to report progress in between."""
+def _read_rows(
+    run: _pawl.Run, id: int, tensor: int, offsets: list[int], extent: int, target: Any, progress: Progress
+) -> None:
+    """Reads a box some rows at a time, to report progress in between.
+
+    extent: its first extent, in elements of pawl.
+    """
     n, total = target.shape[0], target.nbytes
+    each = extent // n  # elements in a row: two in a byte if float4 has one dimension
     rows = max(1, _READ_BYTES * n // total)
     for first in range(0, n, rows):
         part = target[first : first + rows]
-        run.read(f"id:{id}", [(tensor, (offsets[0] + first, *offsets[1:]), part)])
+        run.read(f"id:{id}", [(tensor, (offsets[0] + first * each, *offsets[1:]), part)])
         progress(min(first + rows, n) * (total // n), total)
 
 
@@ -263,9 +269,11 @@ def read(
     with _opened(text) as (run, id):
         info = _find(text, _describe(run, id), path)
         offsets, extents, shape = _box(path, info.shape, index)
+        if info.dtype == "F4" and offsets and (offsets[-1] % 2 or extents[-1] % 2):
+            raise UsageError(f"'{path}': a byte holds two elements of float4; read an even number from an even one")
         target = _empty(info, extents)
         if progress is not None and extents and 0 not in extents:
-            _read_rows(run, id, info.index, offsets, target, progress)
+            _read_rows(run, id, info.index, offsets, extents[0], target, progress)
         elif 0 not in extents:
             run.read(f"id:{id}", [(info.index, tuple(offsets), target)])
         return target.reshape(tuple(shape)) if len(shape) != len(extents) else target

@@ -119,6 +119,22 @@ def test_read_reports_the_bytes_that_it_has_read(run: pathlib.Path, monkeypatch:
     assert calls == [(48, 72), (72, 72)]
 
 
+@pytest.mark.skipif(not hasattr(torch, "float4_e2m1fn_x2"), reason="a torch without float4")
+def test_read_in_pieces_gives_the_same_float4_numbers(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inspection, "_READ_BYTES", 16)
+    numbers = torch.arange(64, dtype=torch.uint8)
+    flat = numbers.view(torch.float4_e2m1fn_x2)
+    pawl.save({"flat": flat, "rows": flat.view(8, 8)}, tmp_path / "one")
+    for path, index in [("flat", ()), ("flat", slice(8, 120)), ("rows", ()), ("rows", (slice(1, 7), slice(2, 10)))]:
+        whole = pawl.read(tmp_path / "one", path, index).view(torch.uint8)
+        assert torch.equal(pawl.read(tmp_path / "one", path, index, progress=print).view(torch.uint8), whole), index
+    assert torch.equal(pawl.read(tmp_path / "one", "flat", slice(8, 12)).view(torch.uint8), numbers[4:6])
+    for index in [slice(0, 1), slice(1, 3), 3]:
+        for progress in (None, print):
+            with pytest.raises(pawl.UsageError, match="a byte holds two elements of float4"):
+                pawl.read(tmp_path / "one", "flat", index, progress=progress)
+
+
 def test_verify_of_a_folder_that_cannot_be_listed_is_an_error(
     run: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
