@@ -328,7 +328,7 @@ class StorageReader(_OfRun, _StorageReader):
 
     def read_metadata(self, *args: Any, **options: Any) -> Metadata:
         self.close()
-        single = is_foreign(self._root) or os.path.isfile(os.path.join(self._root, "manifest.json"))
+        single = is_foreign(self._root) or _pawl.kind_of(self._root) == 2
         run = self._run = _pawl.Run(self._root, read_only=True, single=single)
         try:
             return self._describe(run, self._selector(run))

@@ -101,6 +101,14 @@ def test_what_dcp_saves_comes_back_through_dcp_and_through_pawl(tmp_path: pathli
     assert same(tree["list"], {0: torch.arange(3.0), 1: {"deep": torch.ones(2)}, 2: 5})
 
 
+@pytest.mark.parametrize("prefix", ["", "file://"])
+def test_a_single_checkpoint_is_read_by_its_path_and_by_its_url(tmp_path: pathlib.Path, prefix: str) -> None:
+    pawl.save({"model": {"w": torch.arange(6.0)}}, tmp_path / "one")
+    loaded = {"model": {"w": torch.zeros(6)}}
+    dcp.load(loaded, storage_reader=pawl.torch.StorageReader(f"{prefix}{tmp_path / 'one'}"))
+    assert torch.equal(loaded["model"]["w"], torch.arange(6.0))
+
+
 def test_a_checkpoint_without_an_id_is_read_by_the_folder_that_dcp_records_for_it(tmp_path: pathlib.Path) -> None:
     root = tmp_path / "run_42"
 
