@@ -375,6 +375,13 @@ is_of_contender(const char *name)
 	return false;
 }
 
+/* Readers hold, pin and score checkpoints at any time, without the lease. */
+static bool
+is_of_readers(const char *folder)
+{
+	return strcmp(folder, CATALOG_HOLDS) == 0 || strcmp(folder, PINS_FOLDER) == 0;
+}
+
 /* No living process can be using this temporary file or folder. */
 static bool
 is_dead_temp(const struct sweep *s, const char *folder, const struct seen *e)
@@ -383,7 +390,7 @@ is_dead_temp(const struct sweep *s, const char *folder, const struct seen *e)
 
 	if ((clock_unix_ns() - e->mtime_ns) / 1000000 >= timeout_ms)
 		return true;
-	return s->run->self.lease && !s->run->saves.writer && !e->is_folder && strcmp(folder, CATALOG_HOLDS) != 0 &&
+	return s->run->self.lease && !s->run->saves.writer && !e->is_folder && !is_of_readers(folder) &&
 	       !is_of_contender(e->name);
 }
 

@@ -320,13 +320,17 @@ test_temporary_files_are_taken_when_they_are_old(void **state)
 }
 
 /* In a bucket a probe of the store is an object. Opening the run makes one, and must find it
- * again. */
+ * again. Readers that hold, pin or score a checkpoint need no lease. */
 static void
-test_P10_opening_takes_nothing_from_others_that_open_it(void **state)
+test_P10_opening_takes_nothing_from_others_that_open_or_read_it(void **state)
 {
 	struct small_run *r = start(state, 1);
-	static const char *const theirs[] = {".probe." TOKEN ".tmp", ".doctor." TOKEN ".tmp", "..lease." TOKEN ".tmp"};
+	static const char *const theirs[] = {".probe." TOKEN ".tmp", ".doctor." TOKEN ".tmp", "..lease." TOKEN ".tmp",
+	                                     ".pawl/holds/.x." TOKEN ".tmp", ".pawl/marks/.x." TOKEN ".tmp"};
 
+	mkdir(small_path(r, ".pawl").text, 0777);
+	mkdir(small_path(r, ".pawl/holds").text, 0777);
+	mkdir(small_path(r, ".pawl/marks").text, 0777);
 	for (size_t i = 0; i < COUNT(theirs); i++)
 		small_write(r, theirs[i], "x", 1);
 	small_write(r, ".run.json." TOKEN ".tmp", "x", 1);
@@ -462,7 +466,7 @@ main(void)
 		IN_FOLDER(test_P8_folders_without_manifest_that_are_not_surely_ours_are_left),
 		IN_FOLDER(test_holds_of_dead_processes_are_taken),
 		IN_FOLDER(test_temporary_files_are_taken_when_they_are_old),
-		IN_FOLDER(test_P10_opening_takes_nothing_from_others_that_open_it),
+		IN_FOLDER(test_P10_opening_takes_nothing_from_others_that_open_or_read_it),
 		IN_FOLDER(test_recycled_files_go_when_the_run_does_not_recycle),
 		IN_FOLDER(test_linked_packs_count_as_freeing_nothing),
 		IN_FOLDER(test_readers_may_only_look),
