@@ -41,6 +41,21 @@ put_hidden(struct pawl *run, const struct catalog_entry *e, const char *folder, 
 	return buf_check(ret, "remove", err);
 }
 
+/* The next opening of the run deletes the hidden folder, so its name matters. */
+static int
+rename_back(struct pawl *run, const struct catalog_entry *e, const char *folder, const char *rest,
+            struct pawl_error *err)
+{
+	struct pawl_error why = {0};
+	int rc = store_publish(run->store, rest, folder, &why);
+
+	return rc < 0 ? err_set(err, rc,
+	                        "%s must stay, but could not be renamed back; rename %s to %s before the run is opened "
+	                        "again: %s",
+	                        e->name, rest, folder, why.message)
+	              : 0;
+}
+
 static int
 rename_folder(struct pawl *run, struct catalog_entry *e, const char *folder, const char *rest, struct pawl_error *err)
 {
@@ -48,7 +63,7 @@ rename_folder(struct pawl *run, struct catalog_entry *e, const char *folder, con
 	int rc = check_unclaimed(run, e, err);
 
 	if (rc < 0)
-		store_publish(run->store, rest, folder, NULL);
+		TRY(rename_back(run, e, folder, rest, err));
 	return rc;
 }
 

@@ -27,7 +27,8 @@ static struct {
 	const struct store_ops *straight_writer, *straight_reader;
 	struct store_ops writer_ops, reader_ops;
 	enum act act;
-	bool is_late; /* its hold or mark is made after the checkpoint was hidden, not before */
+	bool is_late;     /* its hold or mark is made after the checkpoint was hidden, not before */
+	bool no_way_back; /* the hidden folder cannot be renamed again */
 	struct pawl *run, *there;
 	struct pawl_hold *hold;
 	pthread_t thread;
@@ -88,6 +89,8 @@ race_publish(struct store *s, const char *from, const char *to, struct pawl_erro
 {
 	const bool is_removal = strcmp(from, DOOMED) == 0;
 
+	if (race.no_way_back && strcmp(to, DOOMED) == 0)
+		return err_set(err, PAWL_EIO, "no way back");
 	if (is_removal)
 		act_before();
 	int rc = race.straight_writer->publish(s, from, to, err);
@@ -258,6 +261,28 @@ test_P6_who_holds_or_pins_a_checkpoint_during_its_removal_gets_it_once_it_is_put
 }
 
 static void
+test_P6_a_pinned_checkpoint_that_cannot_be_put_back_is_an_error_with_the_name_of_its_folder(void **state)
+{
+	struct small_run *r = *state;
+	struct pawl_retention newest = PAWL_RETENTION_INIT;
+	struct pawl_decisions *decisions = NULL;
+	struct pawl_error err = {0};
+
+	begin_race(r, false);
+	race.act = PIN;
+	race.no_way_back = true;
+	race.writer_ops.publish = race_publish;
+	race.writer->ops = &race.writer_ops;
+	newest.keep_last = 1;
+	assert_int_equal(pawl_prune(r->run, &newest, 0, &decisions, &err), PAWL_EIO);
+	assert_non_null(strstr(err.message, "rename checkpoints/.checkpoint_000001."));
+	assert_non_null(strstr(err.message, " to " DOOMED));
+	assert_non_null(strstr(err.message, "no way back"));
+	pawl_decisions_free(decisions);
+	end_race(r);
+}
+
+static void
 test_a_pin_or_score_that_comes_after_the_deletion_is_refused_and_leaves_no_mark(void **state)
 {
 	struct small_run *r = *state;
@@ -289,6 +314,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		CASE(test_P6_a_checkpoint_that_is_held_or_pinned_just_before_its_removal_stays_and_is_reported_as_kept),
 		CASE(test_P6_who_holds_or_pins_a_checkpoint_during_its_removal_gets_it_once_it_is_put_back),
+		CASE(test_P6_a_pinned_checkpoint_that_cannot_be_put_back_is_an_error_with_the_name_of_its_folder),
 		CASE(test_a_pin_or_score_that_comes_after_the_deletion_is_refused_and_leaves_no_mark),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
