@@ -141,9 +141,10 @@ int catalog_reload_holds(struct catalog *c, struct pawl_error *err);
 /* A hold has just been made on an entry. */
 void catalog_note_held(struct catalog *c, uint64_t id);
 /* A deletion hides a checkpoint, then looks for holds and pins, and puts it back if there is one
- * (keep/removal.h). Waits until the manifest is back, or the deletion has ended (false). at: NULL,
- * or the mirror that has it. Call it with a hold or a pin, and without run_edit. */
-bool catalog_wait_put_back(const struct catalog *c, struct store *at, const char *name);
+ * (keep/removal.h). Waits until the manifest is back (1), or the deletion has ended (0). Below 0:
+ * the store cannot tell. at: NULL, or the mirror that has it. Call it with a hold or a pin, and
+ * without run_edit. */
+int catalog_wait_put_back(const struct catalog *c, struct store *at, const char *name, struct pawl_error *err);
 /* Fills *ret from an entry; everything is copied to `memory`. */
 int catalog_info(const struct catalog *c, const struct catalog_entry *e, const struct pawl_retention *policy,
                  struct bump *memory, struct pawl_info *ret, struct pawl_error *err);

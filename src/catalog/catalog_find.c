@@ -495,8 +495,8 @@ has_rest(const struct catalog *c, struct store *store, const char *name)
 	return rest.found || (rc < 0 && rc != PAWL_ENOTFOUND);
 }
 
-bool
-catalog_wait_put_back(const struct catalog *c, struct store *at, const char *name)
+int
+catalog_wait_put_back(const struct catalog *c, struct store *at, const char *name, struct pawl_error *err)
 {
 	const int64_t end_ms = clock_mono_ms() + PUT_BACK_MS;
 	PAWL_CLEAN(buf_clear) struct buf key = {0};
@@ -506,16 +506,19 @@ catalog_wait_put_back(const struct catalog *c, struct store *at, const char *nam
 	bool is_last = false;
 
 	catalog_manifest_key(c, name, &key);
-	while (!key.failed) {
-		if (store_stat(store, buf_str(&key), &entry, NULL) != PAWL_ENOTFOUND)
-			return true;
+	TRY(buf_check(&key, name, err));
+	for (;;) {
+		struct pawl_error why = {0};
+		int rc = store_stat(store, buf_str(&key), &entry, &why);
+
+		if (rc != PAWL_ENOTFOUND)
+			return rc < 0 ? err_give(err, rc, &why) : 1;
 		if (is_last)
-			return false;
+			return 0;
 		is_last = clock_mono_ms() >= end_ms || !has_rest(c, store, name);
 		if (is_last) /* it may have been put back since the look at the manifest */
 			continue;
 		clock_sleep_ms(pause_ms);
 		pause_ms = 2 * pause_ms < PUT_BACK_LAST_MS ? 2 * pause_ms : PUT_BACK_LAST_MS;
 	}
-	return false;
 }

@@ -70,9 +70,12 @@ hold_open(struct pawl *run, uint64_t id, bool waits, struct pawl_hold **ret, str
 		TRY(holds_make(store, buf_str(&name), &hold->key, err));
 	/* It may have been deleted while the hold was made. Any later deletion sees the hold. */
 	int rc = store_stat(store, buf_str(&manifest_key), &entry, err);
-	if (rc == PAWL_ENOTFOUND && waits && hold->key.len &&
-	    catalog_wait_put_back(run->catalog, store, buf_str(&name)))
-		rc = 0;
+	if (rc == PAWL_ENOTFOUND && waits && hold->key.len) {
+		int back = catalog_wait_put_back(run->catalog, store, buf_str(&name), err);
+
+		TRY(back);
+		rc = back ? 0 : rc;
+	}
 	if (rc == PAWL_ENOTFOUND)
 		return err_set(err, rc, "%s has just been deleted", buf_str(&name));
 	TRY(rc);

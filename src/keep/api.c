@@ -46,8 +46,10 @@ check_still_there(struct pawl *run, const struct catalog_entry *e, char **ret_na
 static int
 expect_put_back(struct pawl *run, const char *name, struct pawl_error *err)
 {
-	if (catalog_wait_put_back(run->catalog, NULL, name))
-		return 0;
+	int back = catalog_wait_put_back(run->catalog, NULL, name, err);
+
+	if (back != 0) /* if the store cannot tell, the mark stays: the checkpoint may have been put back */
+		return back < 0 ? back : 0;
 	pins_write(run->store, &(struct pin_mark){.name = name}, NULL);
 	return err_set(err, PAWL_ENOTFOUND, "%s has just been deleted", name);
 }

@@ -37,8 +37,12 @@ restore_judge(struct pawl_restore *r, const struct pawl_error *why, unsigned tri
 		return 0;
 	int rc = check_manifest(r);
 
-	if (rc == PAWL_ENOTFOUND && r->hold && catalog_wait_put_back(r->run->catalog, r->at, r->info.name))
-		rc = check_manifest(r);
+	if (rc == PAWL_ENOTFOUND && r->hold) {
+		int back = catalog_wait_put_back(r->run->catalog, r->at, r->info.name, NULL);
+
+		if (back != 0)
+			rc = back < 0 ? back : check_manifest(r);
+	}
 	if (rc == PAWL_ENOTFOUND)
 		return err_set(err, rc, "%s was deleted while it was read", r->info.name);
 	if (rc == PAWL_ECONFLICT)

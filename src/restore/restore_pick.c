@@ -40,7 +40,11 @@ read_manifest(struct pawl *run, uint64_t id, const struct pawl_hold *hold, struc
 		at = e->at;
 	}
 	run_unlock(run);
-	return name && catalog_wait_put_back(run->catalog, at, name) ? mirrors_manifest(run, id, false, ret, err) : rc;
+	int back = name ? catalog_wait_put_back(run->catalog, at, name, err) : 0;
+
+	if (back > 0)
+		return mirrors_manifest(run, id, false, ret, err);
+	return back < 0 ? back : rc;
 }
 
 int

@@ -28,6 +28,7 @@ static struct {
 	struct store_ops writer_ops, reader_ops;
 	enum act act;
 	bool is_late;     /* its hold or mark is made after the checkpoint was hidden, not before */
+	bool is_cut_off;  /* the other process can look for the manifest once only */
 	bool no_way_back; /* the hidden folder cannot be renamed again */
 	struct pawl *run, *there;
 	struct pawl_hold *hold;
@@ -117,6 +118,8 @@ race_remove(struct store *s, const char *key, struct pawl_error *err)
 static int
 race_stat(struct store *s, const char *key, struct store_entry *ret, struct pawl_error *err)
 {
+	if (race.is_cut_off && strcmp(key, MANIFEST) == 0 && atomic_load(&race.is_seen))
+		return err_set(err, PAWL_EAUTH, "cut off");
 	int rc = race.straight_reader->stat(s, key, ret, err);
 
 	if (rc == PAWL_ENOTFOUND && strcmp(key, MANIFEST) == 0)
@@ -307,6 +310,29 @@ test_a_pin_or_score_that_comes_after_the_deletion_is_refused_and_leaves_no_mark(
 	}
 }
 
+static void
+test_P6_a_hold_pin_or_score_of_a_checkpoint_that_may_be_gone_is_an_error(void **state)
+{
+	struct small_run *r = *state;
+
+	for (int is_bucket = 0; is_bucket < 2; is_bucket++) {
+		for (enum act act = PIN; act <= SCORE; act++) {
+			small_remove(r, "");
+			begin_race(r, is_bucket);
+			race.act = act;
+			race.is_cut_off = true;
+			race.reader_ops.put = race_put;
+			race.reader_ops.stat = race_stat;
+			race.reader->ops = &race.reader_ops;
+			act_there(NULL);
+			assert_int_equal(race.code, PAWL_EAUTH);
+			assert_non_null(strstr(race.err.message, "cut off"));
+			assert_null(race.hold);
+			end_race(r);
+		}
+	}
+}
+
 int
 main(void)
 {
@@ -315,6 +341,7 @@ main(void)
 		CASE(test_P6_a_checkpoint_that_is_held_or_pinned_just_before_its_removal_stays_and_is_reported_as_kept),
 		CASE(test_P6_who_holds_or_pins_a_checkpoint_during_its_removal_gets_it_once_it_is_put_back),
 		CASE(test_P6_a_pinned_checkpoint_that_cannot_be_put_back_is_an_error_with_the_name_of_its_folder),
+		CASE(test_P6_a_hold_pin_or_score_of_a_checkpoint_that_may_be_gone_is_an_error),
 		CASE(test_a_pin_or_score_that_comes_after_the_deletion_is_refused_and_leaves_no_mark),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
