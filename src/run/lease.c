@@ -11,6 +11,10 @@
  * Silent: the renewal has not changed for timeout_ms of the observer's own monotonic clock. The
  * times in the files are only compared with each other, since the clocks of two hosts may differ by
  * any amount.
+ *
+ * If the store fails, a process can leave a lease of its own that no handle holds. So each renewal
+ * also states until when it is valid, by the monotonic clock of its host. Within the process that
+ * wrote it, this clock decides.
  */
 #include "run/lease.h"
 
@@ -38,12 +42,13 @@ struct lease_text {
 	struct clock_process holder;
 	char token[33];
 	int64_t renewed_unix_ns;
+	int64_t until_mono_ms; /* the holder renews it before this time of its own clock; 0 = not known */
 };
 
 struct lease {
 	struct store *store; /* borrowed */
 	int64_t timeout_ms;
-	struct lease_text mine; /* renewed_unix_ns: the renewing thread's own */
+	struct lease_text mine; /* its times: the renewing thread's own */
 	int64_t renewed_ms;     /* by clock_mono_ms, the renewing thread's own */
 	struct pool *renewer;
 	pthread_mutex_t lock; /* guards stop */
@@ -59,9 +64,10 @@ encode_lease(const struct lease_text *t, struct buf *out, struct pawl_error *err
 	buf_puts(out, ",\"boot\":");
 	json_put_string(out, t->holder.boot, strlen(t->holder.boot));
 	buf_printf(out, ",\"machine\":\"%s\"", t->holder.machine);
-	buf_printf(out, ",\"pid\":%lld,\"start\":%llu,\"token\":\"%s\",\"renewed_unix_ns\":%lld}\n",
+	buf_printf(out,
+	           ",\"pid\":%lld,\"start\":%llu,\"token\":\"%s\",\"renewed_unix_ns\":%lld,\"until_mono_ms\":%lld}\n",
 	           (long long)t->holder.pid, (unsigned long long)t->holder.start_ticks, t->token,
-	           (long long)t->renewed_unix_ns);
+	           (long long)t->renewed_unix_ns, (long long)t->until_mono_ms);
 	return buf_check(out, LEASE_KEY, err);
 }
 
@@ -82,6 +88,8 @@ decode_lease(const struct buf *text, struct lease_text *ret, struct pawl_error *
 	TRY(json_get_i64(LEASE_KEY, root, "pid", &ret->holder.pid, err));
 	TRY(json_get_u64(LEASE_KEY, root, "start", &ret->holder.start_ticks, err));
 	TRY(json_get_i64(LEASE_KEY, root, "renewed_unix_ns", &ret->renewed_unix_ns, err));
+	if (json_get(root, "until_mono_ms"))
+		TRY(json_get_i64(LEASE_KEY, root, "until_mono_ms", &ret->until_mono_ms, err));
 	if (ret->renewed_unix_ns < 0)
 		return err_set(err, PAWL_ECORRUPT, LEASE_KEY ": renewed_unix_ns: expected a number from 0, found %lld",
 		               (long long)ret->renewed_unix_ns);
@@ -106,19 +114,43 @@ read_renewal(struct store *store, struct lease_text *t)
 	buf_printf(&key, RENEWAL_PREFIX "%s", t->token);
 	if (!key.failed && store_get(store, buf_str(&key), LEASE_MAX_BYTES, &text, NULL) == 0 &&
 	    decode_lease(&text, &later, NULL) == 0 && strcmp(later.token, t->token) == 0)
-		t->renewed_unix_ns = later.renewed_unix_ns;
+		*t = later;
 }
 
+static bool
+is_of_this_process(const struct lease_text *t)
+{
+	struct clock_process own;
+
+	return clock_this_process(&own, NULL) == 0 && clock_is_same_process(&own, &t->holder);
+}
+
+/* As it was taken. */
 static int
-read_lease(struct store *store, struct lease_text *ret, struct pawl_error *err)
+read_taken(struct store *store, struct lease_text *ret, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf text = {0};
 
 	TRY(store_get(store, LEASE_KEY, LEASE_MAX_BYTES, &text, err));
-	TRY(decode_lease(&text, ret, err));
-	if (clock_process_alive(&ret->holder) < 0) /* else the time does not matter */
+	return decode_lease(&text, ret, err);
+}
+
+/* As it was last renewed, if that matters. */
+static int
+read_lease(struct store *store, struct lease_text *ret, struct pawl_error *err)
+{
+	TRY(read_taken(store, ret, err));
+	if (clock_process_alive(&ret->holder) < 0 || is_of_this_process(ret))
 		read_renewal(store, ret);
 	return 0;
+}
+
+static void
+note_renewal(struct lease *l)
+{
+	l->mine.renewed_unix_ns = clock_unix_ns();
+	l->renewed_ms = clock_mono_ms();
+	l->mine.until_mono_ms = clock_deadline_ms(l->timeout_ms);
 }
 
 static int
@@ -173,13 +205,15 @@ watch_note(struct lease_watch *w, const char *token, int64_t renewed_unix_ns, in
 }
 
 /* May this lease be taken over? If this host can check the holder's process, only once it is dead;
- * else after long silence. */
+ * else after long silence. If it is of this very process, once no handle renews it any more. */
 static bool
 is_abandoned(const struct lease_text *t, struct lease_watch *watch, int64_t now_ms, int64_t timeout_ms)
 {
 	const int alive = clock_process_alive(&t->holder);
 	const bool is_silent = watch_note(watch, t->token, t->renewed_unix_ns, now_ms, timeout_ms);
 
+	if (is_of_this_process(t))
+		return t->until_mono_ms > 0 && clock_mono_ms() > t->until_mono_ms;
 	return alive >= 0 ? alive == 0 : is_silent;
 }
 
@@ -188,14 +222,13 @@ refuse_start(struct attempt *a, const struct lease_text *t, struct pawl_error *e
 {
 	const char *root = a->lease->store->root, *host = t->holder.host;
 	const long long pid = (long long)t->holder.pid;
-	struct clock_process own;
 
-	if (clock_this_process(&own, NULL) == 0 && clock_is_same_process(&own, &t->holder)) {
+	if (is_of_this_process(t)) {
 		a->is_living = true;
-		return err_set(
-			err, PAWL_EBUSY,
-			"%s: this process has the run open already; close it first (manager.close(), pawl_close)",
-			root);
+		return err_set(err, PAWL_EBUSY,
+		               "%s: this process has the run open already; close it first (manager.close(), "
+		               "pawl_close). If it is closed, wait for lease_timeout",
+		               root);
 	}
 	a->is_living = clock_process_alive(&t->holder) == 1 || a->holder.has_changed;
 	if (a->is_living)
@@ -311,8 +344,7 @@ acquire_lease(struct attempt *a, struct pawl_error *err)
 	int rc;
 
 	a->is_living = true; /* of a process that is faster than this one */
-	l->mine.renewed_unix_ns = clock_unix_ns();
-	l->renewed_ms = clock_mono_ms();
+	note_renewal(l);
 	if (!a->holder.has_seen) {
 		rc = put_lease(l, LEASE_KEY, STORE_EXCLUSIVE, err);
 		if (rc != PAWL_EEXISTS)
@@ -377,7 +409,7 @@ int
 lease_check(struct lease *l, struct pawl_error *err)
 {
 	struct lease_text now = {0};
-	int rc = read_lease(l->store, &now, err);
+	int rc = read_taken(l->store, &now, err);
 
 	if (rc == PAWL_ENOTFOUND)
 		return err_set(err, PAWL_ECONFLICT,
@@ -400,7 +432,7 @@ lease_is(struct store *store, const char *token)
 {
 	struct lease_text now = {0};
 
-	return read_lease(store, &now, NULL) == 0 && strcmp(now.token, token) == 0;
+	return read_taken(store, &now, NULL) == 0 && strcmp(now.token, token) == 0;
 }
 
 int
@@ -408,7 +440,7 @@ lease_is_another(struct store *store, const char *token)
 {
 	struct lease_text now = {0};
 
-	return read_lease(store, &now, NULL) == 0 && strcmp(now.token, token) != 0;
+	return read_taken(store, &now, NULL) == 0 && strcmp(now.token, token) != 0;
 }
 
 int
@@ -477,8 +509,7 @@ renew_lease(void *arg)
 			continue;
 		pthread_mutex_unlock(&l->lock);
 		if (lease_check(l, NULL) == 0) {
-			l->mine.renewed_unix_ns = clock_unix_ns();
-			l->renewed_ms = clock_mono_ms();
+			note_renewal(l);
 			put_renewal(l);
 		}
 		pthread_mutex_lock(&l->lock);
@@ -487,7 +518,7 @@ renew_lease(void *arg)
 }
 
 /* A put that failed may still have taken place. Left there, the lease of this living process would
- * refuse every later one. */
+ * refuse every later one until it is out of date. */
 static void
 remove_unsure(const struct lease *l)
 {

@@ -37,7 +37,8 @@ struct lease_watch {
 };
 
 /* Takes the lease, and waits for it as opts->wait_ms allows. PAWL_EBUSY names the holder. A lease
- * is taken over if its holder is provably dead, or was not seen to renew it for timeout_ms. */
+ * is taken over if its holder is provably dead, or was not seen to renew it for timeout_ms. One of
+ * this process that no handle renews is taken over when its own timeout has passed. */
 int lease_take(struct store *store, const struct lease_opts *opts, struct lease **ret, struct pawl_error *err);
 /* 0 while the lease is still ours, else PAWL_ECONFLICT naming the new holder. */
 int lease_check(struct lease *lease, struct pawl_error *err);

@@ -421,6 +421,7 @@ static struct {
 	const struct store_ops *straight;
 	int answer;
 	unsigned n_lost;
+	bool is_down; /* after the first put, the store neither reads nor removes */
 } lossy;
 
 static int
@@ -431,6 +432,20 @@ lossy_put(struct store *s, const char *key, const struct pawl_slice *parts, size
 	return strcmp(key, LEASE_KEY) == 0 && lossy.n_lost++ == 0 ? err_set(err, lossy.answer, "no answer") : 0;
 }
 
+static int
+lossy_open(struct store *s, const char *key, struct store_reader **ret, uint64_t *ret_nbytes, struct pawl_error *err)
+{
+	return lossy.is_down && lossy.n_lost > 0 ? err_set(err, PAWL_ETRANSIENT, "down")
+	                                         : lossy.straight->open(s, key, ret, ret_nbytes, err);
+}
+
+static int
+lossy_remove(struct store *s, const char *key, struct pawl_error *err)
+{
+	return lossy.is_down && lossy.n_lost > 0 ? err_set(err, PAWL_ETRANSIENT, "down")
+	                                         : lossy.straight->remove(s, key, err);
+}
+
 static void
 lose_answer(struct bed *bed, int answer)
 {
@@ -438,6 +453,8 @@ lose_answer(struct bed *bed, int answer)
 	lossy.straight = bed->store->ops;
 	lossy.ops = *lossy.straight;
 	lossy.ops.put = lossy_put;
+	lossy.ops.open = lossy_open;
+	lossy.ops.remove = lossy_remove;
 	lossy.answer = answer;
 	bed->store->ops = &lossy.ops;
 }
@@ -452,6 +469,60 @@ test_P10_a_lease_that_was_put_without_an_answer_does_not_lock_its_process_out(vo
 	OK(bed, take(bed, &lease));
 	assert_ours_and_drop(bed, lease);
 	bed->store->ops = lossy.straight;
+}
+
+/* The lease that a store has taken, which was down right after. */
+static void
+lose_lease(struct bed *bed, int64_t timeout_ms)
+{
+	const struct lease_opts opts = {.timeout_ms = timeout_ms, .wait_ms = -1};
+	struct lease *lease = NULL;
+
+	lose_answer(bed, PAWL_ETRANSIENT);
+	lossy.is_down = true;
+	FAILS(bed, lease_take(bed->store, &opts, &lease, &bed->err), PAWL_ETRANSIENT, "no answer");
+	bed->store->ops = lossy.straight;
+	assert_holder(bed, "until_mono_ms");
+}
+
+static void
+test_P10_a_lease_that_its_own_process_could_not_remove_counts_until_its_timeout(void **state)
+{
+	struct bed *bed = *state;
+	struct lease *lease = NULL;
+	lose_lease(bed, 3600000);
+	FAILS(bed, take(bed, &lease), PAWL_EBUSY, "this process has the run open already");
+	OK(bed, store_remove(bed->store, LEASE_KEY, &bed->err));
+	lose_lease(bed, 1);
+	for (const int64_t then_ms = clock_mono_ms() + 1; clock_mono_ms() <= then_ms;)
+		clock_sleep_ms(1);
+	OK(bed, take(bed, &lease));
+	assert_ours_and_drop(bed, lease);
+}
+
+static void
+test_P10_a_lease_that_a_handle_of_this_process_renews_is_not_taken_over(void **state)
+{
+	const struct lease_opts opts = {.timeout_ms = 3600000, .wait_ms = -1};
+	struct bed *bed = *state;
+	struct lease *held = NULL, *lease = NULL;
+	struct buf text = {0}, old = {0};
+	char key[64];
+	OK(bed, lease_take(bed->store, &opts, &held, &bed->err));
+	OK(bed, store_get(bed->store, LEASE_KEY, 4096, &text, &bed->err));
+	buf_printf(&old, "%.*s\"until_mono_ms\":1}\n", (int)(strstr(buf_str(&text), "\"until") - buf_str(&text)),
+	           buf_str(&text));
+	OK(bed, store_put_bytes(bed->store, LEASE_KEY, old.ptr, old.len, 0, &bed->err));
+	snprintf(key, sizeof key, LEASE_KEY ".%s", lease_token(held));
+	OK(bed, store_put_bytes(bed->store, key, text.ptr, text.len, 0, &bed->err)); /* as if renewed later */
+	FAILS(bed, take(bed, &lease), PAWL_EBUSY, "this process has the run open already");
+	OK(bed, store_remove(bed->store, key, &bed->err));
+	OK(bed, take(bed, &lease));
+	FAILS(bed, lease_check(held, &bed->err), PAWL_ECONFLICT, "");
+	lease_drop(held);
+	assert_ours_and_drop(bed, lease);
+	buf_clear(&text);
+	buf_clear(&old);
 }
 
 static void
@@ -505,6 +576,8 @@ main(void)
 		CASE(test_P10_the_lock_of_a_takeover_that_crashed_goes_after_a_minute),
 		CASE(test_P10_a_look_at_the_lease_of_another_needs_no_common_clock),
 		CASE(test_P10_a_lease_that_was_put_without_an_answer_does_not_lock_its_process_out),
+		CASE(test_P10_a_lease_that_its_own_process_could_not_remove_counts_until_its_timeout),
+		CASE(test_P10_a_lease_that_a_handle_of_this_process_renews_is_not_taken_over),
 		CASE(test_P10_a_lease_that_exists_with_our_own_token_is_ours),
 	};
 
