@@ -6,20 +6,24 @@ from __future__ import annotations
 import collections
 import dataclasses
 import errno
+import functools
 import os
 import pathlib
 import random
 import sys
+import time
 from typing import Any
 
 import cloudpickle
 import numpy as np
 import pytest
 import torch
+from waiting import HANG_SECONDS
 
 import pawl
 from pawl import train
-from pawl.train import Checkpoint, DataParallelTrainer, RunConfig, ScalingConfig, parts
+from pawl.train import Checkpoint, CheckpointConfig, DataParallelTrainer, RunConfig, ScalingConfig, parts
+from pawl.train.channel import Channel
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -176,3 +180,53 @@ def test_objects_with_tensors_are_saved_by_two_workers_as_by_one(tmp_path: pathl
     del one["own"]["b"]
     assert repr(one) == repr(two)
     assert isinstance(two["last"], collections.deque) and isinstance(two["lists"], collections.defaultdict)
+
+
+# ---- the newest checkpoint
+
+
+def keep_none(folder: str, candidates: list[pawl.Candidate]) -> list[int]:
+    """A rule of rank 0. With two candidates it ends once rank 1 waits for it, or has not waited for it."""
+    until = time.monotonic() + HANG_SECONDS
+    while len(candidates) > 1 and not any(pathlib.Path(folder, name).exists() for name in ("waits", "found")):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    return []
+
+
+def find_newest(config: dict[str, Any]) -> None:
+    """Retention deletes the newer of two checkpoints, which is worse."""
+    folder, rank = pathlib.Path(config["folder"]), train.get_context().get_world_rank()
+    wait = Channel._wait
+
+    def note_wait(channel: Channel, key: str, timeout: float) -> int | None:
+        (folder / "waits").touch()
+        return wait(channel, key, timeout)
+
+    for epoch in (1, 2):
+        train.report({"acc": 1 / epoch}, checkpoint=Checkpoint.from_dict({"epoch": epoch}), wait=epoch == 2)
+    if rank == 1:
+        Channel._wait = note_wait  # type: ignore[assignment]
+        checkpoint = train.get_checkpoint()
+        (folder / "found").touch()
+    elif config["asks"]:
+        checkpoint = train.get_checkpoint()
+    else:
+        return
+    assert checkpoint is not None
+    assert checkpoint.to_dict()["epoch"] == 1, rank
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_R50_all_workers_get_the_newest_checkpoint_that_retention_has_kept(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, asks: bool
+) -> None:
+    """Also if rank 0, which applies retention, does not call get_checkpoint itself."""
+    monkeypatch.setenv("PYTHONPATH", str(pathlib.Path(__file__).parent))  # the workers import the rule
+    keep = CheckpointConfig(num_to_keep=1, checkpoint_score_attribute="acc", keep_latest=False)
+    options = {"retention": pawl.Retention(keep=functools.partial(keep_none, str(tmp_path)))}
+    run = RunConfig("run", tmp_path, checkpoint_config=keep, options=options)
+    scaling = ScalingConfig(num_workers=2, resources_per_worker={"CPU": 0.1})
+    config = {"folder": str(tmp_path), "asks": asks}
+    result = DataParallelTrainer(find_newest, train_loop_config=config, scaling_config=scaling, run_config=run).fit()
+    assert result.error is None, result.error

@@ -8,6 +8,7 @@ Keys, under the number of the attempt:
     meet/<n>             counters of the ranks that have reached report n, and of their checkpoints
     go/<n>               the final counters of meet/<n>, set when all ranks have reached report n
     all                  the last report that all ranks have reached
+    settled/<step>       set when rank 0 has ended the save of a step, and its retention
     row/<n>              metrics of rank 0
     log/<n>              scalars for the logger, and their step
     folder/<n>           set if a rank reports a folder
@@ -116,6 +117,15 @@ class Channel:
     def last_report(self, timeout: float) -> int | None:
         """Waits until all ranks know that the job has to end. Returns the last report."""
         return self._wait("last", timeout)
+
+    def settle(self, step: int) -> None:
+        """Records that rank 0 has ended the save of a step, and its retention."""
+        self._store.set(f"settled/{step}", "1")
+        self._store.delete_key(f"settled/{step - 2}")  # no rank is so far behind
+
+    def wait_settled(self, step: int, timeout: float) -> bool:
+        """Waits until rank 0 has ended the save of a step; False if it does not in time."""
+        return self._wait(f"settled/{step}", timeout) is not None
 
     def _wait(self, key: str, timeout: float) -> int | None:
         try:

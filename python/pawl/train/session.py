@@ -129,10 +129,11 @@ class Session:
         self._n_saved = 0  # the last report of which this worker has saved its part
         self._is_open = False  # it is not known whether all ranks have reached the last report
         self._knows_end = False  # this worker knows that the job has to end
-        self._lock = threading.Lock()  # guards _n and _knows_end, also for the heartbeat thread
+        self._lock = threading.Lock()  # guards _n, _knows_end and _unsettled, also for the heartbeat thread
         self._closes, self._closed = False, threading.Event()  # also for the heartbeat thread
         self._told = 0.0  # when this worker last reported progress
         self._ticket: _pawl.Ticket | None = None  # of the last save
+        self._unsettled: list[_pawl.Ticket] = []  # of rank 0, not yet published as settled
         self._notes = {"first": 0}
         self._n_before = 0  # reports of earlier starts, up to the checkpoint to resume from
         self._row: dict[str, Any] | None = None  # of the last report, until all ranks reached it
@@ -167,6 +168,7 @@ class Session:
             return self._start
         self._agree()
         ticket.wait()  # retention may delete it at once
+        self._wait_settled(ticket.step)
         if ticket.id is not None:
             with contextlib.suppress(NotFoundError):
                 return self._newest(ticket.id)
@@ -252,6 +254,7 @@ class Session:
         try:
             self._manager.close()
         finally:
+            self._tell_settled(self._channel)
             self._closed.set()
             if self._scalars is not None:
                 self._scalars.flush()
@@ -260,6 +263,7 @@ class Session:
 
     def listen(self, channel: Channel) -> None:
         """Called by the heartbeat thread from time to time."""
+        self._tell_settled(channel)
         if self.world_size > 1 and not self._knows_end and self._asked(channel):
             self._hear_end(channel)
 
@@ -274,6 +278,26 @@ class Session:
                 return
             self._knows_end, n = True, self._n
         channel.know_end(self.rank, n, self.world_size)
+
+    def _tell_settled(self, channel: Channel) -> None:
+        """Rank 0 publishes which saves have ended, their retention too, which is its own task."""
+        with self._lock:
+            ended = [ticket for ticket in self._unsettled if ticket.done()]
+            self._unsettled = [ticket for ticket in self._unsettled if ticket not in ended]
+        for ticket in ended:
+            channel.settle(ticket.step)
+
+    def _wait_settled(self, step: int) -> None:
+        """Waits for the retention of rank 0, so that all ranks find the same newest checkpoint.
+
+        The next save cannot end before all ranks have taken part in it.
+        """
+        if self.rank == 0:
+            self._tell_settled(self._channel)
+        elif not self._channel.wait_settled(step, self.job.report_timeout):
+            raise TimeoutError(
+                f"get_checkpoint: rank 0 has not ended the save of step {step} within {self.job.report_timeout:g} s"
+            )
 
     def _begin_report(self) -> bool:
         """Counts the report. True if it is the last one, or would be if it had a checkpoint."""
@@ -393,6 +417,9 @@ class Session:
         numbers_ = {k: v for k, v in row.items() if isinstance(v, int | float) and not isinstance(v, bool)}
         scores = self._scored(row, numbers_)
         self._ticket = self._manager.save(self._step, state, metrics=scores, metadata=notes, force=True)
+        if self.rank == 0 and self.world_size > 1 and self._ticket is not None:
+            with self._lock:
+                self._unsettled.append(self._ticket)
         if self._scalars is not None and self._ticket is not None:
             self._scalars.saved(self._ticket, self._n_before + self._n)
 
@@ -463,9 +490,11 @@ def get_checkpoint() -> Checkpoint | None:
 
     Returns:
         The newest checkpoint of the run, also after a failure; else the trainer's
-        ``resume_from_checkpoint``; else None.
+        ``resume_from_checkpoint``; else None. All workers get the same one.
 
     Raises:
+        TimeoutError: The other workers did not reach the last report, or the first one did not end
+            its save, within ``report_timeout``.
         UsageError: It is not called by a worker.
     """
     return _session("get_checkpoint").get_checkpoint()
