@@ -31,6 +31,7 @@ struct file {
 struct run {
 	const char *name; /* relative to the folder */
 	bool single, search;
+	double unix_seconds; /* of a search: its last change; 0 = unknown */
 	const char *problem; /* a folder that cannot be listed; else NULL */
 };
 
@@ -142,6 +143,7 @@ add_run(struct found *f, const struct pawl_place *place)
 		.name = keep_printf(&f->cli->keep, "%s", place->path),
 		.single = place->kind == PAWL_KIND_CHECKPOINT,
 		.search = place->kind == PAWL_KIND_SEARCH,
+		.unix_seconds = place->unix_seconds,
 		.problem = place->problem != NULL ? keep_printf(&f->cli->keep, "%s", place->problem) : NULL,
 	};
 	f->n_problems += place->problem != NULL;
@@ -433,10 +435,9 @@ time_of_run(struct found *f, const struct run *found)
 	PAWL_CLEAN(pawl_list_free_clean) struct pawl_list *list = NULL;
 	const char *whole = target_join(f->cli, f->root, found->name);
 	const struct target target = {.text = whole, .root = whole, .single = found->single};
-	struct stat st;
 
 	if (found->search)
-		return stat(keep_printf(&f->cli->keep, "%s/journal", whole), &st) == 0 ? (double)st.st_mtime : 0;
+		return found->unix_seconds;
 	if (found->problem != NULL || target_open(f->cli, &target, false, NULL, &run, NULL) < 0 ||
 	    pawl_list_open(run, 0, &list, NULL) < 0 || pawl_list_count(list) == 0)
 		return 0;

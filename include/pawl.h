@@ -599,7 +599,7 @@ struct pawl_place {
 	int kind;            /* enum pawl_kind; PAWL_KIND_OTHER: a file or a link */
 	int is_link;         /* links are not followed */
 	uint64_t bytes;      /* of a file */
-	double unix_seconds; /* of a file: its last change; 0 = unknown */
+	double unix_seconds; /* of a file or a search: its last change; 0 = unknown */
 	const char *problem; /* why this folder was not listed; NULL = it was */
 };
 struct pawl_places;

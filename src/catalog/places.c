@@ -110,7 +110,8 @@ struct child {
 struct listing {
 	struct bump memory;
 	VEC(struct child) children;
-	size_t n, most; /* names seen; the listing ends after `most` */
+	size_t n, most;     /* names seen; the listing ends after `most` */
+	int64_t journal_ns; /* the last change of a search; 0 = not seen */
 	bool run_file, manifest, checkpoints, search, full;
 	bool any; /* a name that is not of a process that looked here, or was killed while it did */
 };
@@ -133,6 +134,8 @@ see_entry(void *arg, const struct store_entry *entry)
 	l->any |= strcmp(entry->name, ".lease") != 0 && strncmp(entry->name, ".probe.", 7) != 0 &&
 	          strncmp(entry->name, ".doctor.", 8) != 0;
 	l->search |= strcmp(entry->name, SEARCH_KEY) == 0;
+	if (strcmp(entry->name, SEARCH_JOURNAL) == 0)
+		l->journal_ns = entry->mtime_ns;
 	l->full = ++l->n > l->most;
 	if (l->full)
 		return PAWL_ELIMIT;
@@ -232,6 +235,24 @@ add_problem(struct scan *s, const char *folder, int rc, struct pawl_error *why, 
 	return add_place(s, &(struct pawl_place){.kind = PAWL_KIND_OTHER, .problem = why->message}, folder, err);
 }
 
+static int
+add_search(struct scan *s, const char *folder, const struct listing *l, struct pawl_error *err)
+{
+	struct store_entry journal = {.mtime_ns = l->journal_ns};
+
+	if (l->full && l->journal_ns == 0) {
+		PAWL_FREE char *key = mem_printf("%s/" SEARCH_JOURNAL, folder);
+
+		if (!key)
+			return err_nomem(err, "places");
+		if (store_stat(s->store, key, &journal, NULL) < 0)
+			journal.mtime_ns = 0;
+	}
+	return add_place(
+		s, &(struct pawl_place){.kind = PAWL_KIND_SEARCH, .unix_seconds = 1e-9 * (double)journal.mtime_ns},
+		folder, err);
+}
+
 /* inside: files in the folder are listed, too; otherwise only its kind is determined. */
 static int
 scan_folder(struct scan *s, const char *folder, unsigned depth, bool inside, struct pawl_error *err)
@@ -256,7 +277,7 @@ scan_folder(struct scan *s, const char *folder, unsigned depth, bool inside, str
 	if (l.full)
 		TRY(has_file(s->store, folder, SEARCH_KEY, &l.search, err));
 	if (l.search && folder[0])
-		TRY(add_place(s, &(struct pawl_place){.kind = PAWL_KIND_SEARCH}, folder, err));
+		TRY(add_search(s, folder, &l, err));
 	for (size_t i = 0; inside && i < l.children.n; i++) {
 		const struct child *c = &l.children.items[i];
 		PAWL_FREE char *path = mem_printf("%s%s%s", folder, folder[0] ? "/" : "", c->name);

@@ -6,6 +6,7 @@
 #include "pawl.h"
 
 #define SEARCH_KEY "experiment.json" /* makes a folder a search */
+#define SEARCH_JOURNAL "journal"     /* a file of a search that is written at each of its changes */
 
 /* As pawl_kind_of. */
 int places_kind_of(const char *root, struct pawl_error *err);

@@ -9,6 +9,7 @@ import io
 import json
 import os
 import pathlib
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -164,6 +165,18 @@ def test_a_folder_of_searches_is_understood_as_one_of_runs(
     assert len(verified[0]["checkpoints"]) == 3 and verified[1] == {"search": place.at("tune/first")}
     assert "first: no trial has a checkpoint with checksums" in run("verify", place.at("tune")).stderr
     assert "; below it: first" in run("show", place.at("tune"), status=3).stderr
+
+
+def test_ls_lists_only_the_newest_runs_and_searches_if_asked(
+    place: Place, demo: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """By the last save of a run, and the last entry in a search's journal."""
+    make_search(place, tmp_path, "s")
+    run("cp", demo, place.at("demo"))
+    assert run("ls", "--names", "--last", 1, place.name).stdout.split() == ["demo"]
+    place.put("s/journal", (tmp_path / "s" / "journal").read_bytes(), time.time() + 1000)
+    assert run("ls", "--names", "--last", 1, place.name).stdout.split() == ["s"]
+    assert run("ls", "--names", "--last", 2, place.name).stdout.split() == ["demo", "s"]
 
 
 def test_du_shows_what_checkpoints_of_all_kinds_take(place: Place, demo: pathlib.Path) -> None:

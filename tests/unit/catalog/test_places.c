@@ -104,6 +104,24 @@ listed(const char *root, int recursive)
 	return text;
 }
 
+/* In seconds, of the last change. */
+static double
+age_of_search(const char *root, const char *name)
+{
+	struct pawl_places *places = NULL;
+	double age = -1;
+
+	OK(pawl_places_open(root, 0, &places, err));
+	for (size_t i = 0; i < pawl_places_count(places); i++) {
+		const struct pawl_place *place = pawl_places_get(places, i);
+
+		if (strcmp(place->path, name) == 0 && place->unix_seconds > 0)
+			age = (double)time(NULL) - place->unix_seconds;
+	}
+	pawl_places_free(places);
+	return age;
+}
+
 static void
 test_runs_checkpoints_and_files_below_a_folder_in_natural_order(void **state)
 {
@@ -139,6 +157,9 @@ test_the_kind_of_a_folder_with_many_names(void **state)
 	assert_string_equal(listed(r->root, 0), "kept:C run:R");
 	make_file(in(r, "other/experiment.json"));
 	assert_string_equal(listed(r->root, 0), "kept:C other:S run:R");
+	make_file(in(r, "other/journal"));
+	small_age(r, "other/journal", 1000);
+	assert_true(age_of_search(r->root, "other") > 900);
 }
 
 static void
