@@ -305,6 +305,16 @@ write_results(struct tune_experiment *e, struct all *all, struct journal *j, str
 	return 0;
 }
 
+/* A search that was closed before all of its samples were drawn draws no more. */
+static int
+write_close(const struct all *all, struct journal *j, struct pawl_error *err)
+{
+	for (size_t i = 0; i < all->trials.n; i++)
+		if (value_is_true(value_get(all->trials.items[i].state, "closed")))
+			return put_entry(j, VALUE_OBJECT({"e", value_new_text("close")}), err);
+	return 0;
+}
+
 static int
 write_ends(const struct all *all, struct journal *j, struct pawl_error *err)
 {
@@ -341,6 +351,7 @@ experiment_rebuild(struct tune_experiment *e, uint64_t *ret_n, struct pawl_error
 	TRY(journal_open(e->dirfd, "journal.new", 0, &j, err));
 	TRY(write_trials(e, &all, &j, err));
 	TRY(write_results(e, &all, &j, err));
+	TRY(write_close(&all, &j, err));
 	TRY(write_ends(&all, &j, err));
 	const int sys =
 		os_sync(j.fd) < 0 ? errno : hidden_file_appear(e->dirfd, "journal.new", e->dirfd, "journal", true);

@@ -307,8 +307,12 @@ record_result(struct tune_experiment *e, struct trial *t, struct value *result, 
 	rc = follow_result(e, t, err);
 	e->broken = rc < 0; /* opening the experiment again adds what is missing */
 	TRY(rc);
-	if (verdict.stop_all && !e->closed) /* also for samples that were not drawn yet */
+	if (verdict.stop_all && !e->closed) { /* also for samples that were not drawn yet */
 		TRY(experiment_put(e, VALUE_OBJECT({"e", value_new_text("close")}), true, err));
+		rc = experiment_note_state(e, t, err);
+		e->broken = rc < 0;
+		TRY(rc);
+	}
 	verdict.result_json = experiment_result_text(t);
 	*ret = verdict;
 	return 0;

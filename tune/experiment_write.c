@@ -93,13 +93,15 @@ list_checkpoints(const struct trial *t)
 int
 experiment_note_state(struct tune_experiment *e, const struct trial *t, struct pawl_error *err)
 {
+	const bool is_cut = e->closed && e->n_trials < e->spec.n_trials; /* the journal may get lost */
 	PAWL_CLEAN(value_free_clean)
 	struct value *state =
 		VALUE_OBJECT({"number", value_new_int(t->number)}, {"name", value_new_text(t->name)},
 	                     {"trial_id", value_new_text(t->id)}, {"status", value_new_text(tune_state_name(t->state))},
 	                     {"attempts", value_new_int(t->attempts)}, {"failures", value_new_int(t->failures)},
 	                     {"error", t->error ? value_new_text(t->error) : value_new_null()},
-	                     {"results", value_new_int((int64_t)t->n_results)}, {"checkpoints", list_checkpoints(t)});
+	                     {"results", value_new_int((int64_t)t->n_results)}, {"closed", value_new_bool(is_cut)},
+	                     {"checkpoints", list_checkpoints(t)});
 
 	return state ? trial_files_state(e->dirfd, t->name, state, err) : err_nomem(err, NULL);
 }

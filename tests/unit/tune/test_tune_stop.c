@@ -100,6 +100,39 @@ test_a_judge_that_stops_all_ends_a_search_with_samples_left(void **state)
 	}
 }
 
+/* The first trial stops all, of two that are drawn. Then the journal is lost, before or after the
+ * trials have ended. */
+static void
+test_P12_a_rebuilt_journal_of_a_search_that_a_judge_stopped_draws_no_more_samples(void **state)
+{
+	static const char spec[] = "{\"name\": \"r\", \"num_samples\": 4, \"space\": {\"lr\": {\"$uniform\": [0, 1]}}}";
+	struct tune_bed *bed = *state;
+
+	for (int has_ended = 0; has_ended < 2; has_ended++) {
+		const char *const folder = has_ended ? "r1" : "r0";
+		struct pawl_error err = {0};
+		struct tune_start start;
+		struct tune_experiment *e = open_judged(bed, spec, folder);
+
+		for (int i = 0; i < 2; i++)
+			assert_int_equal(start_next(e, &start), TUNE_START);
+		assert_true(report(e, 0, "{\"loss\": 1}").stop_all);
+		for (uint32_t i = 0; has_ended && i < 2; i++)
+			assert_int_equal(tune_experiment_ended(e, i, TUNE_FINISHED, NULL, NULL, &err), 0);
+		tune_experiment_close(e);
+		bed_run("rm '%s/%s/journal'", bed->root, folder);
+		e = bed_open(bed, spec, folder, TUNE_AUTO);
+		assert_non_null(strstr(tune_experiment_notice(e), "rebuilt from the folders of 2 trials"));
+		for (uint32_t i = 0; !has_ended && i < 2; i++) {
+			assert_int_equal(start_next(e, &start), TUNE_START);
+			assert_true(start.trial < 2);
+			assert_int_equal(tune_experiment_ended(e, start.trial, TUNE_FINISHED, NULL, NULL, &err), 0);
+		}
+		assert_is_over(e, 2);
+		tune_experiment_close(e);
+	}
+}
+
 /* The result and the checkpoint of a trial that ends. */
 static void
 assert_last(struct tune_experiment *e, uint32_t n_checkpoints)
@@ -184,6 +217,9 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_a_judge_that_stops_all_ends_a_search_with_samples_left, bed_setup,
 	                                        bed_teardown),
+		cmocka_unit_test_setup_teardown(
+			test_P12_a_rebuilt_journal_of_a_search_that_a_judge_stopped_draws_no_more_samples, bed_setup,
+			bed_teardown),
 		cmocka_unit_test_setup_teardown(test_a_trial_that_is_stopped_from_outside_reports_and_saves_once_more,
 	                                        bed_setup, bed_teardown),
 		cmocka_unit_test_setup_teardown(test_a_trial_that_is_stopped_from_outside_need_not_report, bed_setup,
