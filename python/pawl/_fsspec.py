@@ -14,6 +14,7 @@ Each sent file is read back and compared byte by byte.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import posixpath
 from typing import Any
@@ -52,20 +53,74 @@ def _turn(key: str) -> int:
     return 2 if name == "experiment.json" else 3 if name in _POINTERS else 0
 
 
+def _is_missing(error: OSError) -> bool:
+    # Some file systems raise an OSError of their own class.
+    return isinstance(error, FileNotFoundError | NotADirectoryError) or error.errno in (errno.ENOENT, errno.ENOTDIR)
+
+
+def is_there(fs: Any, path: str) -> bool:
+    """Whether something is stored at path.
+
+    ``fs.exists`` would also answer False if the file system cannot be reached.
+    """
+    try:
+        fs.info(path)
+    except OSError as error:
+        if _is_missing(error):
+            return False
+        raise
+    return True
+
+
+def _tree(fs: Any, path: str) -> tuple[list[str], list[str]]:
+    """The files and the folders in a folder, at any depth, each folder before what is in it.
+
+    A folder that does not exist is empty. ``fs.find`` would also pass over each folder that cannot
+    be listed.
+    """
+    files: list[str] = []
+    folders: list[str] = []
+    waiting = [path]
+    while waiting:
+        folder = waiting.pop()
+        try:
+            found = fs.ls(folder or "/", detail=True)
+        except OSError as error:
+            if _is_missing(error):
+                continue
+            raise
+        for info in found:
+            name = str(info["name"]).rstrip("/")
+            if name.strip("/") == folder.strip("/"):
+                continue  # some file systems list a folder in itself
+            if info.get("type") == "directory":
+                folders.append(name)
+                waiting.append(name)
+            else:
+                files.append(name)
+    return files, folders
+
+
 def remove_tree(fs: Any, path: str) -> None:
     """Removes a folder and all that is in it."""
+    if not is_there(fs, path):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    # Many file systems would take such a path for a pattern, and remove other files that match it.
     if _MAGIC.isdisjoint(path):
-        fs.rm(path, recursive=True)
-        return
-    # Many file systems would take the path for a pattern, and remove other files that match it.
-    found = fs.find(path, withdirs=True, detail=True)
-    folders = {str(name) for name, info in found.items() if info.get("type") == "directory"} | {path}
-    for name in found:
-        if name not in folders:
-            fs.rm_file(name)
-    for name in sorted(folders, reverse=True):
-        with contextlib.suppress(OSError, NotImplementedError):  # file systems without folders
+        with contextlib.suppress(FileNotFoundError):
+            fs.rm(path, recursive=True)
+        fs.invalidate_cache()
+    # fs.rm passes over folders that it cannot list.
+    files, folders = _tree(fs, path)
+    for name in files:
+        fs.rm_file(name)
+    for name in [*reversed(folders), path]:
+        try:
             fs.rmdir(name)
+        except (ConnectionError, TimeoutError):
+            raise
+        except (OSError, NotImplementedError):
+            pass  # file systems without folders
 
 
 class Fsspec:
@@ -81,7 +136,7 @@ class Fsspec:
         import fsspec
 
         fs, root = fsspec.core.url_to_fs(self.url)
-        return bool(fs.exists(posixpath.join(root, name)))
+        return is_there(fs, posixpath.join(root, name))
 
     def __call__(self, source: str, target: str) -> None:
         import fsspec
@@ -114,9 +169,10 @@ class Fsspec:
         except FileNotFoundError:
             return  # retention has deleted it meanwhile
         mark = (key, status.st_size, status.st_mtime_ns)
-        if mark in self._equal and fs.exists(there):
+        there_now = is_there(fs, there)
+        if mark in self._equal and there_now:
             return
-        if not (fs.exists(there) and fs.size(there) == status.st_size and self._same(fs, here, there)):
+        if not (there_now and fs.size(there) == status.st_size and self._same(fs, here, there)):
             fs.makedirs(posixpath.dirname(there), exist_ok=True)
             fs.put_file(here, there)
             if not self._same(fs, here, there):
@@ -139,7 +195,7 @@ class Fsspec:
 
         fs, root = fsspec.core.url_to_fs(self.url)
         for there in (posixpath.join(root, folder) for folder in folders):
-            for path in sorted(fs.find(there), key=_turn, reverse=True):
+            for path in sorted(_tree(fs, there)[0], key=_turn, reverse=True):
                 if _turn(path) > 0:  # first: the rest is then not a checkpoint
                     fs.rm_file(path)
             with contextlib.suppress(FileNotFoundError):  # it is gone with its last file
@@ -147,7 +203,7 @@ class Fsspec:
 
     def _down(self, fs: Any, root: str) -> None:
         base = root.rstrip("/") + "/"
-        found = [path for path in fs.find(root) if path.startswith(base)]
+        found = [path for path in _tree(fs, root)[0] if path.startswith(base)]
         for path in sorted(found, key=lambda path: (_turn(path), path)):
             key = path[len(base) :]
             if any(part in ("", ".", "..") or _stays(part) for part in key.split("/")):

@@ -123,7 +123,7 @@ class Store:
         self._made: set[str] = set()
         if create:
             self._make(self.root)
-        elif not self.fs.exists(self.root or "/"):
+        elif not _fsspec.is_there(self.fs, self.root or "/"):
             raise FileNotFoundError("there is no such folder")
 
     def _protocols(self) -> tuple[str, ...]:

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""File systems of fsspec that cannot be reached, remember old listings, or do not replace files by a move."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import fsspec  # type: ignore[import-untyped, unused-ignore]
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[import-untyped, unused-ignore]
+from fsspec.spec import AbstractFileSystem  # type: ignore[import-untyped, unused-ignore]
+
+import pawl
+from pawl import Syncer, tune
+from pawl._fsspec import Fsspec
+from pawl._fsspec_store import Store
+from pawl.tune import places
+
+
+class Remote(MemoryFileSystem):  # type: ignore[misc, unused-ignore]
+    """A memory of its own, which cannot be reached below the paths that `down` matches."""
+
+    protocol = "remote"
+    store: dict[str, Any] = {}
+    pseudo_dirs = [""]
+    down: re.Pattern[str] | None = None
+    exists = AbstractFileSystem.exists
+    isfile = AbstractFileSystem.isfile
+    isdir = AbstractFileSystem.isdir
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return str(MemoryFileSystem._strip_protocol(str(path).replace("remote://", "memory://")))
+
+    def _reach(self, path: str) -> None:
+        if self.down is not None and self.down.match(self._strip_protocol(path)):
+            raise ConnectionError("the network is down")
+
+    def info(self, path: str, **kwargs: Any) -> Any:
+        self._reach(path)
+        return super().info(path, **kwargs)
+
+    def ls(self, path: str, detail: bool = True, **kwargs: Any) -> Any:
+        self._reach(path)
+        return super().ls(path, detail=detail, **kwargs)
+
+
+@pytest.fixture(name="remote")
+def remote_kind() -> Iterator[type[Remote]]:
+    fsspec.register_implementation("remote", Remote, clobber=True)
+    Remote.store.clear()
+    Remote.pseudo_dirs[:] = [""]
+    Remote.down = None
+    fs = fsspec.filesystem("remote")
+    for name in ("experiment.json", "t1/checkpoint_000001/manifest.json", "t1/checkpoint_000001/a.safetensors"):
+        fs.pipe_file(f"/up/exp/{name}", b"{}")
+    yield Remote
+    Remote.down = None
+
+
+def fetch(local: pathlib.Path) -> None:
+    syncer = Syncer(str(local), tune.SyncConfig(), remote="remote://up/exp")
+    try:
+        syncer.down()
+    finally:
+        syncer.close()
+
+
+SYNC = tune.SyncConfig(upload_dir="remote://up")
+ASKED: dict[str, Callable[[pathlib.Path], object]] = {
+    "open": lambda _: Store("remote://up/exp", False),
+    "down": fetch,
+    "find": lambda local: places.find(str(local / "exp"), SYNC, None),
+    "find AUTO": lambda local: places.find(str(local / "exp"), SYNC, "AUTO"),
+    "can_continue": lambda _: places.can_continue("remote://up/exp"),
+    "prune": lambda _: Fsspec("/none", "remote://up/exp").prune(["t1"]),
+}
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_what_cannot_be_reached_is_not_taken_for_missing(
+    remote: type[Remote], asked: str, tmp_path: pathlib.Path
+) -> None:
+    before = dict(remote.store)
+    remote.down = re.compile("/up")
+    with pytest.raises((ConnectionError, pawl.PawlError), match="the network is down"):
+        ASKED[asked](tmp_path)
+    assert remote.store == before
+
+
+def test_a_folder_that_cannot_be_listed_makes_a_sync_fail(remote: type[Remote], tmp_path: pathlib.Path) -> None:
+    remote.down = re.compile("/up/exp/t1/")
+    with pytest.raises((ConnectionError, pawl.PawlError), match="the network is down"):
+        fetch(tmp_path)
+
+
+@pytest.mark.parametrize("folder", ["t1", "t[1]"])
+@pytest.mark.parametrize("down", ["/up", "/up/exp/[^/]*/"])
+def test_a_folder_that_cannot_be_reached_is_not_taken_for_removed(remote: type[Remote], folder: str, down: str) -> None:
+    fsspec.filesystem("remote").pipe_file("/up/exp/t[1]/checkpoint_000001/a.safetensors", b"{}")
+    opened = Store("remote://up/exp", False)
+    remote.down = re.compile(down)
+    with pytest.raises(OSError, match=r"the network is down|not empty") as caught:
+        opened.remove(folder, True)
+    assert not isinstance(caught.value, FileNotFoundError)
+    assert f"/up/exp/{folder}/checkpoint_000001/a.safetensors" in remote.store
+    remote.down = None
+    opened.remove(folder, True)
+    assert not [name for name in remote.store if name.startswith(f"/up/exp/{folder}/")]
+    with pytest.raises(FileNotFoundError):
+        opened.remove(folder, True)
+
+
+def test_nothing_is_found_where_nothing_is_stored(remote: type[Remote], tmp_path: pathlib.Path) -> None:
+    other = tune.SyncConfig(upload_dir="remote://other")
+    assert places.find(str(tmp_path / "exp"), other, None) == 0
+    assert not places.can_continue("remote://other/exp")
+    with pytest.raises(FileNotFoundError, match="there is no such folder"):
+        Store("remote://other/exp", False)
