@@ -156,6 +156,18 @@ class Store:
         with self._turn:
             operation(path)
 
+    def _moves(self, source: str, target: str) -> bool:
+        """Moves a file over another one. False if the file system does not replace files."""
+        try:
+            self.fs.mv(source, target)
+        except OSError as error:
+            if isinstance(error, FileExistsError) or error.errno == errno.EEXIST:
+                return False
+            raise
+        # Some file systems then do nothing, without an error.
+        self.fs.invalidate_cache()
+        return not _fsspec.is_there(self.fs, source)
+
     def put(self, key: str, data: bytes) -> None:
         def write_data(path: str) -> None:
             if not self._aside:
@@ -165,7 +177,9 @@ class Store:
             aside = f"{folder}/.{name[:100]}.{uuid.uuid4().hex}.tmp"
             try:
                 self.fs.pipe_file(aside, data)
-                self.fs.mv(aside, path)
+                if not self._moves(aside, path):
+                    self.fs.pipe_file(path, data)
+                    self.fs.rm_file(aside)
             except BaseException:
                 with contextlib.suppress(Exception):
                     self.fs.rm_file(aside)

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""File systems of fsspec that cannot be reached, remember old listings, or do not replace files by a move."""
+"""File systems of fsspec that cannot be reached, or do not replace files by a move."""
 
 from __future__ import annotations
 
+import errno
+import os
 import pathlib
 import re
 from collections.abc import Callable, Iterator
@@ -10,6 +12,7 @@ from typing import Any
 
 import fsspec  # type: ignore[import-untyped, unused-ignore]
 import pytest
+from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped, unused-ignore]
 from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[import-untyped, unused-ignore]
 from fsspec.spec import AbstractFileSystem  # type: ignore[import-untyped, unused-ignore]
 
@@ -120,3 +123,33 @@ def test_nothing_is_found_where_nothing_is_stored(remote: type[Remote], tmp_path
     assert not places.can_continue("remote://other/exp")
     with pytest.raises(FileNotFoundError, match="there is no such folder"):
         Store("remote://other/exp", False)
+
+
+class NoReplace(LocalFileSystem):  # type: ignore[misc, unused-ignore]
+    """Does not move a file over another one."""
+
+    protocol = "noreplace"
+    is_silent = False
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return str(LocalFileSystem._strip_protocol(str(path).removeprefix("noreplace://")))
+
+    def mv(self, path1: str, path2: str, **kwargs: Any) -> None:
+        if not os.path.exists(self._strip_protocol(path2)):
+            super().mv(path1, path2, **kwargs)
+        elif not self.is_silent:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path2)
+
+
+@pytest.mark.parametrize("is_silent", [False, True])
+def test_a_file_is_replaced_where_a_move_does_not_replace(
+    is_silent: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    fsspec.register_implementation("noreplace", NoReplace, clobber=True)
+    monkeypatch.setattr(NoReplace, "is_silent", is_silent)
+    opened = Store(f"noreplace://{tmp_path}/run", True)
+    for data in (b"old", b"new"):
+        opened.put("latest", data)
+        assert (tmp_path / "run" / "latest").read_bytes() == data
+        assert os.listdir(tmp_path / "run") == ["latest"]
