@@ -294,6 +294,22 @@ make_packs(struct save_image *m, struct pawl_error *err)
 	return 0;
 }
 
+/* bad: the tensor that holds NaN or Inf; SIZE_MAX = none. */
+static void
+note_not_finite(struct save_image *m, size_t bad)
+{
+	struct pawl_error err = {0};
+
+	if (bad == SIZE_MAX)
+		return;
+	atomic_store(&m->progress->not_finite, bad);
+	if (m->opts->nonfinite == 2)
+		save_fail(m->progress,
+		          err_set(&err, PAWL_EUSAGE, "tensor '%s' holds NaN or Inf, and the run refuses such states",
+		                  m->request->tensors[bad].name),
+		          &err);
+}
+
 /* Without a copy in memory a pack cannot be parked. So it is compared and linked before the copy.
  * The comparison ends at the first block that differs. */
 static int
@@ -305,6 +321,7 @@ compare_ahead(struct save_image *m, struct pawl_error *err)
 	for (size_t k = 0; k < plan->n_packs; k++) {
 		struct save_pack *p = &m->packs[k];
 		bool equal = p->before != NULL;
+		size_t bad = SIZE_MAX;
 
 		for (size_t b = 0; equal && b < p->plan->n_blocks; b++) {
 			uint64_t offset = b * plan->block_bytes, left = p->plan->nbytes - offset;
@@ -312,11 +329,14 @@ compare_ahead(struct save_image *m, struct pawl_error *err)
 			struct sum128 sum;
 
 			TRY(from_device_fetch(m, k, offset, n, slot, err));
-			snapshot_unit(plan, k, m->sources, offset, n, slot, &sum, false);
+			const size_t found =
+				snapshot_unit(plan, k, m->sources, offset, n, slot, &sum, m->opts->nonfinite != 0);
+			bad = found != SIZE_MAX ? found : bad;
 			p->sums[b] = sum;
 			equal = sum_equal(sum, p->before->sums[b]);
 		}
 		p->undecided = equal;
+		note_not_finite(m, bad); /* if the pack is linked, it is not looked at again */
 	}
 	m->ring.fresh = 0; /* no unit has a slot yet */
 	return write_link_ahead(m, err);
@@ -374,18 +394,7 @@ stage_unit(struct save_image *m, struct save_unit *u)
 	if (fetch_from_devices(m, u, dst))
 		bad = snapshot_unit(plan, p->index, m->sources, u->offset, u->nbytes, dst, sums,
 		                    m->opts->nonfinite != 0);
-	if (bad != SIZE_MAX) {
-		atomic_store(&m->progress->not_finite, bad);
-		if (m->opts->nonfinite == 2) {
-			struct pawl_error err = {0};
-
-			save_fail(m->progress,
-			          err_set(&err, PAWL_EUSAGE,
-			                  "tensor '%s' holds NaN or Inf, and the run refuses such states",
-			                  m->request->tensors[bad].name),
-			          &err);
-		}
-	}
+	note_not_finite(m, bad);
 	if (dst) {
 		u->mem = dst;
 		memset(dst + u->nbytes, 0, (size_t)(mem_round_up(u->nbytes, IMAGE_ALIGN) - u->nbytes));

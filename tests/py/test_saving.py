@@ -403,6 +403,33 @@ def test_R157_states_with_nan_are_flagged_or_refused_and_the_last_good_one_is_fo
         assert restored.step == 0
 
 
+@pytest.mark.parametrize("mode", ["snapshot", "ring", "direct"])
+def test_R157_nan_in_files_that_are_linked_again_counts_in_every_mode(tmp_path: pathlib.Path, mode: str) -> None:
+    """Without a copy in memory unchanged files are linked before the state is copied."""
+    frozen, other = np.ones(1 << 18, dtype=np.float32), np.zeros(1 << 18, dtype=np.float32)
+    options: dict[str, Any] = {"staging": pawl.Staging(mode=mode), "packs": pawl.Packs(pack_bytes=1 << 20)}
+    with pawl.CheckpointManager(tmp_path, num_to_keep=1, nonfinite="flag", **options) as manager:
+        for step in range(1, 5):
+            other += 1
+            if step == 2:
+                frozen[7] = np.nan
+            ticket = manager.save(step, {"frozen": frozen, "other": other}, wait=True)
+        assert ticket is not None
+        assert ticket.stats["reused_bytes"] >= frozen.nbytes
+        assert [(info.step, info.nonfinite) for info in manager.checkpoints()] == [(1, False), (4, True)]
+        restored = manager.restore(which="good")
+        assert restored is not None
+        assert restored.step == 1
+    with pawl.CheckpointManager(tmp_path, nonfinite="refuse", **options) as manager:
+        with pytest.raises(pawl.UsageError, match="frozen"):
+            manager.save(5, {"frozen": frozen, "other": other}, wait=True)
+        assert manager.all_steps() == [1, 4]
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == [
+        "checkpoint_000001",
+        "checkpoint_000004",
+    ]
+
+
 def test_a_manager_that_is_dropped_finishes_its_saves(tmp_path: pathlib.Path) -> None:
     manager = slow(tmp_path)
     manager.save(0, BIG)
