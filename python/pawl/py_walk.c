@@ -438,7 +438,7 @@ walk_object(struct py_walk *w, PyObject *obj, const struct py_path *path)
 	TRY(PyList_Append(w->keep, dict));
 	if (w->lazy && py_lazy_optimizer(w->lazy, w->st, obj) < 0)
 		return py_wrap_at(w->st, path, obj);
-	has = is_per_rank(w, obj);
+	has = w->in_rank ? 0 : is_per_rank(w, obj); /* in one already */
 	return has < 0 ? -1 : has ? walk_per_rank(w, dict, path) : walk_value(w, dict, path);
 }
 

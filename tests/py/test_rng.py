@@ -35,6 +35,14 @@ def test_all_generators_repeat_what_came_after_the_save() -> None:
         assert draw() != wanted
 
 
+def test_generators_may_be_in_a_value_per_rank() -> None:
+    with pawl.CheckpointManager("mem:") as manager:
+        manager.save(0, {"mine": pawl.PerRank({"rng": pawl.rng_state(), "n": 1})}, wait=True)
+        wanted = draw()
+        manager.restore({"mine": pawl.PerRank({"rng": pawl.rng_state(), "n": 0})})
+        assert draw() == wanted
+
+
 def test_what_was_not_saved_stays_as_it_is() -> None:
     state = pawl.rng_state()
     saved = state.state_dict()
