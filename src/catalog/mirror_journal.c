@@ -163,23 +163,28 @@ list_journals(struct store *store, struct names *names, struct pawl_error *err)
 	return err_give(err, rc, &why);
 }
 
-/* The URL of a journal; NULL: it has none, or out of memory. */
-static const char *
-url_of(struct store *store, const char *key, struct bump *memory)
+/* *ret NULL: the journal has been removed since it was listed. */
+static int
+read_url(struct store *store, const char *key, struct bump *memory, const char **ret, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf text = {0};
 	PAWL_CLEAN(bump_clear) struct bump own = {0};
 	struct json *root;
 	const char *url;
-	if (store_get(store, key, JOURNAL_MAX_BYTES, &text, NULL) < 0 ||
-	    json_parse(key, text.ptr, text.len, NULL, &own, &root, NULL) < 0 ||
-	    json_get_str(key, root, "url", &url, NULL) < 0)
-		return NULL;
-	return bump_strndup(memory, url, strlen(url));
+	int rc = store_get(store, key, JOURNAL_MAX_BYTES, &text, err);
+	*ret = NULL;
+	if (rc == PAWL_ENOTFOUND)
+		return 0;
+	TRY(rc);
+	TRY(json_parse(key, text.ptr, text.len, NULL, &own, &root, err));
+	TRY(json_get_str(key, root, "url", &url, err));
+	*ret = bump_strndup(memory, url, strlen(url));
+	return *ret ? 0 : err_nomem(err, key);
 }
 
 int
-mirror_journal_urls(struct store *store, struct bump *memory, const char ***ret, size_t *ret_n, struct pawl_error *err)
+mirror_journal_urls(struct store *store, bool skips_bad, struct bump *memory, const char ***ret, size_t *ret_n,
+                    struct pawl_error *err)
 {
 	PAWL_CLEAN(names_clear) struct names names = {.memory = memory};
 	const char **urls;
@@ -189,7 +194,13 @@ mirror_journal_urls(struct store *store, struct bump *memory, const char ***ret,
 	if (!urls)
 		return err_nomem(err, "mirror");
 	for (size_t i = 0; i < names.rows.n; i++) {
-		urls[n] = url_of(store, names.rows.items[i], memory);
+		struct pawl_error why = {0};
+		int rc = read_url(store, names.rows.items[i], memory, &urls[n], &why);
+		if (rc < 0 && !skips_bad)
+			return err_set(err, rc,
+			               "%s; it names a mirror, which may lack checkpoints: open the run with its "
+			               "mirrors to write the file again, or remove the file",
+			               why.message);
 		n += urls[n] != NULL;
 	}
 	*ret = urls;

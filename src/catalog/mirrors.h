@@ -181,8 +181,9 @@ char *mirror_journal_key(const char *url); /* NULL: out of memory */
 void mirror_journal_read(struct mirror *m);
 /* Writes the journal, for the checkpoints that exist in the run. The run's lock is not held. */
 int mirror_journal_write(struct mirror *m, struct pawl_error *err);
-/* The URLs of all journals of a run; strings are memory's. */
-int mirror_journal_urls(struct store *store, struct bump *memory, const char ***ret, size_t *ret_n,
+/* The URLs of all journals of a run; strings are memory's. skips_bad: without those that cannot be
+ * read. Only who deletes nothing may do so: a checkpoint that a mirror lacks must stay (P6). */
+int mirror_journal_urls(struct store *store, bool skips_bad, struct bump *memory, const char ***ret, size_t *ret_n,
                         struct pawl_error *err);
 /* Removes the journals of mirrors that the run no longer has. */
 int mirror_journal_tidy(struct mirrors *ms, struct pawl_error *err);

@@ -112,7 +112,7 @@ find_urls(struct pawl *run, struct bump *memory, const char *const **ret, size_t
 		found[i] = o->list[i].url;
 	*ret_n = o->n;
 	if (o->n == 0 && !run->home.caps.is_private && run->group.rank == 0 && run->catalog->kind->is_run)
-		TRY(mirror_journal_urls(run->store, memory, &found, ret_n, err));
+		TRY(mirror_journal_urls(run->store, run->opts.read_only, memory, &found, ret_n, err));
 	*ret = found;
 	return 0;
 }

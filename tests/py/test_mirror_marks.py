@@ -175,6 +175,21 @@ def test_a_journal_with_marks_reads_like_one_of_before(root: pathlib.Path, mirro
 # -------------------------------------------------------------------------- failures
 
 
+def test_P6_nothing_is_pruned_while_a_mirror_of_the_run_is_not_known(root: pathlib.Path, mirror: pathlib.Path) -> None:
+    with train(root, mirror) as m:
+        save(m, 1, 2, 3)
+    journal = journal_of(root)
+    journal.write_text("{")
+    answer = cli.run("prune", root, "--keep-last", "1", "--yes", status=4)
+    assert journal.name in answer.stderr and "open the run with its mirrors" in answer.stderr
+    assert kept(root) == [1, 2, 3]
+    cli.run("ls", root)
+    with train(root, mirror) as m:
+        save(m, 4)
+    cli.run("prune", root, "--keep-last", "1", "--yes")
+    assert kept(root) == [4]
+
+
 def test_marks_that_could_not_be_put_are_no_error_once_they_are(root: pathlib.Path, mirror: pathlib.Path) -> None:
     with train(root, mirror) as m:
         save(m, 1)
