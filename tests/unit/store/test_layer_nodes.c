@@ -227,6 +227,65 @@ test_R159_a_copy_of_another_length_is_passed_over(void **state)
 	free(b.memory);
 }
 
+/* Nodes over the bed's folder, in which no folder can be listed any more. */
+static struct store *
+open_unlistable(struct bed *bed, struct pawl_fault **ret_fault)
+{
+	char url[96];
+	struct store *inner, *faulty, *ret;
+
+	snprintf(url, sizeof url, "%s.node" NODES_VARIABLE, bed->dir);
+	const struct store_nodes opts = {.template_url = url, .n_nodes = 2, .n_copies = 2};
+	OK(bed, pawl_fault_new("list", 1, PAWL_EAUTH, 1, ret_fault, &bed->err));
+	OK(bed, store_open(bed->dir, false, false, &inner, &bed->err));
+	OK(bed, store_fault_wrap(inner, *ret_fault, &faulty, &bed->err));
+	OK(bed, store_nodes_wrap(faulty, &opts, &ret, &bed->err));
+	store_nodes_set_run(ret, RUN);
+	return ret;
+}
+
+static void
+test_R159_a_folder_that_cannot_be_listed_does_not_lack_its_packs(void **state)
+{
+	struct bed *bed = *state;
+	struct bytes b = bytes_new(5000, 0, 3);
+	struct store_entry entry;
+	struct store_reader *r;
+	struct pawl_fault *fault;
+
+	write_bytes(bed, FOLDER "/" NAME, &b, 65536, NULL);
+	struct store *s = open_unlistable(bed, &fault);
+	FAILS(bed, store_open_reader(s, FOLDER "/" NAME, &r, NULL, &bed->err), PAWL_EAUTH, "");
+	FAILS(bed, store_stat(s, FOLDER "/" NAME, &entry, &bed->err), PAWL_EAUTH, "");
+	FAILS(bed, store_link(s, FOLDER "/" NAME, FOLDER_2 "/" NAME, &bed->err), PAWL_EAUTH, "");
+	FAILS(bed, store_move(s, FOLDER "/" NAME, FOLDER_2 "/" NAME, &bed->err), PAWL_EAUTH, "");
+	FAILS(bed, store_remove(s, FOLDER "/" NAME, &bed->err), PAWL_EAUTH, "");
+	store_close(s);
+	pawl_fault_free(fault);
+	assert_bytes(bed, FOLDER "/" NAME, &b);
+	free(b.memory);
+}
+
+/* A lost copy does not hide that the other one may exist. */
+static void
+test_R159_a_copy_that_cannot_be_opened_does_not_count_as_missing(void **state)
+{
+	struct bed *bed = *state;
+	struct bytes b = bytes_new(5000, 0, 3);
+	struct store_reader *r;
+	char path[256], other[264];
+
+	write_bytes(bed, FOLDER "/" NAME, &b, 65536, NULL);
+	lose_packs(bed, 0);
+	path_on(bed, 1, TOKEN, path);
+	snprintf(other, sizeof other, "%s.aside", path);
+	assert_int_equal(rename(path, other), 0);
+	assert_int_equal(symlink(NAME, path), 0); /* leads to itself: it exists, and cannot be opened */
+	int rc = store_open_reader(bed->store, FOLDER "/" NAME, &r, NULL, &bed->err);
+	assert_true(rc < 0 && rc != PAWL_ENOTFOUND);
+	free(b.memory);
+}
+
 static void
 test_P4_a_partner_that_cannot_be_written_fails_the_pack(void **state)
 {
@@ -464,6 +523,8 @@ main(void)
 		TEST(test_R159_a_lost_node_is_replaced_by_its_partner),
 		TEST(test_R159_every_copy_can_be_read_by_itself),
 		TEST(test_R159_a_copy_of_another_length_is_passed_over),
+		TEST(test_R159_a_folder_that_cannot_be_listed_does_not_lack_its_packs),
+		TEST(test_R159_a_copy_that_cannot_be_opened_does_not_count_as_missing),
 		TEST(test_P4_a_partner_that_cannot_be_written_fails_the_pack),
 		TEST(test_P3_the_folders_of_a_pack_are_durable_before_its_mark),
 		TEST(test_removing_a_folder_removes_its_packs_everywhere),

@@ -217,7 +217,6 @@ static int
 open_any(struct nodes_store *s, struct nodes_reader *r, struct pawl_error *err)
 {
 	struct pawl_error first = {0};
-	int rc = 0;
 
 	for (uint32_t i = 0; i < r->mark.n_nodes; i++)
 		if (r->mark.nodes[i] == s->opts.node)
@@ -226,12 +225,13 @@ open_any(struct nodes_store *s, struct nodes_reader *r, struct pawl_error *err)
 		uint32_t i = (r->first + n) % r->mark.n_nodes;
 		struct pawl_error why = {0};
 
-		rc = open_copy(s, r, i, &why);
+		int rc = open_copy(s, r, i, &why);
+
 		if (rc == 0) {
 			r->first = i;
 			return 0;
 		}
-		if (n == 0)
+		if (n == 0 || (first.code == PAWL_ENOTFOUND && rc != PAWL_ENOTFOUND)) /* it may have it */
 			first = why;
 	}
 	return err_set(err, first.code, "%s (and no other copy can be opened)", first.message);
@@ -247,8 +247,10 @@ start_reader(struct nodes_store *s, struct nodes_reader *r, char **mark_name, st
 		r->at[0] = s->base.inner;
 		return 0;
 	}
-	if (rc != PAWL_ENOTFOUND || nodes_find(s, r->base.key, mark_name, &r->mark, NULL) < 0)
-		return err_set(err, rc, "%s", why.message);
+	int found = rc == PAWL_ENOTFOUND ? nodes_find(s, r->base.key, mark_name, &r->mark, err) : rc;
+
+	if (found < 0)
+		return found == rc ? err_set(err, rc, "%s", why.message) : found;
 	TRY(open_any(s, r, err));
 	r->base.nbytes = r->mark.nbytes;
 	return 0;

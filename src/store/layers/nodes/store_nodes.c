@@ -97,11 +97,11 @@ nodes_stat(struct store *base, const char *key, struct store_entry *ret, struct 
 	struct mark m;
 	int rc = store_stat(base->inner, key, ret, &why);
 
-	if (rc == PAWL_ENOTFOUND && nodes_find(self_of(base), key, &name, &m, NULL) == 0) {
+	int found = rc == PAWL_ENOTFOUND ? nodes_find(self_of(base), key, &name, &m, err) : rc;
+
+	if (rc == PAWL_ENOTFOUND && found == 0)
 		*ret = (struct store_entry){.nbytes = m.nbytes, .n_links = 1};
-		return 0;
-	}
-	return rc < 0 ? err_set(err, rc, "%s", why.message) : 0;
+	return found == 0 || found != rc ? found : err_set(err, rc, "%s", why.message);
 }
 
 struct listing {
@@ -154,8 +154,11 @@ nodes_remove(struct store *base, const char *key, struct pawl_error *err)
 	PAWL_FREE char *name = NULL;
 	PAWL_CLEAN(buf_clear) struct buf whole = {0};
 	struct mark m;
+	int rc = nodes_find(s, key, &name, &m, err);
 
-	if (nodes_find(s, key, &name, &m, NULL) == 0) {
+	if (rc < 0 && rc != PAWL_ENOTFOUND)
+		return rc;
+	if (rc == 0) {
 		remove_copies(s, &m);
 		nodes_mark_key(key, name, &whole);
 		TRY(buf_check(&whole, key, err));
@@ -260,8 +263,10 @@ nodes_link(struct store *base, const char *from, const char *to, struct pawl_err
 	struct mark old, new = {.nbytes = 0};
 	size_t folder_len;
 
-	if (nodes_find(s, from, &name, &old, NULL) < 0)
+	int rc = nodes_find(s, from, &name, &old, err);
+	if (rc == PAWL_ENOTFOUND)
 		return store_link(s->base.inner, from, to, err);
+	TRY(rc);
 	nodes_targets(s, &new);
 	if (!nodes_mark_pack_key(to, &folder_len, token, &new.pack) || new.n_nodes != old.n_nodes ||
 	    memcmp(new.nodes, old.nodes, new.n_nodes * sizeof(new.nodes[0])) != 0)
@@ -273,7 +278,7 @@ nodes_link(struct store *base, const char *from, const char *to, struct pawl_err
 	TRY(buf_check(&old_key, from, err));
 	TRY(buf_check(&new_key, to, err));
 	uint32_t n_linked = 0;
-	int rc = nodes_mark_begun(s, to, &new, err);
+	rc = nodes_mark_begun(s, to, &new, err);
 
 	if (rc == 0)
 		rc = link_copies(s, &new, buf_str(&old_key), buf_str(&new_key), &n_linked, err);
@@ -291,8 +296,11 @@ nodes_move(struct store *base, const char *from, const char *to, struct pawl_err
 	PAWL_FREE char *name = NULL;
 	struct mark m;
 
-	if (nodes_find(s, from, &name, &m, NULL) == 0)
+	int rc = nodes_find(s, from, &name, &m, err);
+	if (rc == 0)
 		return err_set(err, PAWL_EUNSUPPORTED, "%s: packs on nodes cannot be moved", from);
+	if (rc != PAWL_ENOTFOUND)
+		return rc;
 	return store_move(s->base.inner, from, to, err);
 }
 
