@@ -144,9 +144,8 @@ copy_one(struct copy_run *t, const struct item *item, struct store *to, const ch
 	catalog_key(t->from->catalog, item->name, &folder);
 	TRY(buf_check(&folder, item->name, err));
 	job.from_folder = buf_str(&folder);
-	/* A hold keeps what the run itself has, not what only a mirror has. If it cannot be
-	 * written, no other process can delete either. */
-	if (item->store == t->from->store && pawl_hold_open(t->from, item->id, &hold, err) == PAWL_ENOTFOUND)
+	/* If a hold cannot be written, no other process can delete either. */
+	if (pawl_hold_open(t->from, item->id, &hold, err) == PAWL_ENOTFOUND)
 		return PAWL_ENOTFOUND;
 	TRY(copy_checkpoint(&job, &result, err));
 	row = add_report(t, item, "");
@@ -292,29 +291,33 @@ copy_item(struct copy_run *t, struct pawl *to, const struct item *item, const ch
 	return rc == 1;
 }
 
-/* The target's own pin stays: without it, a checkpoint pinned only there would be deleted. */
+/* What another process pins or scores in the target stays, also if it does so during the copy. The
+ * target's pin stays its own: the run of a mirror ends its own pins there. */
 static int
 copy_mark(struct copy_run *t, struct pawl *to, const struct pawl_copied *row, struct pawl_error *err)
 {
+	PAWL_CLEAN(pins_unlock) struct pins_lock lock = {0};
 	PAWL_CLEAN(bump_clear) struct bump memory = {0};
-	PAWL_CLEAN(buf_clear) struct buf key = {0};
-	struct pin_mark *marks = NULL;
-	size_t n = 0;
+	struct pin_mark *from = NULL, *there = NULL;
+	size_t n = 0, n_there = 0;
 
-	run_lock(to);
-	const struct catalog_entry *e = catalog_get(to->catalog, row->id);
-	bool pinned = e && e->pinned;
-	run_unlock(to);
-	if (pinned)
-		TRY(pins_read(t->from->store, &row->name, 1, &memory, &marks, &n, err));
-	if (n && (!marks->pinned || marks->pin_copied)) {
-		marks->pinned = true;
-		marks->pin_copied = false;
-		return pins_write(to->store, marks, err);
+	TRY(pins_read(t->from->store, &row->name, 1, &memory, &from, &n, err));
+	if (n == 0)
+		return 0;
+	TRY(pins_lock(to->store, row->name, &lock, err));
+	TRY(pins_read(to->store, &row->name, 1, &memory, &there, &n_there, err));
+	struct pin_mark mark = *from;
+	if (n_there && there->pinned) {
+		mark.pinned = true;
+		mark.pin_copied = false;
 	}
-	buf_printf(&key, PINS_FOLDER "/%s.json", row->name);
-	TRY(buf_check(&key, to->home.root, err));
-	return copy_small(t->from->store, to->store, buf_str(&key), STORE_DURABLE, err);
+	PAWL_FREE struct pawl_metric *all =
+		pins_overlay(n_there ? there->metrics : NULL, n_there ? there->n_metrics : 0, from->metrics,
+	                     from->n_metrics, &mark.n_metrics);
+	if (!all)
+		return err_nomem(err, "copy");
+	mark.metrics = all;
+	return pins_write(to->store, &mark, err);
 }
 
 /* Copies pins and late scores, then sets the pointers for people and tools. */

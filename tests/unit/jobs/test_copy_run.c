@@ -186,12 +186,13 @@ marks_of(struct pawl *run, size_t i)
 }
 
 static void
-test_P6_a_pin_of_the_target_stays(void **state)
+test_P6_a_pin_and_a_score_of_the_target_stay(void **state)
 {
 	struct small_run *r = *state;
 	struct pawl_open_opts opts = PAWL_OPEN_OPTS_INIT;
-	struct pawl_metric late = {.name = "late", .value = 0.5};
+	struct pawl_metric late = {.name = "late", .value = 0.5}, other = {.name = "other", .value = 0.25};
 	struct pawl *there = NULL;
+	size_t len;
 
 	begin(r);
 	OK(pawl_copy_run(r->run, beside(r, "there"), NULL, NULL, NULL, err));
@@ -199,6 +200,7 @@ test_P6_a_pin_of_the_target_stays(void **state)
 	opts.maintenance = 1;
 	OK(pawl_open(&opts, &there, err));
 	OK(pawl_pin(there, 2, err));
+	OK(pawl_score(there, 2, &other, 1, err));
 	pawl_close(there, NULL);
 	OK(pawl_score(r->run, 2, &late, 1, err));
 	OK(pawl_copy_run(r->run, beside(r, "there"), NULL, NULL, NULL, err));
@@ -207,6 +209,10 @@ test_P6_a_pin_of_the_target_stays(void **state)
 	assert_int_equal(marks_of(there, 0) & PAWL_MARK_PINNED, 0);
 	assert_int_equal(marks_of(there, 1) & PAWL_MARK_PINNED, PAWL_MARK_PINNED);
 	pawl_close(there, NULL);
+	char *text = small_read(r, "there/.pawl/marks/checkpoint_000002.json", &len);
+	assert_non_null(strstr(text, "\"late\":0.5"));
+	assert_non_null(strstr(text, "\"other\":0.25"));
+	free(text);
 }
 
 /* The run of a mirror ends its own pins there, so the target's pin must not become one of them. */
@@ -240,7 +246,7 @@ main(void)
 		CASE(test_a_cancelled_transfer_is_gone_on_with),
 		CASE(test_P1_what_is_damaged_is_passed_over_and_told),
 		CASE(test_what_lies_in_a_mirror_alone_is_brought_over_too),
-		CASE(test_P6_a_pin_of_the_target_stays),
+		CASE(test_P6_a_pin_and_a_score_of_the_target_stay),
 		CASE(test_P6_a_pin_of_the_target_stays_its_own_when_a_mirror_is_copied_to_it),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
