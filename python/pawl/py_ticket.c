@@ -250,11 +250,16 @@ ticket_result(struct py_ticket *self, PyObject *args, PyObject *kwargs)
 static PyObject *
 ticket_exception(struct py_ticket *self, PyObject *args, PyObject *kwargs)
 {
+	struct py_state *st = py_state_of((PyObject *)self);
 	AUTO_REF done = wait_for(self, args, kwargs, wait_ticket, "settled");
 
-	if (!done && is_done(self))
-		PyErr_Clear();
-	return PyErr_Occurred() ? NULL : get_error(self, NULL);
+	if (!done && (!is_done(self) || !PyErr_ExceptionMatches(st->errors[0])))
+		return NULL; /* also one of a signal's handler */
+	if (!done && pawl_ticket_stage(self->ticket) != PAWL_STAGE_FAILED &&
+	    !PyErr_ExceptionMatches(st->errors[-PAWL_ETIMEOUT]))
+		return NULL; /* not the save's: of the arguments */
+	PyErr_Clear();
+	return get_error(self, NULL);
 }
 
 /* Calls a function of pawl._future with this ticket and an argument. */

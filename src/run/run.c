@@ -29,7 +29,7 @@ void
 run_delete(struct pawl *run)
 {
 	recycle_clear(&run->saves.recycle);
-	pawl_ticket_free(run->saves.failed);
+	run_saves_drop_failed(&run->saves);
 	mem_free(run->home.root);
 	mem_free(run->home.single_name);
 	mem_free(run->home.warning);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* run_saves: the state of saves that lives as long as the run: their queue, memory, kept files and
- * the latest failure. */
+ * the failures that were not reported yet. */
 #ifndef PAWL_RUN_SAVES_H
 #define PAWL_RUN_SAVES_H
 
@@ -37,12 +37,13 @@ struct run_saves {
 	struct compress_rule compress_rule; /* guarded by run_lock */
 
 	pthread_mutex_t lock;       /* guards below; no other lock is taken while it is held */
-	struct pawl_ticket *failed; /* a failed save whose error no caller has seen yet; a reference */
+	struct pawl_ticket *failed; /* failed saves, the oldest first; references, linked by next_failed */
 };
 
 /* Remembers a failed save until its error is reported. */
 void run_saves_set_failed(struct run_saves *s, struct pawl_ticket *ticket);
-/* The error of a failed save that no caller has seen, once; else 0. */
+/* The error of the oldest failed save that no caller has seen, once; else 0. */
 int run_saves_take_failed(struct run_saves *s, struct pawl_error *err);
+void run_saves_drop_failed(struct run_saves *s);
 
 #endif

@@ -20,6 +20,7 @@ struct pawl_ticket {
 	bool seen;           /* a caller has got the error */
 	char waits_for[200]; /* what the save itself waits for; "" = nothing known */
 	struct pawl_save_stats stats;
+	struct pawl_ticket *next_failed; /* of run_saves, guarded by its lock */
 };
 
 int ticket_new(struct pawl_ticket **ret, struct pawl_error *err);

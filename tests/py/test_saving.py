@@ -430,6 +430,34 @@ def test_R157_nan_in_files_that_are_linked_again_counts_in_every_mode(tmp_path: 
     ]
 
 
+def test_the_failure_of_each_save_is_raised_also_if_an_earlier_one_was_handled(tmp_path: pathlib.Path) -> None:
+    manager = slow(tmp_path, on_busy="replace")
+    for name in ("checkpoint_000001", "checkpoint_000002"):  # in the way
+        (tmp_path / "checkpoints" / name).mkdir(parents=True)
+        (tmp_path / "checkpoints" / name / "file").touch()
+    first = manager.save(1, BIG)
+    try:
+        manager.save(2, BIG)
+    except pawl.PawlError:  # this machine is so slow that the first one has failed already
+        manager.save(2, BIG)
+    assert first is not None
+    assert first.exception(HANG_SECONDS) is not None
+    with pytest.raises(pawl.PawlError, match="checkpoint_00000"):
+        manager.wait_until_finished()
+    manager.close()
+
+
+def test_an_exception_that_is_not_the_saves_is_never_taken_for_it(tmp_path: pathlib.Path) -> None:
+    with pawl.CheckpointManager(tmp_path) as manager:
+        ticket = manager.save(0, {"w": torch.ones(2)}, wait=True)
+        assert ticket is not None
+        assert ticket.exception() is None
+        with pytest.raises(pawl.UsageError, match="timeout"):
+            ticket.exception(timeout="abc")  # type: ignore[arg-type]
+        with pytest.raises(TypeError):
+            ticket.exception(bogus=1)  # type: ignore[call-arg]
+
+
 def test_a_manager_that_is_dropped_finishes_its_saves(tmp_path: pathlib.Path) -> None:
     manager = slow(tmp_path)
     manager.save(0, BIG)
