@@ -139,6 +139,19 @@ def test_R113_R118_a_command_moves_the_folder_and_back(tmp_path: pathlib.Path) -
     back.close()
 
 
+def test_a_folder_or_link_named_journal_is_synced_like_any_other(tmp_path: pathlib.Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    (here / "sub" / "journal").mkdir(parents=True)
+    (here / "sub" / "journal" / "notes").write_text("n")
+    (here / "journal").symlink_to("sub")
+    there.mkdir()
+    with pawl.Syncer(here, pawl.SyncConfig(upload_dir=str(there), syncer="cp -rT {source} {target}")) as syncer:
+        assert syncer.up() is not None
+    (target,) = there.iterdir()
+    assert (target / "sub" / "journal" / "notes").read_text() == "n"
+    assert (target / "journal").readlink() == pathlib.Path("sub")
+
+
 def test_E9_no_shell_unless_asked_for(tmp_path: pathlib.Path) -> None:
     run = make_run(tmp_path / "run; touch INJECTED")
     mark = tmp_path / "mark"

@@ -200,6 +200,15 @@ list_names(int fd, const char *path, struct buf *ret, struct pawl_error *err)
 	return sys != 0 ? err_sys(err, sys, "%s: list", path) : buf_check(ret, path, err);
 }
 
+/* Folders and links of users may have the same name. */
+static bool
+is_journal(int fd, const char *name)
+{
+	struct stat st;
+	return strcmp(name, SYNC_JOURNAL) == 0 && fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+	       S_ISREG(st.st_mode);
+}
+
 static int
 make_entries(struct making *m, int from_fd, int to_fd, const char *path, bool in, struct pawl_error *err)
 {
@@ -208,7 +217,7 @@ make_entries(struct making *m, int from_fd, int to_fd, const char *path, bool in
 	for (int links = 0; links < 2; links++)
 		for (size_t at = 0; at < names.len; at += strlen(names.ptr + at) + 1) {
 			const char *name = names.ptr + at;
-			if (!in && (sync_stays_here(path, name) || strcmp(name, SYNC_JOURNAL) == 0))
+			if (!in && (sync_stays_here(path, name) || is_journal(from_fd, name)))
 				continue;
 			int rc = make_entry(m, from_fd, to_fd, path, name, in, links, err);
 			if (rc < 0 || (rc == GONE && in))
@@ -230,7 +239,7 @@ is_same_file(int a_fd, int b_fd, const char *name)
 static int
 make_contents(struct making *m, int from_fd, int to_fd, const char *path, bool in, struct pawl_error *err)
 {
-	int journal = in ? GONE : copy_file(m, from_fd, to_fd, SYNC_JOURNAL, err);
+	int journal = in || !is_journal(from_fd, SYNC_JOURNAL) ? GONE : copy_file(m, from_fd, to_fd, SYNC_JOURNAL, err);
 	if (journal < 0)
 		return journal;
 	TRY(sync_limit_check(m->limit, path, err));
