@@ -130,6 +130,7 @@ un_admit(struct writer *w, struct save *s)
 {
 	pthread_mutex_lock(&w->lock);
 	w->admitting = false;
+	w->preparing = NULL;
 	if (s && s->image.plan && !w->plan && !s->image.packs) {
 		w->plan = s->image.plan;
 		s->image.plan = NULL;
@@ -156,10 +157,12 @@ hand_over(struct writer *w, struct save *s, struct pawl_error *err)
 		if (rc == 0)
 			w->active = s;
 	}
-	if (rc < 0)
+	if (rc < 0) {
 		atomic_fetch_sub(&s->refs, 1);
-	else
+	} else {
 		w->admitting = false;
+		w->preparing = NULL;
+	}
 	pthread_cond_broadcast(&w->changed);
 	pthread_mutex_unlock(&w->lock);
 	return rc;
@@ -412,6 +415,9 @@ prepare_save(struct writer *w, struct save *s, struct pawl_error *err)
 {
 	uint64_t limit = w->run->opts.staging.arena_bytes;
 
+	pthread_mutex_lock(&w->lock);
+	w->preparing = s; /* packs may be linked into its folder before the hand-over */
+	pthread_mutex_unlock(&w->lock);
 	TRY(make_plan(w, s, err));
 	TRY(check_space(w, s, err));
 	if (s->image.deferred &&
@@ -541,17 +547,22 @@ is_busy(struct writer *w)
 	bool busy;
 
 	pthread_mutex_lock(&w->lock);
-	busy = w->active || w->queued || w->settling;
+	busy = w->active || w->queued || w->preparing || w->settling;
 	pthread_mutex_unlock(&w->lock);
 	return busy;
+}
+
+static bool
+is_of_token(const struct save *s, const char *token)
+{
+	return s && strncmp(s->image.token, token, 32) == 0;
 }
 
 static bool
 has_token(struct writer *w, const char *token)
 {
 	pthread_mutex_lock(&w->lock);
-	bool found = (w->active && strncmp(w->active->image.token, token, 32) == 0) ||
-	             (w->queued && strncmp(w->queued->image.token, token, 32) == 0);
+	bool found = is_of_token(w->active, token) || is_of_token(w->queued, token) || is_of_token(w->preparing, token);
 	pthread_mutex_unlock(&w->lock);
 	return found;
 }

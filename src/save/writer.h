@@ -26,8 +26,9 @@ struct writer {
 	pthread_mutex_t lock; /* guards below */
 	pthread_cond_t changed;
 	struct save *active, *queued;
-	unsigned settling; /* saves that are committed, while retention and pointers still run */
-	bool admitting;    /* a caller is between admission and hand-over */
+	unsigned settling;      /* saves that are committed, while retention and pointers still run */
+	bool admitting;         /* a caller is between admission and hand-over */
+	struct save *preparing; /* that caller's, as soon as it has a token */
 	bool closing;
 	bool warming;        /* the job that faults memory in is queued or running */
 	bool is_cold;        /* some memory is not faulted in yet */

@@ -20,6 +20,27 @@
 #define OTHER "fedcba9876543210fedcba9876543210"
 #define PARTIAL "checkpoints/.checkpoint_000009." TOKEN ".partial"
 
+static bool collects_ahead; /* while a save has linked packs and is not handed over yet */
+static struct {
+	int is_saving, rc;
+	uint64_t count;
+} ahead;
+
+int __real_write_link_ahead(struct save_image *m, struct pawl_error *err);
+int __wrap_write_link_ahead(struct save_image *m, struct pawl_error *err);
+
+int
+__wrap_write_link_ahead(struct save_image *m, struct pawl_error *err)
+{
+	int rc = __real_write_link_ahead(m, err);
+
+	if (collects_ahead) { /* a failed assertion here would leave the save unfinished for ever */
+		ahead.is_saving = pawl_is_saving(m->writer->run);
+		ahead.rc = pawl_gc(m->writer->run, 0, NULL, &ahead.count, NULL, NULL);
+	}
+	return rc;
+}
+
 static struct small_run *
 start(void **state, int64_t n_saves)
 {
@@ -120,6 +141,43 @@ test_P4_the_partial_folder_of_the_running_save_is_spared(void **state)
 	pthread_mutex_unlock(&r->run->saves.writer->lock);
 	assert_int_equal(collect(r, 0, NULL), 1);
 	free(save);
+}
+
+static void
+test_P4_the_partial_folder_of_a_save_that_is_being_prepared_is_spared(void **state)
+{
+	struct small_run *r = *state;
+	static float fixed[1 << 14], step[64];
+
+	r->opts.staging.mode = PAWL_MODE_RING;
+	r->opts.packs.pack_bytes = 1 << 16;
+	small_open(r);
+	for (int i = 1; i <= 2; i++) {
+		struct pawl_save_opts save = PAWL_SAVE_OPTS_INIT;
+		struct pawl_save_stats stats = PAWL_SAVE_STATS_INIT;
+		struct pawl_ticket *ticket;
+		struct pawl_state *s;
+
+		collects_ahead = i == 2; /* the fixed tensor is linked */
+		save.step = i;
+		step[0] = (float)i;
+		OK(pawl_state_new(&s, err));
+		small_add(s, "fixed", PAWL_F32, COUNT(fixed), fixed);
+		small_add(s, "step", PAWL_F32, COUNT(step), step);
+		OK(pawl_save(r->run, &save, s, &ticket, err));
+		OK(pawl_ticket_wait(ticket, -1, err));
+		pawl_ticket_stats(ticket, &stats);
+		assert_int_equal(ahead.is_saving, collects_ahead);
+		assert_int_equal(ahead.rc, 0);
+		assert_int_equal(ahead.count, 0);
+		assert_true((stats.reused_bytes > 0) == collects_ahead);
+		pawl_ticket_free(ticket);
+		pawl_state_free(s);
+	}
+	collects_ahead = false;
+	OK(pawl_wait(r->run, -1, err));
+	assert_false(pawl_is_saving(r->run));
+	assert_clean(r, "1 2");
 }
 
 static void
@@ -459,6 +517,7 @@ main(void)
 		IN_FOLDER(test_R138_partial_folders_of_dead_saves_are_taken),
 		IN_FOLDER(test_R138_the_next_opening_collects_what_a_crash_left),
 		IN_FOLDER(test_P4_the_partial_folder_of_the_running_save_is_spared),
+		IN_FOLDER(test_P4_the_partial_folder_of_a_save_that_is_being_prepared_is_spared),
 		IN_FOLDER(test_names_that_only_look_like_leftovers_are_left),
 		IN_FOLDER(test_P17_links_are_neither_followed_nor_removed),
 		IN_FOLDER(test_P7_what_is_left_of_deleted_checkpoints_is_taken),
