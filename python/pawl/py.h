@@ -143,6 +143,10 @@ PyObject *py_raise_received(struct py_state *st, PyObject *value, const char *fo
 int py_raise_at(struct py_state *st, int code, const struct py_path *path, const char *format, ...);
 /* The exception object for a code, not raised. New reference. */
 PyObject *py_error_new(struct py_state *st, int code, const struct pawl_error *err);
+/* For a function of the caller that the library called: takes a current KeyboardInterrupt or
+ * SystemExit in the main thread, which the caller then gets after the library's own error. False:
+ * another exception, which stays current. */
+bool py_pass_on(void);
 /* Text of a position, e.g. "model/layer1/weight". New reference. */
 PyObject *py_path_text(const struct py_path *path);
 /* "a" or "an", as the name of a type requires. */

@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "py_os.h"
+
 struct error_kind {
 	int code;
 	const char *name, *doc;
@@ -265,4 +267,32 @@ py_wrap_at(struct py_state *st, const struct py_path *path, PyObject *obj)
 	Py_XDECREF(value);
 	Py_XDECREF(trace);
 	return -1;
+}
+
+static int
+raise_again(void *value)
+{
+	AUTO_REF kind = PyObject_Type(value);
+
+	PyErr_SetObject(kind, value);
+	Py_DECREF((PyObject *)value);
+	return -1;
+}
+
+bool
+py_pass_on(void)
+{
+	PyObject *kind, *value, *trace;
+
+	if (!py_os_is_main_thread() ||
+	    (!PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) && !PyErr_ExceptionMatches(PyExc_SystemExit)))
+		return false;
+	PyErr_Fetch(&kind, &value, &trace);
+	PyErr_NormalizeException(&kind, &value, &trace);
+	if (Py_AddPendingCall(raise_again, Py_NewRef(value)) < 0)
+		Py_DECREF(value);
+	Py_XDECREF(kind);
+	Py_XDECREF(value);
+	Py_XDECREF(trace);
+	return true;
 }

@@ -132,7 +132,7 @@ call_broadcast(PyObject *function, const uint32_t *root, void *bytes, size_t nby
 		         "the broadcast function did not return bytes of the same length");
 	else
 		put_exception(err->message, sizeof(err->message), "the broadcast function");
-	if (PyErr_Occurred())
+	if (PyErr_Occurred() && !py_pass_on())
 		PyErr_WriteUnraisable(function);
 	return err->code = PAWL_EUSAGE;
 }
@@ -237,7 +237,8 @@ py_keep(void *arg, const struct pawl_candidate *candidates, size_t n, unsigned c
 		put_exception(own.message, sizeof(own.message), "the rule of retention");
 		if (err)
 			*err = own;
-		PyErr_Clear();
+		if (!py_pass_on())
+			PyErr_Clear();
 	}
 	PyGILState_Release(gil);
 	return rc < 0 ? PAWL_EUSAGE : 0;

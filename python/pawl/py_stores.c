@@ -10,8 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "py_os.h"
-
 #define MODULE "pawl._fsspec_store"
 
 /* The calling thread may already have an exception set, such as one of a failed restore that now
@@ -35,29 +33,6 @@ leave_python(const struct call *call)
 {
 	PyErr_Restore(call->kind, call->value, call->trace);
 	PyGILState_Release(call->gil);
-}
-
-static int
-raise_again(void *value)
-{
-	AUTO_REF kind = PyObject_Type(value);
-
-	PyErr_SetObject(kind, value);
-	Py_DECREF((PyObject *)value);
-	return -1;
-}
-
-/* Handles Ctrl+C and the like that arrive in the main thread inside a store function. The library
- * gives up, and the exception itself is passed to the caller of the library. */
-static void
-pass_on(PyObject *kind, PyObject *value)
-{
-	bool ends = kind && value &&
-	            (PyErr_GivenExceptionMatches(kind, PyExc_KeyboardInterrupt) ||
-	             PyErr_GivenExceptionMatches(kind, PyExc_SystemExit));
-
-	if (ends && py_os_is_main_thread() && Py_AddPendingCall(raise_again, Py_NewRef(value)) < 0)
-		Py_DECREF(value);
 }
 
 /* Converts the current exception to code and text, and clears it. */
@@ -87,10 +62,9 @@ take_raised(struct pawl_error *err)
 	                       : "an exception",
 	         text && *text && what && strcmp(what, "UsageError") != 0 ? ", " : "",
 	         text && *text && what && strcmp(what, "UsageError") != 0 ? what : "");
-	pass_on(kind, value);
-	Py_XDECREF(kind);
-	Py_XDECREF(value);
-	Py_XDECREF(trace);
+	PyErr_Restore(kind, value, trace);
+	if (!py_pass_on())
+		PyErr_Clear();
 	return err->code;
 }
 

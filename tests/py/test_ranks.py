@@ -338,3 +338,14 @@ def test_R76_a_rank_without_a_world_size_is_an_error(tmp_path: pathlib.Path, mon
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     with pytest.raises(pawl.UsageError, match="WORLD_SIZE"):
         pawl.CheckpointManager(tmp_path / "run")
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+def test_what_ends_a_program_inside_the_broadcast_function_ends_it(
+    tmp_path: pathlib.Path, kind: type[BaseException]
+) -> None:
+    def broadcast(data: bytes) -> bytes:
+        raise kind("now")
+
+    with pytest.raises(kind, match="now"):
+        pawl.CheckpointManager(tmp_path / "run", ranks=pawl.Ranks(rank=0, world_size=2, broadcast=broadcast))
