@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import pathlib
 import signal
 import threading
@@ -456,6 +457,32 @@ def test_an_exception_that_is_not_the_saves_is_never_taken_for_it(tmp_path: path
             ticket.exception(timeout="abc")  # type: ignore[arg-type]
         with pytest.raises(TypeError):
             ticket.exception(bogus=1)  # type: ignore[call-arg]
+
+
+def test_a_signal_that_ends_the_program_while_a_ticket_waits_ends_it(tmp_path: pathlib.Path) -> None:
+    waits, handled = threading.Event(), threading.Event()
+
+    def keep(candidates: list[Any]) -> list[bool]:
+        waits.wait()
+        os.kill(os.getpid(), signal.SIGUSR1)
+        handled.wait()
+        return [True] * len(candidates)
+
+    def end(number: int, frame: Any) -> None:
+        handled.set()
+        ticket.wait(HANG_SECONDS)  # the save has succeeded when the wait is told to end
+        raise SystemExit("now")
+
+    before = signal.signal(signal.SIGUSR1, end)
+    try:
+        with pawl.CheckpointManager(tmp_path, retention=pawl.Retention(keep=keep)) as manager:
+            ticket = manager.save(0, STATE)
+            assert ticket is not None
+            waits.set()
+            with pytest.raises(SystemExit, match="now"):
+                ticket.exception()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_a_manager_that_is_dropped_finishes_its_saves(tmp_path: pathlib.Path) -> None:
