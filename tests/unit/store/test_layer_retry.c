@@ -15,6 +15,7 @@ struct flaky {
 	struct store base; /* a layer */
 	const char *script;
 	unsigned calls;
+	char synced[64]; /* the folder of the last sync that succeeded, which stands for an fsync */
 };
 
 struct flaky_file {
@@ -174,6 +175,23 @@ flaky_pointer(struct store *s, const char *key, const char *target, struct pawl_
 	PLAY(s, key, store_pointer(s->inner, key, target, err));
 }
 
+static int
+flaky_publish(struct store *s, const char *from, const char *to, struct pawl_error *err)
+{
+	PLAY(s, from, store_publish(s->inner, from, to, err));
+}
+
+static int
+flaky_sync(struct store *s, const char *folder, struct pawl_error *err)
+{
+	char c = step(s);
+	if (c != '.')
+		return fail_with(c, folder, err);
+	TRY(store_sync(s->inner, folder, err));
+	snprintf(((struct flaky *)s)->synced, sizeof((struct flaky *)s)->synced, "%s", folder);
+	return 0;
+}
+
 static const struct store_ops flaky_ops = {
 	.put = flaky_put,
 	.create = flaky_create,
@@ -191,6 +209,8 @@ static const struct store_ops flaky_ops = {
 	.move = flaky_move,
 	.pointer = flaky_pointer,
 	.append = flaky_append,
+	.publish = flaky_publish,
+	.sync = flaky_sync,
 };
 
 struct retry_bed {
@@ -286,6 +306,49 @@ test_P15_streamed_objects_come_through(void **state)
 		b->flaky->script = ".";
 		OK(bed, store_remove(bed->store, "pack", &bed->err));
 	}
+}
+
+/* The first try may have renamed, and then lost the connection before it synced. */
+static void
+test_P3_what_a_lost_answer_has_put_or_published_is_synced(void **state)
+{
+	struct retry_bed *b = *state;
+	struct bed *bed = &b->bed;
+	struct store *s = bed->store;
+	const int durable = STORE_EXCLUSIVE | STORE_DURABLE;
+	/* Later calls look at the store, and sync. */
+	static const char *const lost[] = {"a.", "aa.", "ab.", "a..b.", "a...b."};
+	for (size_t i = 0; i < sizeof lost / sizeof lost[0]; i++) {
+		put_text(bed, "d/.part/a", "1");
+#define SYNCS(folder, call)                                    \
+	do {                                                   \
+		strcpy(b->flaky->synced, "none");              \
+		b->flaky->script = lost[i];                    \
+		OK(bed, call);                                 \
+		b->flaky->script = ".";                        \
+		assert_string_equal(b->flaky->synced, folder); \
+	} while (0)
+		SYNCS("d", store_publish(s, "d/.part", "d/done", &bed->err));
+		SYNCS("d/done", store_put_bytes(s, "d/done/b", "mine", 4, durable, &bed->err));
+		SYNCS("", store_put_bytes(s, "top", "mine", 4, durable, &bed->err));
+		SYNCS("none", store_put_bytes(s, "d/c", "mine", 4, STORE_EXCLUSIVE, &bed->err));
+#undef SYNCS
+		OK(bed, store_remove_folder(s, "d", &bed->err));
+		OK(bed, store_remove(s, "top", &bed->err));
+	}
+}
+
+static void
+test_P3_what_cannot_be_synced_after_a_lost_answer_fails(void **state)
+{
+	struct retry_bed *b = *state;
+	struct bed *bed = &b->bed;
+	put_text(bed, "d/.part/a", "1");
+	b->flaky->script = "a..x";
+	FAILS(bed, store_publish(bed->store, "d/.part", "d/done", &bed->err), PAWL_EAUTH, "d: told to fail");
+	b->flaky->script = "a...x";
+	FAILS(bed, store_put_bytes(bed->store, "d/b", "mine", 4, STORE_EXCLUSIVE | STORE_DURABLE, &bed->err),
+	      PAWL_EAUTH, "d: told to fail");
 }
 
 static void
@@ -404,6 +467,8 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		CASE(test_P15_every_operation_comes_to_the_same_whatever_fails),
 		CASE(test_P15_streamed_objects_come_through),
+		CASE(test_P3_what_a_lost_answer_has_put_or_published_is_synced),
+		CASE(test_P3_what_cannot_be_synced_after_a_lost_answer_fails),
 		CASE(test_a_list_that_fails_half_way_shows_nothing_twice),
 		CASE(test_somebody_elses_object_is_not_taken_for_ours),
 		CASE(test_only_what_may_pass_is_tried_again),

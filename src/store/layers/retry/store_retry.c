@@ -16,6 +16,9 @@
  *   finish                seal is repeated; its engine recognises its own object
  *   publish               "no such source": success if the target is a folder
  *
+ * A durable put and a publish are then synced (P3): the connection may have been lost between the
+ * rename and the sync.
+ *
  * Exchanging folders is not repeated. Notes are not repeated, because they describe this moment.
  */
 #include <inttypes.h>
@@ -174,12 +177,25 @@ retry_list_all(struct store *base, const char *folder, store_list_fn *fn, void *
 
 /* ----------------------------------------------------------------- writing */
 
+/* Makes the name of an object or folder durable. */
+static int
+sync_name(struct store *base, const char *key, struct pawl_error *err)
+{
+	const char *slash = strrchr(key, '/');
+	PAWL_FREE char *folder = mem_strndup(key, slash != NULL ? (size_t)(slash - key) : 0);
+	if (folder == NULL)
+		return err_nomem(err, key);
+	return store_sync(base, folder, err);
+}
+
 static int
 retry_put(struct store *base, const char *key, const struct pawl_slice *parts, size_t n_parts, int flags,
           struct pawl_error *err)
 {
 	REPEAT(base, call, rc, err, store_put(base->inner, key, parts, n_parts, flags, err));
-	return rc == PAWL_EEXISTS && is_unknown(&call) && retry_look_holds(base, key, parts, n_parts) ? 0 : rc;
+	if (rc != PAWL_EEXISTS || !is_unknown(&call) || !retry_look_holds(base, key, parts, n_parts))
+		return rc;
+	return flags & STORE_DURABLE ? sync_name(base, key, err) : 0;
 }
 
 static int
@@ -249,7 +265,7 @@ retry_publish(struct store *base, const char *from, const char *to, struct pawl_
 	REPEAT(base, call, rc, err, store_publish(base->inner, from, to, err));
 	bool moved = rc == PAWL_ENOTFOUND && is_unknown(&call) && store_stat(base, to, &target, NULL) == 0 &&
 	             target.is_folder;
-	return moved ? 0 : rc;
+	return moved ? sync_name(base, to, err) : rc;
 }
 
 static int
