@@ -232,9 +232,10 @@ struct store_retry {
 };
 int store_retry_wrap(struct store *s, const struct store_retry *opts, struct store **ret, struct pawl_error *err);
 typedef int store_open_fn(const char *url, bool create, struct store **ret, struct pawl_error *err);
+typedef int store_open_by_fn(const void *arg, const char *url, bool create, struct store **ret, struct pawl_error *err);
 /* Opens by fn, repeating it a few times, and wraps the result. */
-int store_retry_open(store_open_fn *fn, const char *url, bool create, const struct store_retry *opts,
-                     struct store **ret, struct pawl_error *err);
+int store_retry_open(store_open_by_fn *fn, const void *arg, const char *url, bool create,
+                     const struct store_retry *opts, struct store **ret, struct pawl_error *err);
 
 /* Limits of the rate layer. The clock is for tests; NULL = the real one. */
 struct store_rate {

@@ -69,17 +69,16 @@ is_unknown_url(const char *url)
 }
 
 static int
-open_users(const struct pawl_stores *stores, const char *url, bool create, struct store **ret, struct pawl_error *err)
+open_remote(const void *kind, const char *url, bool create, struct store **ret, struct pawl_error *err)
 {
-	struct store *s;
+	return ((const struct store_kind *)kind)->open(url, create, ret, err);
+}
+
+static int
+open_users(const void *stores, const char *url, bool create, struct store **ret, struct pawl_error *err)
+{
 	TRY(store_user_check(stores, err));
-	TRY(store_user_open(stores, url, create, &s, err));
-	int rc = store_log(&s, err);
-	if (rc == 0)
-		rc = store_retry_wrap(s, &(struct store_retry){0}, ret, err);
-	if (rc < 0)
-		store_close(s);
-	return rc;
+	return store_user_open(stores, url, create, ret, err);
 }
 
 int
@@ -100,9 +99,9 @@ store_open_with(const struct pawl_stores *stores, const char *url, bool create, 
 		return err_set(err, PAWL_EUNSUPPORTED, "%s: this build of pawl has no %s:// stores: %s", url,
 		               kind->scheme, kind->missing);
 	if (is_remote)
-		return store_retry_open(kind->open, url, create, &(struct store_retry){0}, ret, err);
+		return store_retry_open(open_remote, kind, url, create, &(struct store_retry){0}, ret, err);
 	if (stores != NULL && is_unknown_url(url))
-		return open_users(stores, url, create, ret, err);
+		return store_retry_open(open_users, stores, url, create, &(struct store_retry){0}, ret, err);
 	struct store *s;
 	TRY(open_local(url, create, no_direct_io, &s, err));
 	int rc = store_log(&s, err);

@@ -228,6 +228,12 @@ remote_engine(const char *url)
 }
 
 static int
+open_engine(const void *fn, const char *url, bool create, struct store **ret, struct pawl_error *err)
+{
+	return (*(store_open_fn *const *)fn)(url, create, ret, err);
+}
+
+static int
 open_store(const char *url, const struct options *o, struct store **ret, struct pawl_error *err)
 {
 	store_open_fn *fn = remote_engine(url);
@@ -235,7 +241,7 @@ open_store(const char *url, const struct options *o, struct store **ret, struct 
 		return store_open(url, !o->read_only, false, ret, err);
 	if (o->no_retry)
 		return fn(url, !o->read_only, ret, err);
-	return store_retry_open(fn, url, !o->read_only, &o->retry, ret, err);
+	return store_retry_open(open_engine, &fn, url, !o->read_only, &o->retry, ret, err);
 }
 
 int

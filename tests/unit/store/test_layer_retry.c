@@ -5,6 +5,7 @@
  * without failures (P15).
  */
 #include "helpers/store_bed.h"
+#include "helpers/user_store.h"
 
 #include "base/err.h"
 #include "store/layers/layer.h"
@@ -436,10 +437,10 @@ struct opening {
 };
 
 static int
-open_late(const char *url, bool create, struct store **ret, struct pawl_error *err)
+open_late(const void *arg, const char *url, bool create, struct store **ret, struct pawl_error *err)
 {
-	(void)create;
-	struct opening *o = (struct opening *)(uintptr_t)strtoull(url, NULL, 16);
+	(void)url, (void)create;
+	struct opening *const *po = arg, *o = *po;
 	return o->calls++ < o->failures ? err_set(err, PAWL_ETRANSIENT, "not yet") : store_mem_open(ret, err);
 }
 
@@ -449,15 +450,40 @@ test_opening_is_tried_a_few_times(void **state)
 	(void)state;
 	struct pawl_error err = {0};
 	struct store *s = NULL;
-	char url[32];
-	struct opening o = {.failures = 3};
-	snprintf(url, sizeof url, "%llx", (unsigned long long)(uintptr_t)&o);
-	assert_int_equal(store_retry_open(open_late, url, true, &(struct store_retry){.base_ms = 1}, &s, &err), 0);
+	const struct store_retry opts = {.base_ms = 1};
+	struct opening o = {.failures = 3}, *po = &o;
+	assert_int_equal(store_retry_open(open_late, &po, "url", true, &opts, &s, &err), 0);
 	store_close(s);
 	o = (struct opening){.failures = 4};
-	assert_int_equal(store_retry_open(open_late, url, true, &(struct store_retry){.base_ms = 1}, &s, &err),
-	                 PAWL_ETRANSIENT);
+	assert_int_equal(store_retry_open(open_late, &po, "url", true, &opts, &s, &err), PAWL_ETRANSIENT);
 	assert_string_equal(err.message, "not yet (tried 4 times)");
+}
+
+static int
+open_users_late(void *arg, const char *url, int create, void **ret, int *ret_can_copy, struct pawl_error *err)
+{
+	struct opening *o = arg;
+	return o->calls++ < o->failures ? err_set(err, PAWL_ETRANSIENT, "not yet")
+	                                : user_open(NULL, url, create, ret, ret_can_copy, err);
+}
+
+static void
+test_opening_the_callers_store_is_tried_a_few_times(void **state)
+{
+	(void)state;
+	struct bed bed = {0};
+	struct opening o = {.failures = 1};
+	struct pawl_stores stores = user_stores;
+	stores.open = open_users_late;
+	stores.arg = &o;
+	OK(&bed, store_open_with(&stores, "user://x", true, false, &bed.store, &bed.err));
+	put_text(&bed, "a", "1");
+	assert_text(&bed, "a", "1");
+	store_close(bed.store);
+	o = (struct opening){.failures = 4};
+	FAILS(&bed, store_open_with(&stores, "user://x", true, false, &bed.store, &bed.err), PAWL_ETRANSIENT,
+	      "not yet (tried 4 times)");
+	assert_int_equal(o.calls, 4);
 }
 
 int
@@ -474,6 +500,7 @@ main(void)
 		CASE(test_only_what_may_pass_is_tried_again),
 		cmocka_unit_test(test_P16_tries_time_and_budget_have_limits),
 		cmocka_unit_test(test_opening_is_tried_a_few_times),
+		cmocka_unit_test(test_opening_the_callers_store_is_tried_a_few_times),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

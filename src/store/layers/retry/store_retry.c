@@ -312,8 +312,8 @@ with_defaults(const struct store_retry *opts)
 enum { OPEN_TRIES = 4, OPEN_SECONDS = 30 };
 
 int
-store_retry_open(store_open_fn *fn, const char *url, bool create, const struct store_retry *opts, struct store **ret,
-                 struct pawl_error *err)
+store_retry_open(store_open_by_fn *fn, const void *arg, const char *url, bool create, const struct store_retry *opts,
+                 struct store **ret, struct pawl_error *err)
 {
 	struct retry_store opening = {.base = {.ops = &retry_ops},
 	                              .opts = with_defaults(opts),
@@ -322,7 +322,7 @@ store_retry_open(store_open_fn *fn, const char *url, bool create, const struct s
 	struct store *s = NULL;
 	opening.opts.max_tries = opening.opts.max_tries < OPEN_TRIES ? opening.opts.max_tries : OPEN_TRIES;
 	opening.opts.total_seconds = OPEN_SECONDS;
-	REPEAT(&opening.base, call, rc, err, fn(url, create, &s, err));
+	REPEAT(&opening.base, call, rc, err, fn(arg, url, create, &s, err));
 	TRY(rc);
 	rc = store_log(&s, err);
 	if (rc == 0)
