@@ -131,17 +131,21 @@ class Fsspec:
         self.checkpoints = 0
         self._equal: set[tuple[str, int, int]] = set()
 
-    def has(self, name: str) -> bool:
-        """Whether a file of that name exists at the URL."""
+    def _reach(self) -> tuple[Any, str]:
+        """The file system of the URL and the path there."""
         import fsspec
 
         fs, root = fsspec.core.url_to_fs(self.url)
+        fs.invalidate_cache()  # other processes may have changed what it listed before
+        return fs, root
+
+    def has(self, name: str) -> bool:
+        """Whether a file of that name exists at the URL."""
+        fs, root = self._reach()
         return is_there(fs, posixpath.join(root, name))
 
     def __call__(self, source: str, target: str) -> None:
-        import fsspec
-
-        fs, root = fsspec.core.url_to_fs(self.url)
+        fs, root = self._reach()
         if source == self.url:
             self._down(fs, root)
         else:
@@ -191,9 +195,7 @@ class Fsspec:
 
     def prune(self, folders: list[str]) -> None:
         """Removes folders at the URL."""
-        import fsspec
-
-        fs, root = fsspec.core.url_to_fs(self.url)
+        fs, root = self._reach()
         for there in (posixpath.join(root, folder) for folder in folders):
             for path in sorted(_tree(fs, there)[0], key=_turn, reverse=True):
                 if _turn(path) > 0:  # first: the rest is then not a checkpoint

@@ -123,8 +123,11 @@ class Store:
         self._made: set[str] = set()
         if create:
             self._make(self.root)
-        elif not _fsspec.is_there(self.fs, self.root or "/"):
-            raise FileNotFoundError("there is no such folder")
+            return
+        with self._turn:
+            self.fs.invalidate_cache()
+            if not _fsspec.is_there(self.fs, self.root or "/"):
+                raise FileNotFoundError("there is no such folder")
 
     def _protocols(self) -> tuple[str, ...]:
         names = self.fs.protocol
@@ -136,6 +139,7 @@ class Store:
     def _make(self, folder: str) -> None:
         if folder and folder not in self._made:
             with self._turn:
+                self.fs.invalidate_cache()  # else it may not make a folder that it listed before
                 self.fs.makedirs(folder, exist_ok=True)
             self._made.add(folder)
 

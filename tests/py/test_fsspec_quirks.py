@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""File systems of fsspec that cannot be reached, or do not replace files by a move."""
+"""File systems of fsspec that cannot be reached, remember listings, or do not replace files by a move."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import errno
 import os
 import pathlib
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -123,6 +124,76 @@ def test_nothing_is_found_where_nothing_is_stored(remote: type[Remote], tmp_path
     assert not places.can_continue("remote://other/exp")
     with pytest.raises(FileNotFoundError, match="there is no such folder"):
         Store("remote://other/exp", False)
+
+
+class Cached(LocalFileSystem):  # type: ignore[misc, unused-ignore]
+    """Finds files in the listings of their folders, which it remembers."""
+
+    protocol = "cached"
+    cachable = True
+    exists = AbstractFileSystem.exists
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return str(LocalFileSystem._strip_protocol(str(path).removeprefix("cached://")))
+
+    def ls(self, path: str, detail: bool = True, **kwargs: Any) -> Any:
+        path = self._strip_protocol(path)
+        if path not in self.dircache:
+            with os.scandir(path) as entries:
+                self.dircache[path] = [LocalFileSystem.info(self, entry) for entry in entries]
+        found = self.dircache[path]
+        return found if detail else [info["name"] for info in found]
+
+    def info(self, path: str, **kwargs: Any) -> Any:
+        path = self._strip_protocol(path)
+        for info in self.ls(self._parent(path)):
+            if info["name"] == path:
+                return info
+        raise FileNotFoundError(path)
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        if not (exist_ok and self.exists(path)):
+            super().makedirs(path, exist_ok)
+
+    def invalidate_cache(self, path: str | None = None) -> None:
+        self.dircache.clear()
+
+
+def test_what_another_process_has_changed_meanwhile_is_seen(tmp_path: pathlib.Path) -> None:
+    fsspec.register_implementation("cached", Cached, clobber=True)
+    url, folder, local = f"cached://{tmp_path}/exp", tmp_path / "exp", tmp_path / "local"
+    with pytest.raises(FileNotFoundError):
+        Store(url, False)
+    assert not places.can_continue(url)
+    sync = Fsspec(str(local), url)
+    for n in (1, 2):
+        (folder / f"t{n}").mkdir(parents=True)
+        (folder / f"t{n}" / "a").write_bytes(b"x")
+        Store(url, False)
+        sync(url, str(local))
+        assert (local / f"t{n}" / "a").read_bytes() == b"x"
+    (folder / "experiment.json").write_bytes(b"{}")
+    assert places.can_continue(url)
+    (folder / "t2" / "b").mkdir()
+    (folder / "t2" / "b" / "c").write_bytes(b"x")
+    sync.prune(["t2/b"])
+    assert not (folder / "t2" / "b").exists()
+
+
+def test_a_folder_that_another_process_has_removed_is_made_again(tmp_path: pathlib.Path) -> None:
+    fsspec.register_implementation("cached", Cached, clobber=True)
+    url, folder = f"cached://{tmp_path}/exp", tmp_path / "exp"
+    opened = Store(url, True)
+    opened.put("t/a", b"x")
+    assert [name for name, *_ in opened.list("t")] == ["a"]
+    assert opened.stat("t")[3]
+    shutil.rmtree(folder / "t")
+    opened.put("t/b", b"x")
+    assert os.listdir(folder / "t") == ["b"]
+    shutil.rmtree(folder)
+    Store(url, True)
+    assert folder.is_dir()
 
 
 class NoReplace(LocalFileSystem):  # type: ignore[misc, unused-ignore]
