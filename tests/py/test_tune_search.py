@@ -77,6 +77,23 @@ def test_P16_trials_that_wait_for_more_than_there_are_places_for_all_end(
     assert {name: result["training_iteration"] for name, result in searcher.complete.items()} == last
 
 
+class Limited(Counting):
+    """Lets two trials live at a time, as a ConcurrencyLimiter of Ray Tune does."""
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+        return None if self.n - len(self.complete) == 2 else super().suggest(trial_id)
+
+
+def test_a_searcher_that_lets_too_few_trials_live_for_the_scheduler_ends_the_search(tmp_path: pathlib.Path) -> None:
+    n, scheduler = WAITING["hyperband"]
+    options: dict[str, Any] = {"config": {"steps": 9}, "num_samples": n, "search_alg": Limited()}
+    with pytest.raises(pawl.UsageError, match="its 2 trials are paused until there are more"):
+        run(descend, tmp_path, scheduler=scheduler, **options)
+    options["search_alg"] = Counting()  # without the limit it continues
+    analysis = run(descend, tmp_path, scheduler=scheduler, resume="AUTO", **options)
+    assert [one.status for one in analysis.trials] == ["TERMINATED"] * n
+
+
 @pytest.mark.parametrize("kind", ["draws", "functions", "searcher"])
 def test_a_stopper_that_stops_all_ends_a_search_with_samples_left(tmp_path: pathlib.Path, kind: str) -> None:
     class First(tune.stopper.Stopper):

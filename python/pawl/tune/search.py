@@ -223,6 +223,7 @@ class Asked(Search):
             name = f"{counts['trials']:05d}"
             found = self._searcher.suggest(name)
             if found is None:
+                self._check_waiting(experiment, states)
                 return
             if found == FINISHED:
                 self._close(experiment)
@@ -232,6 +233,19 @@ class Asked(Search):
             config = self._fill(space.merge(space.fixed(self._plan.space), found))
             number = experiment.add(_json.dumps(self._plan.objects.put(config)))
             self._names[number], self._ends[number] = name, 0
+
+    def _check_waiting(self, experiment: _pawl.Experiment, states: dict[str, int]) -> None:
+        """Refuses to wait for ever: nothing runs, and only more trials could wake the paused ones."""
+        paused = states.get("PAUSED", 0)
+        if not paused or states.get("PENDING", 0) or states.get("RUNNING", 0):
+            return
+        if any(experiment.trial(number)["attempts"] != ends for number, ends in self._ends.items()):
+            return  # the process of a paused trial has not ended yet
+        raise UsageError(
+            f"{self._plan.folder}: {self._searcher!r} suggests no more trials, and its {paused} trials are paused "
+            "until there are more: the scheduler compares more trials than the searcher lets live at a time. "
+            "Raise that limit; max_concurrent_trials limits only the trials that run"
+        )
 
     def _complete_dropped(self, experiment: _pawl.Experiment) -> None:
         """Reports the trials that ended while they were paused. No event reports them.
