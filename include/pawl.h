@@ -1094,14 +1094,15 @@ struct pawl_copies;
 /* Copies a checkpoint (id 0: the latest) to a path or URL, as a single one, between any two stores.
  * Every byte is verified when read and read back at the target; the manifest comes last. A repeated
  * call resumes. *ret may be NULL; it has one row. PAWL_EEXISTS: something else is there.
- * PAWL_ECORRUPT: the source is damaged. */
+ * PAWL_ECORRUPT: the source is damaged. PAWL_ENOTFOUND: also if it was deleted meanwhile. */
 PAWL_API int pawl_copy(struct pawl *run, uint64_t id, const char *to, const struct pawl_copy_opts *opts,
                        struct pawl_meter *meter, struct pawl_copies **ret, struct pawl_error *err);
 /* Copies a complete run to a path or URL, or updates it there, the newest checkpoint first, with
  * ids, pins, scores and pointers. Removes nothing at the target and takes its lease. A repeated
- * call resumes. Checkpoints that are damaged at the source are left out and reported
- * (PAWL_ECORRUPT). *ret may be NULL; it is set after failures, too. PAWL_ECONFLICT: the target has
- * another checkpoint with this id. PAWL_EEXISTS: another run or something else is there. */
+ * call resumes. Checkpoints that are deleted meanwhile are left out. Those that are damaged at the
+ * source are left out and reported (PAWL_ECORRUPT). *ret may be NULL; it is set after failures,
+ * too. PAWL_ECONFLICT: the target has another checkpoint with this id. PAWL_EEXISTS: another run or
+ * something else is there. */
 PAWL_API int pawl_copy_run(struct pawl *run, const char *to, const struct pawl_copy_opts *opts,
                            struct pawl_meter *meter, struct pawl_copies **ret, struct pawl_error *err);
 PAWL_API size_t pawl_copies_count(const struct pawl_copies *copies);

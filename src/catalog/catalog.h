@@ -40,6 +40,8 @@
 #define CATALOG_NO_MANIFEST MANIFEST_NAME " is missing" /* the problem of a folder that is not a checkpoint at all */
 struct catalog;
 struct catalog_entry;
+struct fetch;
+struct fetch_job;
 /* P2: in a bucket a folder without a manifest is a running save, or what a killed one left. It is
  * not damage. */
 bool catalog_is_unfinished(const struct catalog *c, const struct catalog_entry *e);
@@ -145,6 +147,23 @@ void catalog_note_held(struct catalog *c, uint64_t id);
  * the store cannot tell. at: NULL, or the mirror that has it. Call it with a hold or a pin, and
  * without run_edit. */
 int catalog_wait_put_back(const struct catalog *c, struct store *at, const char *name, struct pawl_error *err);
+/* A checkpoint that is being read. Everything is borrowed. */
+struct catalog_reading {
+	const struct catalog *catalog;
+	struct store *at; /* NULL, or the only mirror that has it */
+	const char *name;
+	uint64_t id;
+	const char *token; /* with the id: of the manifest that was opened */
+	bool is_held;
+};
+/* What a failure to read it means. 0: the failure itself; 1: a deletion was called off, read again;
+ * PAWL_ENOTFOUND: the checkpoint was deleted, or another one took its place. tries: how often it
+ * was read again. */
+int catalog_judge(const struct catalog_reading *r, const struct pawl_error *why, unsigned tries,
+                  struct pawl_error *err);
+/* fetch_run, and catalog_judge if it fails. */
+int catalog_fetch(const struct catalog_reading *r, struct fetch *fetch, const struct fetch_job *job,
+                  struct pawl_error *err);
 /* Fills *ret from an entry; everything is copied to `memory`. */
 int catalog_info(const struct catalog *c, const struct catalog_entry *e, const struct pawl_retention *policy,
                  struct bump *memory, struct pawl_info *ret, struct pawl_error *err);

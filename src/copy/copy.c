@@ -400,6 +400,19 @@ copy_checkpoint(const struct copy_job *job, struct copy_result *ret, struct pawl
 	return err_give(err, rc, &own);
 }
 
+int
+copy_from_run(const struct catalog_reading *from, const struct copy_job *job, struct copy_result *ret,
+              struct pawl_error *err)
+{
+	for (unsigned tries = 0;; tries++) {
+		struct pawl_error why = {0};
+		int rc = copy_checkpoint(job, ret, &why);
+		int verdict = rc < 0 ? catalog_judge(from, &why, tries, err) : 0;
+		if (verdict <= 0)
+			return verdict < 0 ? verdict : err_give(err, rc, &why);
+	}
+}
+
 static int
 replace_files(struct copying *c, const struct manifest *m, const uint32_t *files, size_t n, struct pawl_error *err)
 {

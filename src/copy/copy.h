@@ -29,9 +29,9 @@
  * - If the target already holds the same manifest, the copy succeeds at once (P15). If it holds
  *   another one: PAWL_EEXISTS. A mark that withdrew a save there (abort_commit.h) is removed when
  *   it is ten minutes old; before that it is PAWL_ETRANSIENT.
- * - The caller protects the source from deletion meanwhile (a hold). It runs only one copy of the
- *   same checkpoint to the same target at a time. If two run, each succeeds or gets an error, and
- *   the checkpoint is complete in any case.
+ * - The caller protects the source from deletion meanwhile, by a hold if it can make one. It runs
+ *   only one copy of the same checkpoint to the same target at a time. If two run, each succeeds or
+ *   gets an error, and the checkpoint is complete in any case.
  */
 #ifndef PAWL_COPY_H
 #define PAWL_COPY_H
@@ -40,6 +40,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "catalog/catalog.h"
 #include "pawl.h"
 #include "run/run.h"
 #include "state/manifest.h"
@@ -79,6 +80,10 @@ struct copy_result {
 /* ret may be NULL. Runs on the calling thread and n_streams - 1 others, which end before it
  * returns. */
 int copy_checkpoint(const struct copy_job *job, struct copy_result *ret, struct pawl_error *err);
+/* The same for a checkpoint of an open run. from: what job->from and job->from_folder name.
+ * PAWL_ENOTFOUND also if it is deleted or replaced meanwhile. */
+int copy_from_run(const struct catalog_reading *from, const struct copy_job *job, struct copy_result *ret,
+                  struct pawl_error *err);
 /* Fetches files again for a checkpoint that exists on both sides, to repair a local copy. m: its
  * manifest; files: n indices into m->files. Each file is verified, then replaces the existing one
  * in one step. The target must be able to replace an object (move). like_folder is not used. */

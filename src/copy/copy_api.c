@@ -35,8 +35,22 @@ split_target(const char *to, char **ret_parent, char **ret_name, struct pawl_err
 	return *ret_name && *ret_parent ? 0 : err_nomem(err, "copy");
 }
 
+/* A checkpoint to copy: reading.name and .token point into the others. */
+struct source {
+	struct catalog_reading reading;
+	struct store *store;
+	struct buf folder; /* its key */
+	char token[33];
+};
+
+static void
+source_clear(struct source *s)
+{
+	buf_clear(&s->folder);
+}
+
 static int
-find_source(struct pawl *run, uint64_t id, struct buf *folder, struct store **ret, struct pawl_error *err)
+find_source(struct pawl *run, uint64_t id, struct source *ret, struct pawl_error *err)
 {
 	if (run->home.foreign)
 		return err_set(err, PAWL_EUNSUPPORTED,
@@ -44,24 +58,28 @@ find_source(struct pawl *run, uint64_t id, struct buf *folder, struct store **re
 	run_lock(run);
 	const struct catalog_entry *e = catalog_get(run->catalog, id);
 	if (e) {
-		catalog_key(run->catalog, e->name, folder);
-		*ret = e->at ? e->at : run->store;
+		catalog_key(run->catalog, e->name, &ret->folder);
+		ret->store = e->at ? e->at : run->store;
+		memcpy(ret->token, e->summary->token, sizeof(ret->token));
+		ret->reading = (struct catalog_reading){.catalog = run->catalog, .at = e->at, .id = id};
 	}
 	run_unlock(run);
 	if (!e)
 		return err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint with id %llu", run->home.root,
 		               (unsigned long long)id);
-	return buf_check(folder, "copy", err);
+	TRY(buf_check(&ret->folder, "copy", err));
+	const char *key = buf_str(&ret->folder), *slash = strrchr(key, '/');
+	ret->reading.name = slash ? slash + 1 : key;
+	ret->reading.token = ret->token;
+	return 0;
 }
 
-/* folder: the key of the checkpoint's folder, which ends in its name. */
 static int
-report_copy(uint64_t id, const char *folder, const struct copy_result *result, struct pawl_copies **ret,
+report_copy(const struct catalog_reading *from, const struct copy_result *result, struct pawl_copies **ret,
             struct pawl_error *err)
 {
 	PAWL_CLEAN(pawl_copies_free_clean) struct pawl_copies *copies = mem_zalloc(1, sizeof(*copies));
-	const char *slash = strrchr(folder, '/');
-	struct pawl_copied *row = copies ? copies_add(copies, id, slash ? slash + 1 : folder, "") : NULL;
+	struct pawl_copied *row = copies ? copies_add(copies, from->id, from->name, "") : NULL;
 	if (!row)
 		return err_nomem(err, "copy");
 	copies_set(row, result);
@@ -77,7 +95,7 @@ copy_to(struct pawl *run, uint64_t id, const char *to, const struct pawl_copy_op
 {
 	struct pawl_copy_opts o = PAWL_COPY_OPTS_INIT;
 	PAWL_FREE char *parent = NULL, *name = NULL;
-	PAWL_CLEAN(buf_clear) struct buf folder = {0};
+	PAWL_CLEAN(source_clear) struct source source = {0};
 	PAWL_CLEAN(store_close_clean) struct store *target = NULL;
 	PAWL_CLEAN(pawl_hold_close_clean) struct pawl_hold *hold = NULL;
 	struct copy_job job = {.meter = meter};
@@ -91,18 +109,20 @@ copy_to(struct pawl *run, uint64_t id, const char *to, const struct pawl_copy_op
 	if (!id)
 		TRY(pawl_find(run, "latest", &id, err));
 	hold_for_reading(run, id, &hold, NULL); /* if the run is not writable, a deletion is noticed */
-	TRY(find_source(run, id, &folder, &job.from, err));
+	TRY(find_source(run, id, &source, err));
+	source.reading.is_held = hold != NULL;
 	TRY(split_target(to, &parent, &name, err));
 	TRY(store_open_with(run->opts.io.stores, parent, true, run->opts.io.no_direct, &target, err));
 	TRY(store_limit(&target, o.bandwidth_bytes_per_second, o.bandwidth_bytes_per_second, err));
+	job.from = source.store;
 	job.to = target;
-	job.from_folder = buf_str(&folder);
+	job.from_folder = buf_str(&source.folder);
 	job.to_folder = name;
 	job.n_streams = o.n_streams;
 	job.memory_bytes = o.memory_bytes;
 	job.deadline_ms = o.timeout_ms > 0 ? clock_deadline_ms(o.timeout_ms) : 0;
-	TRY(copy_checkpoint(&job, &result, err));
-	return ret ? report_copy(id, buf_str(&folder), &result, ret, err) : 0;
+	TRY(copy_from_run(&source.reading, &job, &result, err));
+	return ret ? report_copy(&source.reading, &result, ret, err) : 0;
 }
 
 int

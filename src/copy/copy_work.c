@@ -71,6 +71,16 @@ say_damaged(const struct copy_work *w, const struct copy_item *it, uint64_t at, 
 	               w->name, it->file->name, at, at + block_at(it->file, at, end), w->from->root);
 }
 
+/* Its checkpoint may also have been deleted: catalog_judge. */
+static int
+say_missing(const struct copy_work *w, const struct copy_item *it, struct pawl_error *err)
+{
+	int rc = err_set(err, PAWL_ECORRUPT, "%s: %s: the file is missing in %s", w->name, it->file->name,
+	                 w->from->root);
+	err->sys = ENOENT;
+	return rc;
+}
+
 /* Reads a piece of the source, and verifies it (P1) or learns its checksum. */
 static int
 read_source(const struct copy_work *w, const struct copy_item *it, char *bytes, uint64_t begin, uint64_t end,
@@ -84,6 +94,8 @@ read_source(const struct copy_work *w, const struct copy_item *it, char *bytes, 
 		it->learned[begin / f->block_bytes] = sum_bytes(bytes, (size_t)(end - begin));
 		return err_give(err, rc, &why);
 	}
+	if (rc == PAWL_ENOTFOUND)
+		return say_missing(w, it, err);
 	if (rc < 0 && (w->from_copies <= 1 || (rc != PAWL_EIO && rc != PAWL_ECORRUPT)))
 		return err_give(err, err_prefix(&why, rc, "%s: %s", w->name, f->name), &why);
 	for (uint64_t at = begin; at < end; at += f->block_bytes) {
@@ -135,8 +147,7 @@ open_source(const struct copy_work *w, struct copy_item *it, struct pawl_error *
 	uint64_t found = 0;
 	int rc = store_open_reader(w->from, it->from_key, &it->reader, &found, err);
 	if (rc == PAWL_ENOTFOUND)
-		return err_set(err, PAWL_ECORRUPT, "%s: %s: the file is missing in %s", w->name, it->file->name,
-		               w->from->root);
+		return say_missing(w, it, err);
 	if (rc < 0)
 		return err_prefix(err, rc, "%s", w->name);
 	if (found != it->file->nbytes)

@@ -96,7 +96,7 @@ open_file(struct fetch_files *f, const struct manifest_file *info, struct open_f
 		                     : "");
 	}
 	if (rc == PAWL_ECORRUPT && err)
-		err->sys = ENOENT; /* or the checkpoint was deleted: restore_gone.h */
+		err->sys = ENOENT; /* or the checkpoint was deleted: catalog_judge */
 	uint64_t other;
 	while (rc == 0 && *ret_end != info->nbytes && store_pass_over(f->store, file->reader, &other, NULL) == 0)
 		*ret_end = other;

@@ -8,9 +8,7 @@
 
 #define RESTORE_LOOKS 100u /* for a run whose checkpoints are deleted each time before they are read */
 
-/* What a failure to read the current checkpoint means. 0: the failure itself; 1: a deletion was
- * called off, read again; PAWL_ENOTFOUND: the checkpoint was deleted, or another one took its
- * place. tries: how often it was read again. */
+/* catalog_judge of the current checkpoint. */
 int restore_judge(struct pawl_restore *r, const struct pawl_error *why, unsigned tries, struct pawl_error *err);
 
 #endif

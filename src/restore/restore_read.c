@@ -36,7 +36,7 @@ err_missing(const struct pawl_restore *r, const struct manifest_file *f, struct 
 	int rc = err_set(err, PAWL_ECORRUPT, "%s: %s is missing", r->info.name, f->name);
 
 	if (err)
-		err->sys = ENOENT; /* or the checkpoint was deleted: restore_gone.h */
+		err->sys = ENOENT; /* or the checkpoint was deleted: catalog_judge */
 	return rc;
 }
 

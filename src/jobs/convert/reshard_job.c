@@ -53,6 +53,7 @@ struct reshard_job {
 
 	/* input */
 	char *name, *folder;
+	struct store *at; /* NULL, or the only mirror that has it; borrowed */
 	struct pawl_hold *hold;
 	struct manifest *from;
 	struct fetch *fetch;
@@ -198,7 +199,14 @@ fill_slab(struct reshard_job *x, const struct plan_pack *pack, const struct stat
 	struct fetch_job job = {
 		.name = x->name, .folder = x->folder, .manifest = m, .plan = plan, .bindings = x->bindings};
 
-	TRY(fetch_run(x->fetch, &job, err));
+	const struct catalog_reading reading = {.catalog = x->run->catalog,
+	                                        .at = x->at,
+	                                        .name = x->name,
+	                                        .id = m->id,
+	                                        .token = m->token,
+	                                        .is_held = x->hold != NULL};
+
+	TRY(catalog_fetch(&reading, x->fetch, &job, err));
 	TRY(reshard_rules_run(&casts, err));
 	x->to.nonfinite = x->to.nonfinite || casts.not_finite;
 	return 0;
@@ -445,6 +453,7 @@ open_source(struct reshard_job *x, uint64_t id, struct pawl_error *err)
 
 	if (rc == 0) {
 		catalog_key(run->catalog, e->name, &key);
+		x->at = e->at;
 		x->name = mem_strdup(e->name);
 		x->folder = mem_strdup(buf_str(&key));
 	}

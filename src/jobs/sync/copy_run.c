@@ -33,7 +33,7 @@
 /* One checkpoint of the source, as it was when the transfer began. */
 struct item {
 	uint64_t id, bytes;
-	struct store *store;        /* where it is stored; borrowed */
+	struct store *at;           /* NULL, or the only mirror that has it; borrowed */
 	const char *name, *problem; /* problem: why its manifest is unusable, or NULL */
 	int code;                   /* of the problem */
 	char token[33];
@@ -108,7 +108,7 @@ list_items(struct copy_run *t, struct items *ret, struct pawl_error *err)
 			continue;
 		if (e->code == PAWL_ENOTFOUND)
 			continue;
-		*item = (struct item){.id = e->id, .store = e->at ? e->at : from->store};
+		*item = (struct item){.id = e->id, .at = e->at};
 		item->name = bump_printf(&ret->memory, "%s", e->name);
 		item->problem = e->summary ? NULL : bump_printf(&ret->memory, "%s", e->problem);
 		item->code = e->code == PAWL_EAUTH ? PAWL_EAUTH : PAWL_ECORRUPT;
@@ -132,7 +132,7 @@ copy_one(struct copy_run *t, const struct item *item, struct store *to, const ch
 	PAWL_CLEAN(buf_clear) struct buf folder = {0};
 	struct copy_result result = {0};
 	struct pawl_copied *row;
-	struct copy_job job = {.from = item->store,
+	struct copy_job job = {.from = item->at ? item->at : t->from->store,
 	                       .to = to,
 	                       .to_folder = to_folder,
 	                       .like_folder = like,
@@ -147,7 +147,13 @@ copy_one(struct copy_run *t, const struct item *item, struct store *to, const ch
 	/* If a hold cannot be written, no other process can delete either. */
 	if (pawl_hold_open(t->from, item->id, &hold, err) == PAWL_ENOTFOUND)
 		return PAWL_ENOTFOUND;
-	TRY(copy_checkpoint(&job, &result, err));
+	const struct catalog_reading reading = {.catalog = t->from->catalog,
+	                                        .at = item->at,
+	                                        .name = item->name,
+	                                        .id = item->id,
+	                                        .token = item->token,
+	                                        .is_held = hold != NULL};
+	TRY(copy_from_run(&reading, &job, &result, err));
 	row = add_report(t, item, "");
 	if (!row)
 		return err_nomem(err, "copy");
@@ -245,7 +251,7 @@ compare_target(struct pawl *to, const struct item *item, struct pawl_error *err)
 	return rc;
 }
 
-/* Removes what a copy left for resuming: it is useless if the source is damaged. */
+/* Removes what a copy left for resuming: it is useless if the source is damaged or deleted. */
 static void
 drop_rest(struct pawl *to, const struct item *item)
 {
@@ -275,7 +281,7 @@ copy_item(struct copy_run *t, struct pawl *to, const struct item *item, const ch
 			rc = copy_one(t, item, to->store, buf_str(&folder), like, err);
 		if (rc == 0)
 			return 1;
-		if (rc == PAWL_ECORRUPT)
+		if (rc == PAWL_ECORRUPT || rc == PAWL_ENOTFOUND)
 			drop_rest(to, item);
 	}
 	if (rc == PAWL_ENOTFOUND)

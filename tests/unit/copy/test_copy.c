@@ -438,6 +438,75 @@ test_R144_one_checkpoint_by_hand(void **state)
 	assert_int_equal(pawl_copy(f->made.run, 1, "", NULL, NULL, NULL, &f->err), PAWL_EUSAGE);
 }
 
+/* Deletes the checkpoint before its second pack is opened: for good, or until the next look at its
+ * manifest finds none. */
+static struct {
+	bool called_off, gone;
+	_Atomic unsigned n_packs;
+} removal;
+#define HIDDEN_FOLDER "checkpoints/.checkpoint_000001.0123456789abcdef0123456789abcdef.partial"
+
+static int
+open_while_deleting(struct store *s, const char *key, struct store_reader **ret, uint64_t *ret_nbytes,
+                    struct pawl_error *err)
+{
+	if (strstr(key, ".safetensors") && ++removal.n_packs == 2) {
+		removal.gone = true;
+		made_check(straight->publish(s, FOLDER, HIDDEN_FOLDER, err), err);
+		if (!removal.called_off)
+			made_check(straight->remove_folder(s, HIDDEN_FOLDER, err), err);
+	}
+	return straight->open(s, key, ret, ret_nbytes, err);
+}
+
+static int
+stat_and_put_back(struct store *s, const char *key, struct store_entry *ret, struct pawl_error *err)
+{
+	int rc = straight->stat(s, key, ret, err);
+	if (rc == PAWL_ENOTFOUND && removal.gone && removal.called_off) {
+		removal.gone = false;
+		made_check(straight->publish(s, HIDDEN_FOLDER, FOLDER, NULL), NULL);
+	}
+	return rc;
+}
+
+static void
+begin_deleting(struct fixture *f, bool called_off)
+{
+	removal.called_off = called_off;
+	removal.gone = false;
+	removal.n_packs = 0;
+	made_check(pawl_reload(f->made.run, &f->err), &f->err);
+	twist(f->made.run->store);
+	twisted.open = open_while_deleting;
+	twisted.stat = stat_and_put_back;
+}
+
+static void
+test_P6_a_checkpoint_that_is_deleted_while_it_is_copied_is_not_damaged(void **state)
+{
+	struct fixture *f = *state;
+	char to[128];
+	snprintf(to, sizeof to, "%s/alone", f->dir);
+	begin_deleting(f, false);
+	assert_int_equal(pawl_copy(f->made.run, 1, to, NULL, NULL, NULL, &f->err), PAWL_ENOTFOUND);
+	assert_non_null(strstr(f->err.message, "checkpoint_000001 was deleted while it was read"));
+	assert_false(is_there(f->disk, "alone/manifest.json"));
+	assert_true(removal.gone);
+}
+
+static void
+test_P6_a_checkpoint_whose_deletion_is_called_off_meanwhile_is_copied(void **state)
+{
+	struct fixture *f = *state;
+	char to[128];
+	snprintf(to, sizeof to, "%s/alone", f->dir);
+	begin_deleting(f, true);
+	made_check(pawl_copy(f->made.run, 1, to, NULL, NULL, NULL, &f->err), &f->err);
+	assert_true(is_there(f->disk, "alone/manifest.json"));
+	assert_true(removal.n_packs >= 2 && !removal.gone);
+}
+
 int
 main(void)
 {
@@ -458,6 +527,8 @@ main(void)
 		T(test_P16_deadline_cancel_and_memory),
 		T(test_a_source_that_is_not_there_or_lacks_a_file),
 		T(test_R144_one_checkpoint_by_hand),
+		T(test_P6_a_checkpoint_that_is_deleted_while_it_is_copied_is_not_damaged),
+		T(test_P6_a_checkpoint_whose_deletion_is_called_off_meanwhile_is_copied),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "helpers/small_run.h"
+#include "run/run.h"
 
 /* A path next to the run, which goes with it. */
 static const char *
@@ -153,6 +154,36 @@ test_P1_what_is_damaged_is_passed_over_and_told(void **state)
 	assert_int_equal(count_at(beside(r, "there")), 2);
 }
 
+/* The store of the source, whose second checkpoint is deleted when its pack is opened. */
+static struct store_ops deleting;
+static const struct store_ops *straight;
+
+static int
+open_after_deletion(struct store *s, const char *key, struct store_reader **ret, uint64_t *ret_nbytes,
+                    struct pawl_error *err)
+{
+	if (strstr(key, "checkpoint_000002/rank"))
+		assert_int_equal(straight->remove_folder(s, "checkpoints/checkpoint_000002", err), 0);
+	return straight->open(s, key, ret, ret_nbytes, err);
+}
+
+static void
+test_P6_what_is_deleted_meanwhile_is_not_damaged(void **state)
+{
+	struct small_run *r = *state;
+
+	begin(r);
+	straight = r->run->store->ops;
+	deleting = *straight;
+	deleting.open = open_after_deletion;
+	r->run->store->ops = &deleting;
+	COPIES("3 1", pawl_copy_run(r->run, beside(r, "there"), NULL, NULL, &copies, err));
+	r->run->store->ops = straight;
+	assert_int_equal(count_at(beside(r, "there")), 2);
+	assert_int_equal(small_count(r, "source/checkpoints"), 2);
+	assert_int_equal(small_count(r, "there/checkpoints"), 2); /* nothing is left of the other one */
+}
+
 static void
 test_what_lies_in_a_mirror_alone_is_brought_over_too(void **state)
 {
@@ -245,6 +276,7 @@ main(void)
 		CASE(test_wrong_calls_are_refused),
 		CASE(test_a_cancelled_transfer_is_gone_on_with),
 		CASE(test_P1_what_is_damaged_is_passed_over_and_told),
+		CASE(test_P6_what_is_deleted_meanwhile_is_not_damaged),
 		CASE(test_what_lies_in_a_mirror_alone_is_brought_over_too),
 		CASE(test_P6_a_pin_and_a_score_of_the_target_stay),
 		CASE(test_P6_a_pin_of_the_target_stays_its_own_when_a_mirror_is_copied_to_it),

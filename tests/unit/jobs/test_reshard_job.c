@@ -16,6 +16,7 @@
 #include "helpers/ranks.h"
 #include "helpers/scratch.h"
 #include "pawl_jobs.h"
+#include "run/run.h"
 
 #define TIMEOUT_MS HANG_MS
 #define SAVED_WORLD 4
@@ -439,6 +440,37 @@ test_wrong_calls_say_what_is_wrong(void **state)
 	assert_int_equal(count_entries(f->folder), 1);
 }
 
+/* The store of the run, whose second checkpoint is deleted when its third pack is opened. */
+static struct store_ops deleting;
+static const struct store_ops *straight;
+static _Atomic unsigned n_opened;
+
+static int
+open_after_deletion(struct store *s, const char *key, struct store_reader **ret, uint64_t *ret_nbytes,
+                    struct pawl_error *err)
+{
+	if (strstr(key, "checkpoint_000002/rank") && ++n_opened == 3)
+		assert_int_equal(straight->remove_folder(s, "checkpoints/checkpoint_000002", err), 0);
+	return straight->open(s, key, ret, ret_nbytes, err);
+}
+
+static void
+test_P6_a_source_that_is_deleted_meanwhile_is_not_damaged(void **state)
+{
+	struct fixture *f = *state;
+	struct pawl_error err = {0};
+	char path[300];
+
+	straight = f->run->store->ops;
+	deleting = *straight;
+	deleting.open = open_after_deletion;
+	f->run->store->ops = &deleting;
+	assert_int_equal(reshard(f, f->run, 2, true, path, NULL, &err), PAWL_ENOTFOUND);
+	f->run->store->ops = straight;
+	assert_non_null(strstr(err.message, "checkpoint_000002 was deleted while it was read"));
+	assert_int_equal(count_entries(f->folder), 0);
+}
+
 int
 main(void)
 {
@@ -456,6 +488,8 @@ main(void)
 		cmocka_unit_test_setup_teardown(test_P5_every_failing_call_of_the_store_leaves_nothing, setup,
 	                                        teardown),
 		cmocka_unit_test_setup_teardown(test_P5_E11_so_it_is_with_compressed_packs, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_P6_a_source_that_is_deleted_meanwhile_is_not_damaged, setup,
+	                                        teardown),
 		cmocka_unit_test_setup_teardown(test_wrong_calls_say_what_is_wrong, setup, teardown),
 	};
 
