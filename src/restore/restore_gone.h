@@ -10,5 +10,7 @@
 
 /* catalog_judge of the current checkpoint. */
 int restore_judge(struct pawl_restore *r, const struct pawl_error *why, unsigned tries, struct pawl_error *err);
+/* catalog_fetch of it. */
+int restore_fetch_run(struct pawl_restore *r, struct fetch *fetch, const struct fetch_job *job, struct pawl_error *err);
 
 #endif

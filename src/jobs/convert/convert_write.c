@@ -17,6 +17,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "layout/cast.h"
+#include "restore/restore_gone.h"
 #include "store/outfile.h"
 
 #define RING_BYTES (32u << 20)
@@ -306,7 +307,7 @@ fetch_round(struct writer *w, struct pawl_error *err)
 	TRY(reshard_plan(m, r->bindings, r->n_parts, fetch_unit_bytes(c->fetch, nbytes), &plan, err));
 	struct fetch_job job = {
 		.name = c->r->info.name, .folder = c->r->folder, .manifest = m, .plan = plan, .bindings = r->bindings};
-	TRY(fetch_run(c->fetch, &job, err));
+	TRY(restore_fetch_run(c->r, c->fetch, &job, err));
 	for (size_t i = 0; i < r->n_parts; i++) {
 		const struct part *p = &r->parts[i];
 		const int from = tensor_of(c, p->item)->dtype, to = c->items[p->item].dtype;

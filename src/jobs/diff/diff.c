@@ -21,6 +21,7 @@
 #include "jobs/diff/numbers.h"
 #include "pawl_jobs.h"
 #include "restore/restore.h"
+#include "restore/restore_gone.h"
 #include "state/state_build.h"
 #include "state/walk.h"
 
@@ -373,7 +374,7 @@ fill_slab(struct differ *d, struct side *side, struct pawl_error *err)
 	                        .manifest = r->manifest,
 	                        .plan = plan,
 	                        .bindings = side->bindings};
-	return fetch_run(side->fetch, &job, err);
+	return restore_fetch_run(side->r, side->fetch, &job, err);
 }
 
 /* Reads the gathered ranges of both sides and compares them. */

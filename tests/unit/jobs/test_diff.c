@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <stdatomic.h>
 
 #include "helpers/make_checkpoint.h"
 #include "pawl_jobs.h"
@@ -345,6 +346,39 @@ test_P1_damage_is_an_error_not_a_difference(void **state)
 	assert_null(d);
 }
 
+/* The store of the run, whose checkpoint 2 is deleted when its first pack is opened. */
+static struct store_ops deleting;
+static const struct store_ops *straight;
+static atomic_bool is_deleted;
+
+static int
+open_after_deletion(struct store *s, const char *key, struct store_reader **ret, uint64_t *ret_nbytes,
+                    struct pawl_error *err)
+{
+	if (strstr(key, "checkpoint_000002/rank") && !atomic_exchange(&is_deleted, true))
+		assert_int_equal(straight->remove_folder(s, "checkpoints/checkpoint_000002", err), 0);
+	return straight->open(s, key, ret, ret_nbytes, err);
+}
+
+static void
+test_P6_a_checkpoint_that_is_deleted_meanwhile_is_not_damaged(void **state)
+{
+	struct fixture *f = *state;
+	struct pawl_diff *d = NULL;
+	struct pawl_error err = {0};
+	save(f, 1, common(f), NULL);
+	f->weight[0][0] = 9;
+	save(f, 2, common(f), NULL);
+	straight = f->made.run->store->ops;
+	deleting = *straight;
+	deleting.open = open_after_deletion;
+	f->made.run->store->ops = &deleting;
+	assert_int_equal(pawl_diff_open(f->made.run, 1, f->made.run, 2, NULL, &d, &err), PAWL_ENOTFOUND);
+	f->made.run->store->ops = straight;
+	assert_non_null(strstr(err.message, "checkpoint_000002 was deleted while it was read"));
+	assert_null(d);
+}
+
 int
 main(void)
 {
@@ -359,6 +393,7 @@ main(void)
 		T(test_types_and_kinds_of_equal_contents_are_changes),
 		T(test_P16_tensors_larger_than_the_memory_used_are_compared_in_a_stream),
 		T(test_P1_damage_is_an_error_not_a_difference),
+		T(test_P6_a_checkpoint_that_is_deleted_meanwhile_is_not_damaged),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

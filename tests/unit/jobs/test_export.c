@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include <dirent.h>
+#include <stdatomic.h>
 
 #include "base/fd.h"
 #include "base/json.h"
@@ -383,15 +384,49 @@ test_P16_tensors_larger_than_the_memory_used(void **state)
 	free(big);
 }
 
+/* The store of the run, whose checkpoint 1 is deleted when its first pack is opened. */
+static struct store_ops deleting;
+static const struct store_ops *straight;
+static atomic_bool is_deleted;
+
+static int
+open_after_deletion(struct store *s, const char *key, struct store_reader **ret, uint64_t *ret_nbytes,
+                    struct pawl_error *err)
+{
+	if (strstr(key, "checkpoint_000001/rank") && !atomic_exchange(&is_deleted, true))
+		assert_int_equal(straight->remove_folder(s, "checkpoints/checkpoint_000001", err), 0);
+	return straight->open(s, key, ret, ret_nbytes, err);
+}
+
+static void
+test_P6_a_checkpoint_that_is_deleted_meanwhile_is_not_damaged(void **state)
+{
+	struct fixture *f = *state;
+	struct pawl_error err = {0};
+	straight = f->made.run->store->ops;
+	deleting = *straight;
+	deleting.open = open_after_deletion;
+	f->made.run->store->ops = &deleting;
+	assert_int_equal(export_to(f, "a.safetensors", NULL, &err), PAWL_ENOTFOUND);
+	f->made.run->store->ops = straight;
+	assert_non_null(strstr(err.message, "checkpoint_000001 was deleted while it was read"));
+	assert_int_equal(count_files(f->out), 0);
+}
+
 int
 main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		T(test_everything_in_one_file_tied_tensors_once),      T(test_names_are_selected_stripped_and_dotted),
-		T(test_a_shard_set_has_an_index_of_the_usual_form),    T(test_nothing_is_replaced_unless_asked_for),
-		T(test_an_old_model_in_another_form_hides_no_new_one), T(test_P1_damage_leaves_no_file),
-		T(test_targets_that_cannot_be_written_are_refused),    T(test_two_tensors_never_get_one_name),
+		T(test_everything_in_one_file_tied_tensors_once),
+		T(test_names_are_selected_stripped_and_dotted),
+		T(test_a_shard_set_has_an_index_of_the_usual_form),
+		T(test_nothing_is_replaced_unless_asked_for),
+		T(test_an_old_model_in_another_form_hides_no_new_one),
+		T(test_P1_damage_leaves_no_file),
+		T(test_P6_a_checkpoint_that_is_deleted_meanwhile_is_not_damaged),
+		T(test_targets_that_cannot_be_written_are_refused),
+		T(test_two_tensors_never_get_one_name),
 		T(test_P16_tensors_larger_than_the_memory_used),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
