@@ -98,7 +98,7 @@ note_bad(struct cli *cli, struct pawl *run, size_t n_good)
 
 	if (pawl_list_open(run, 1, &all, NULL) < 0 || pawl_list_count(all) <= n_good)
 		return;
-	cli_warn(cli, "%s be shown (damaged, or permission denied): 'pawl ls --bad' prints the reason",
+	cli_warn(cli, "%s be shown: 'pawl ls --bad' prints the reason",
 	         human_count(&cli->keep, pawl_list_count(all) - n_good, "more cannot", "more cannot"));
 }
 

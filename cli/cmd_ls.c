@@ -58,7 +58,7 @@ has_name(const struct names *names, const char *name)
 /* The rows to print, borrowed from the list. */
 struct rows {
 	const struct pawl_info **items;
-	size_t n, n_bad, n_denied; /* n_bad, n_denied: of the complete list */
+	size_t n, n_damaged, n_unread; /* the latter two: of the complete list */
 };
 
 /* only: the id of the checkpoint that was named; 0 = all. */
@@ -74,8 +74,8 @@ pick_rows(struct cli *cli, const struct ls_args *args, const struct pawl_list *l
 
 		if (only > 0 && info->id != only)
 			continue;
-		ret->n_denied += (info->marks & PAWL_MARK_DENIED) != 0;
-		ret->n_bad += bad && (info->marks & PAWL_MARK_DENIED) == 0;
+		ret->n_damaged += info->code == PAWL_ECORRUPT;
+		ret->n_unread += bad && info->code != PAWL_ECORRUPT;
 		if (!bad || args->bad)
 			ret->items[ret->n++] = info;
 	}
@@ -257,8 +257,7 @@ print_json(struct cli *cli, struct pawl *run, const struct rows *rows)
 	jsonout_end(&j);
 }
 
-/* Prints the totals for people, and the number of damaged checkpoints, which the table may not
- * show. */
+/* Prints the totals for people, and the number of bad checkpoints, which the table may not show. */
 static void
 print_totals(struct cli *cli, struct pawl *run, const struct rows *rows, const struct ls_args *args)
 {
@@ -281,12 +280,12 @@ print_totals(struct cli *cli, struct pawl *run, const struct rows *rows, const s
 	else if (cli->out.width > 0)
 		cli_note(cli, "%s, %s", human_count(&cli->keep, n, "checkpoint", "checkpoints"),
 		         human_bytes(&cli->keep, bytes));
-	if (rows->n_bad > 0 && !args->bad)
+	if (rows->n_damaged > 0 && !args->bad)
 		cli_warn(cli, "%s damaged: 'pawl ls --bad' prints the reason",
-		         human_count(&cli->keep, rows->n_bad, "more is", "more are"));
-	if (rows->n_denied > 0 && !args->bad)
-		cli_warn(cli, "%s be read (permission denied): 'pawl ls --bad' prints the reason",
-		         human_count(&cli->keep, rows->n_denied, "more cannot", "more cannot"));
+		         human_count(&cli->keep, rows->n_damaged, "more is", "more are"));
+	if (rows->n_unread > 0 && !args->bad)
+		cli_warn(cli, "%s be read: 'pawl ls --bad' prints the reason",
+		         human_count(&cli->keep, rows->n_unread, "more cannot", "more cannot"));
 }
 
 /* Lists a search, or a folder of runs and files. False: the place is something else. */

@@ -98,7 +98,7 @@ verify_one(struct cli *cli, struct pawl *run, const struct pawl_info *info, stru
 	*v = (struct verdict){info->name, info->id, info->bytes, !info_is_foreign(info), info_has_no_sums(info),
 	                      0,          NULL,     NULL};
 	if ((info->marks & PAWL_MARK_BAD) != 0) {
-		v->code = (info->marks & PAWL_MARK_DENIED) != 0 ? PAWL_EAUTH : PAWL_ECORRUPT;
+		v->code = info->code;
 		v->message = info->problem;
 	} else {
 		v->code = pawl_verify(run, info->id, meter, &v->findings, &err);

@@ -817,6 +817,8 @@ struct pawl_info {
 	int here;             /* 1: in the run's own folder; 0: only in a mirror */
 	uint32_t n_mirrors;   /* mirrors that have it, verified */
 	uint64_t plain_bytes; /* of all files before compression */
+	int code;             /* why it is bad: PAWL_ECORRUPT for damage; another code, such as PAWL_EAUTH or
+	                         PAWL_EVERSION: it may be intact. 0: it is not bad */
 };
 
 struct pawl_list;
@@ -1013,7 +1015,8 @@ struct pawl_finding {
 };
 struct pawl_findings;
 /* Reads and checks every byte of a checkpoint (id 0: of all). meter may be NULL. Returns
- * PAWL_ECORRUPT if there are findings; *ret is set then, too. */
+ * PAWL_ECORRUPT if there are findings; *ret is set then, too. Without findings, a checkpoint that
+ * cannot be read gives its own error, such as PAWL_EAUTH or PAWL_EVERSION. */
 PAWL_API int pawl_verify(struct pawl *run, uint64_t id, struct pawl_meter *meter, struct pawl_findings **ret,
                          struct pawl_error *err);
 PAWL_API size_t pawl_findings_count(const struct pawl_findings *findings);

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _checks, _files, _pawl, _reports, files
 from ._names import elsewhere, explained
-from ._pawl import AccessError, CorruptError, NotFoundError, UnsupportedError, UsageError
+from ._pawl import AccessError, CorruptError, NotFoundError, UnsupportedError, UsageError, VersionError
 from .options import Cast
 from .records import place_of
 
@@ -251,10 +251,14 @@ def only(run: _pawl.Run, path: str) -> _pawl.Info:
     found = run.list(True)
     if not found:
         _pawl.explain_address(path)
-    if found[-1]["denied"]:
-        raise AccessError(f"{path}: {found[-1]['problem']}")
     if not found[-1]["bad"]:
         return found[-1]
+    try:
+        run.find("latest")
+    except (AccessError, VersionError) as error:
+        raise type(error)(f"{path}: {found[-1]['problem']}") from None
+    except NotFoundError:
+        pass
     if is_foreign(path) or os.path.isfile(os.path.join(path, "manifest.json")):
         raise CorruptError(f"{path}: {found[-1]['problem']}")
     _pawl.explain_address(path)

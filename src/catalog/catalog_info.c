@@ -118,6 +118,7 @@ fill_info(const struct outlook *o, const struct catalog_entry *e, struct pawl_in
 	             (e->summary && e->summary->nonfinite ? PAWL_MARK_NONFINITE : 0u) |
 	             (e->problem ? PAWL_MARK_BAD : 0u) | (e->code == PAWL_EAUTH ? PAWL_MARK_DENIED : 0u) |
 	             (catalog_is_unfinished(o->catalog, e) ? PAWL_MARK_UNFINISHED : 0u);
+	info.code = catalog_may_be_intact(e) ? e->code : e->problem ? PAWL_ECORRUPT : 0;
 	info.level = mirrors_level(o->catalog->mirrors, o->catalog, e);
 	info.n_mirrors = mirrors_count(o->catalog->mirrors, e);
 	*ret = info;

@@ -214,7 +214,7 @@ check_manifest(struct pawl *run, uint64_t id, struct pawl_error *err)
 struct target {
 	uint64_t id, nbytes;
 	const char *problem; /* of a bad one: why its manifest cannot be used */
-	int code;            /* of the problem */
+	int code;            /* PAWL_ECORRUPT, or why one that may be intact cannot be read */
 };
 
 struct targets {
@@ -260,7 +260,7 @@ list_targets(struct pawl *run, uint64_t id, bool bad, struct targets *ret, struc
 			continue;
 		t->id = e->id;
 		t->nbytes = e->summary ? e->summary->bytes : 0;
-		t->code = e->code;
+		t->code = catalog_may_be_intact(e) ? e->code : PAWL_ECORRUPT;
 		t->problem = bad ? bump_printf(&ret->memory, "%s: %s", e->name, e->problem) : NULL;
 		lacking = bad && !t->problem;
 		ret->n++;
@@ -324,10 +324,10 @@ verify_one(struct pawl *run, uint64_t id, struct fetch *fetch, struct pawl_meter
 PAWL_DEFINE_CLEAN(struct pawl_findings, pawl_findings_free);
 
 /* Verifies one or all. *ret_n: how many there were, without those that were deleted meanwhile.
- * denied: the first one without permission to read, which is not a finding. */
+ * unread: the first one that may be intact but cannot be read, which is not a finding. */
 static int
 verify_good(struct pawl *run, uint64_t id, struct pawl_meter *meter, struct pawl_findings *findings, size_t *ret_n,
-            struct pawl_error *denied, struct pawl_error *err)
+            struct pawl_error *unread, struct pawl_error *err)
 {
 	PAWL_CLEAN(targets_clear) struct targets good = {0};
 	PAWL_CLEAN(fetch_free_clean) struct fetch *fetch = NULL;
@@ -341,27 +341,28 @@ verify_good(struct pawl *run, uint64_t id, struct pawl_meter *meter, struct pawl
 	for (size_t i = 0; i < good.n; i++) {
 		struct pawl_error why = {0};
 		int rc = verify_one(run, good.rows[i].id, fetch, meter, findings, &why);
-		if (rc < 0 && rc != PAWL_EAUTH && (rc != PAWL_ENOTFOUND || id != 0))
+		const bool is_unread = rc == PAWL_EAUTH || rc == PAWL_EVERSION;
+		if (rc < 0 && !is_unread && (rc != PAWL_ENOTFOUND || id != 0))
 			return err_give(err, rc, &why);
-		if (rc == PAWL_EAUTH && denied->code == 0)
-			*denied = why;
+		if (is_unread && unread->code == 0)
+			*unread = why;
 		*ret_n += rc != PAWL_ENOTFOUND;
 	}
 	return *ret_n == 0 && good.n > 0; /* newer ones were saved before those were deleted */
 }
 
 static int
-verify_bad(struct pawl *run, uint64_t id, struct pawl_findings *findings, size_t *ret_n, struct pawl_error *denied,
+verify_bad(struct pawl *run, uint64_t id, struct pawl_findings *findings, size_t *ret_n, struct pawl_error *unread,
            struct pawl_error *err)
 {
 	PAWL_CLEAN(targets_clear) struct targets bad = {0};
 	TRY(list_targets(run, id, true, &bad, err));
 	*ret_n += bad.n;
 	for (size_t i = 0; i < bad.n; i++) {
-		if (bad.rows[i].code != PAWL_EAUTH)
+		if (bad.rows[i].code == PAWL_ECORRUPT)
 			TRY(manifest_finding(findings, bad.rows[i].id, bad.rows[i].problem, err));
-		else if (denied->code == 0)
-			err_set(denied, PAWL_EAUTH, "cannot be verified: %s", bad.rows[i].problem);
+		else if (unread->code == 0)
+			err_set(unread, bad.rows[i].code, "cannot be verified: %s", bad.rows[i].problem);
 	}
 	return 0;
 }
@@ -370,18 +371,18 @@ static int
 verify_targets(struct pawl *run, uint64_t id, struct pawl_meter *meter, struct pawl_findings *findings,
                struct pawl_error *err)
 {
-	struct pawl_error denied = {0};
+	struct pawl_error unread = {0};
 	size_t n = 0;
 	int rc = 1;
 	for (unsigned looks = 0; rc == 1 && looks < RESTORE_LOOKS; looks++)
-		rc = verify_good(run, id, meter, findings, &n, &denied, err);
+		rc = verify_good(run, id, meter, findings, &n, &unread, err);
 	TRY(rc);
 	/* Last: a folder that was being deleted while we read had lost its manifest only for a
 	 * moment. */
-	TRY(verify_bad(run, id, findings, &n, &denied, err));
+	TRY(verify_bad(run, id, findings, &n, &unread, err));
 	if (n == 0 && id != 0)
 		return err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint with id %" PRIu64, run->home.root, id);
-	return findings->rows.n == 0 ? err_give(err, denied.code, &denied) : 0;
+	return findings->rows.n == 0 ? err_give(err, unread.code, &unread) : 0;
 }
 
 static int

@@ -391,6 +391,32 @@ def test_a_named_checkpoint_in_a_newer_format_is_a_version_error(tmp_path: pathl
         assert says in cli.run("show", place, status=1).stderr
 
 
+def test_R137_a_checkpoint_in_a_newer_format_is_not_verified_copied_or_listed_as_damaged(
+    tmp_path: pathlib.Path,
+) -> None:
+    run, newest = tmp_path / "run", tmp_path / "run/checkpoints/checkpoint_000002"
+    with pawl.CheckpointManager(run) as manager:
+        for step in (1, 2):
+            manager.save(step, {"x": np.full(3, step)}, wait=True)
+    write_in_newer_format(run, 2)
+    done = cli.run("verify", run, status=1)
+    assert "not verified" in done.stdout and "corrupt" not in done.stdout
+    assert "1 of 2 checkpoints could not be verified" in done.stderr
+    done = cli.run("cp", run, tmp_path / "copy", status=1)
+    assert "format version 99" in done.stderr and "damaged" not in done.stderr
+    done = cli.run("ls", run)
+    assert "1 more cannot be read: " in done.stderr and "damaged" not in done.stderr
+    for call in (pawl.verify, pawl.load):
+        with pytest.raises(pawl.VersionError, match="format version 99"):
+            call(newest)
+    with pytest.raises(pawl.VersionError, match="format version 99"):
+        pawl.verify(run)
+    with pytest.raises(pawl.VersionError, match="format version 99"):
+        pawl.copy(run, tmp_path / "copy")
+    with pytest.raises(pawl.VersionError, match="checkpoint_000002: the synced copy failed verification: .* 99"):
+        pawl.Syncer(tmp_path / "back", remote=str(run)).down()
+
+
 def test_falling_back_fits_the_older_structure(tmp_path: pathlib.Path) -> None:
     """The older checkpoint is matched again: it may have another shape, and is refused if it does not fit."""
     with pawl.CheckpointManager(tmp_path / "run") as manager:

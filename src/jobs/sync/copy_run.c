@@ -111,7 +111,7 @@ list_items(struct copy_run *t, struct items *ret, struct pawl_error *err)
 		*item = (struct item){.id = e->id, .at = e->at};
 		item->name = bump_printf(&ret->memory, "%s", e->name);
 		item->problem = e->summary ? NULL : bump_printf(&ret->memory, "%s", e->problem);
-		item->code = e->code == PAWL_EAUTH ? PAWL_EAUTH : PAWL_ECORRUPT;
+		item->code = catalog_may_be_intact(e) ? e->code : PAWL_ECORRUPT;
 		if (!item->name || (!e->summary && !item->problem))
 			rc = err_nomem(err, "copy");
 		if (e->summary) {

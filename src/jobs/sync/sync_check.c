@@ -114,8 +114,8 @@ check_run(struct check *c, const char *path, struct pawl_error *err)
 		if (info->marks & PAWL_MARK_BAD) {
 			if (strcmp(info->problem, CATALOG_NO_MANIFEST) == 0)
 				continue; /* still being written */
-			return err_set(err, PAWL_ECORRUPT, "%s%s%s/%s: the synced copy failed verification: %s",
-			               c->target, path[0] ? "/" : "", path, info->name, info->problem);
+			return err_set(err, info->code, "%s%s%s/%s: the synced copy failed verification: %s", c->target,
+			               path[0] ? "/" : "", path, info->name, info->problem);
 		}
 		TRY(verify_one(c, run, path, info, err));
 	}
