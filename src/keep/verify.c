@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * verify: reads every byte of checkpoints and compares every block with its checksum. Changes
- * nothing. Promise P1; R136.
+ * verify: see verify.h. Reads every byte of checkpoints and compares every block with its checksum.
+ * Changes nothing. Promise P1; R136.
  */
+#include "keep/verify.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/vec.h"
 #include "catalog/mirrors.h"
@@ -21,6 +24,12 @@ struct pawl_findings {
 	struct bump memory; /* of texts */
 	VEC(struct pawl_finding) rows;
 	bool missing; /* a file was missing since this was last cleared */
+};
+
+/* What may end a verification early. */
+struct limit {
+	struct pawl_meter *meter; /* or NULL */
+	int64_t deadline_ms;      /* of clock_mono_ms; 0 = none */
 };
 
 /* Findings of one checkpoint, as the reading threads report them. */
@@ -108,22 +117,36 @@ name_tensors(struct pawl_findings *f, size_t first, const struct manifest *m)
 	return 0;
 }
 
+static int
+check_limit(const struct limit *limit, const char *name, struct pawl_error *err)
+{
+	if (limit->meter && __atomic_load_n(&limit->meter->cancel, __ATOMIC_RELAXED))
+		return err_set(err, PAWL_ECANCELLED, "%s: reading was cancelled", name);
+	if (limit->deadline_ms && clock_mono_ms() >= limit->deadline_ms)
+		return err_set(err, PAWL_ETIMEOUT, "%s: reading exceeded its time limit", name);
+	return 0;
+}
+
 /* Reads a compressed file as it is stored. Even wrong bytes may decompress correctly, for example
  * those of a table that was not needed. Files that cannot be opened are in the findings already. */
 static int
-read_stored(struct pawl_restore *r, struct store *store, unsigned only_copy, uint32_t file, struct collector *c,
-            struct pawl_error *err)
+read_stored(struct pawl_restore *r, struct store *store, unsigned only_copy, uint32_t file, const struct limit *limit,
+            struct collector *c, struct pawl_error *err)
 {
 	const struct manifest_file *f = &r->manifest->files[file];
 	PAWL_FREE char *key = mem_printf("%s/%s", r->folder, f->name);
 	PAWL_FREE char *block = mem_alloc((size_t)(f->block_bytes < f->nbytes ? f->block_bytes : f->nbytes + 1));
 	struct store_reader *reader = NULL;
 	uint64_t nbytes;
+	int over = 0;
 	if (!key || !block)
 		return err_nomem(err, r->info.name);
 	if (store_open_reader(store, key, &reader, &nbytes, NULL) < 0)
 		return 0;
 	for (size_t i = 0; i < f->n_blocks && nbytes == f->nbytes && c->failed == 0; i++) {
+		over = check_limit(limit, r->info.name, err);
+		if (over < 0)
+			break;
 		const uint64_t at = i * f->block_bytes, left = f->nbytes - at;
 		const size_t n = (size_t)(left < f->block_bytes ? left : f->block_bytes);
 		struct pawl_error why = {0};
@@ -137,13 +160,13 @@ read_stored(struct pawl_restore *r, struct store *store, unsigned only_copy, uin
 			see_damage(c, file, at, at + n, &why);
 	}
 	store_close_reader(store, reader);
-	return 0;
+	return over;
 }
 
 /* only_copy: as in struct fetch_job. */
 static int
 read_copy(struct pawl_restore *r, struct store *store, struct fetch *fetch, unsigned only_copy,
-          struct pawl_meter *meter, struct pawl_findings *findings, struct pawl_error *err)
+          const struct limit *limit, struct pawl_findings *findings, struct pawl_error *err)
 {
 	PAWL_CLEAN(reshard_free_clean) struct reshard_plan *plan = NULL;
 	struct collector c = {.findings = findings, .r = r};
@@ -151,7 +174,8 @@ read_copy(struct pawl_restore *r, struct store *store, struct fetch *fetch, unsi
 	struct fetch_job job = {.name = r->info.name,
 	                        .folder = r->folder,
 	                        .manifest = r->manifest,
-	                        .meter = meter,
+	                        .meter = limit->meter,
+	                        .deadline_ms = limit->deadline_ms,
 	                        .bad = see_damage,
 	                        .arg = &c,
 	                        .only_copy = only_copy};
@@ -163,7 +187,7 @@ read_copy(struct pawl_restore *r, struct store *store, struct fetch *fetch, unsi
 		c.failed = PAWL_ENOMEM;
 	for (uint32_t i = 0; rc == 0 && i < r->manifest->n_files; i++)
 		if (r->manifest->files[i].codec)
-			rc = read_stored(r, store, only_copy, i, &c, err);
+			rc = read_stored(r, store, only_copy, i, limit, &c, err);
 	if (c.failed == PAWL_ENOMEM)
 		return err_nomem(err, r->info.name);
 	return c.failed == PAWL_ELIMIT ? 0 : rc; /* there are enough findings */
@@ -171,15 +195,16 @@ read_copy(struct pawl_restore *r, struct store *store, struct fetch *fetch, unsi
 
 /* Reads every copy by itself: a good copy does not excuse a damaged one. */
 static int
-read_all(struct pawl_restore *r, struct fetch *fetch, struct pawl_meter *meter, struct pawl_findings *findings,
+read_all(struct pawl_restore *r, struct fetch *fetch, const struct limit *limit, struct pawl_findings *findings,
          struct pawl_error *err)
 {
 	const unsigned n = r->run->home.caps.copies;
+	const struct limit uncounted = {.deadline_ms = limit->deadline_ms};
 
 	if (n <= 1)
-		return read_copy(r, r->run->store, fetch, 0, meter, findings, err);
+		return read_copy(r, r->run->store, fetch, 0, limit, findings, err);
 	for (unsigned k = 1; k <= n; k++) /* the meter counts bytes of the checkpoint, not of its copies */
-		TRY(read_copy(r, r->run->store, fetch, k, k == 1 ? meter : NULL, findings, err));
+		TRY(read_copy(r, r->run->store, fetch, k, k == 1 ? limit : &uncounted, findings, err));
 	return 0;
 }
 
@@ -187,12 +212,12 @@ PAWL_DEFINE_CLEAN(struct fetch, fetch_free);
 
 /* Verifies a checkpoint that exists only in a mirror. */
 static int
-read_far(struct pawl_restore *r, struct pawl_meter *meter, struct pawl_findings *findings, struct pawl_error *err)
+read_far(struct pawl_restore *r, const struct limit *limit, struct pawl_findings *findings, struct pawl_error *err)
 {
 	PAWL_CLEAN(fetch_free_clean) struct fetch *fetch = NULL;
 
 	TRY(fetch_new(r->at, r->run->opts.io.threads, 0, &fetch, err));
-	return read_copy(r, r->at, fetch, 0, meter, findings, err);
+	return read_copy(r, r->at, fetch, 0, limit, findings, err);
 }
 
 static int
@@ -280,7 +305,7 @@ manifest_finding(struct pawl_findings *f, uint64_t id, const char *message, stru
 /* Reads the opened checkpoint. PAWL_ENOTFOUND: it was deleted meanwhile, and its missing files are
  * not findings. */
 static int
-read_opened(struct pawl_restore *r, struct fetch *fetch, struct pawl_meter *meter, struct pawl_findings *findings,
+read_opened(struct pawl_restore *r, struct fetch *fetch, const struct limit *limit, struct pawl_findings *findings,
             struct pawl_error *err)
 {
 	const size_t first = findings->rows.n;
@@ -288,7 +313,7 @@ read_opened(struct pawl_restore *r, struct fetch *fetch, struct pawl_meter *mete
 		struct pawl_error why = {0};
 		findings->rows.n = first;
 		findings->missing = false;
-		int rc = r->at ? read_far(r, meter, findings, &why) : read_all(r, fetch, meter, findings, &why);
+		int rc = r->at ? read_far(r, limit, findings, &why) : read_all(r, fetch, limit, findings, &why);
 		if (rc == 0 && findings->rows.n > first) {
 			why.code = PAWL_ECORRUPT;
 			why.sys = findings->missing ? ENOENT : 0;
@@ -302,8 +327,8 @@ read_opened(struct pawl_restore *r, struct fetch *fetch, struct pawl_meter *mete
 }
 
 static int
-verify_one(struct pawl *run, uint64_t id, struct fetch *fetch, struct pawl_meter *meter, struct pawl_findings *findings,
-           struct pawl_error *err)
+verify_one(struct pawl *run, uint64_t id, struct fetch *fetch, const struct limit *limit,
+           struct pawl_findings *findings, struct pawl_error *err)
 {
 	PAWL_CLEAN(pawl_restore_close_clean) struct pawl_restore *r = NULL;
 	struct pawl_restore_opts opts = PAWL_RESTORE_OPTS_INIT;
@@ -315,7 +340,7 @@ verify_one(struct pawl *run, uint64_t id, struct fetch *fetch, struct pawl_meter
 	if (rc == 0)
 		rc = pawl_restore_open(run, &opts, &r, &why);
 	if (rc == 0)
-		return read_opened(r, fetch, meter, findings, err);
+		return read_opened(r, fetch, limit, findings, err);
 	if (rc == PAWL_ECORRUPT || rc == PAWL_EIO || rc == PAWL_ELIMIT)
 		return manifest_finding(findings, id, why.message, err);
 	return err_give(err, rc, &why);
@@ -326,7 +351,7 @@ PAWL_DEFINE_CLEAN(struct pawl_findings, pawl_findings_free);
 /* Verifies one or all. *ret_n: how many there were, without those that were deleted meanwhile.
  * unread: the first one that may be intact but cannot be read, which is not a finding. */
 static int
-verify_good(struct pawl *run, uint64_t id, struct pawl_meter *meter, struct pawl_findings *findings, size_t *ret_n,
+verify_good(struct pawl *run, uint64_t id, const struct limit *limit, struct pawl_findings *findings, size_t *ret_n,
             struct pawl_error *unread, struct pawl_error *err)
 {
 	PAWL_CLEAN(targets_clear) struct targets good = {0};
@@ -335,12 +360,12 @@ verify_good(struct pawl *run, uint64_t id, struct pawl_meter *meter, struct pawl
 	TRY(list_targets(run, id, false, &good, err));
 	for (size_t i = 0; i < good.n; i++)
 		total += good.rows[i].nbytes;
-	if (meter)
-		__atomic_store_n(&meter->total_bytes, total, __ATOMIC_RELAXED);
+	if (limit->meter)
+		__atomic_store_n(&limit->meter->total_bytes, total, __ATOMIC_RELAXED);
 	TRY(fetch_new(run->store, run->opts.io.threads, 0, &fetch, err));
 	for (size_t i = 0; i < good.n; i++) {
 		struct pawl_error why = {0};
-		int rc = verify_one(run, good.rows[i].id, fetch, meter, findings, &why);
+		int rc = verify_one(run, good.rows[i].id, fetch, limit, findings, &why);
 		const bool is_unread = rc == PAWL_EAUTH || rc == PAWL_EVERSION;
 		if (rc < 0 && !is_unread && (rc != PAWL_ENOTFOUND || id != 0))
 			return err_give(err, rc, &why);
@@ -368,14 +393,14 @@ verify_bad(struct pawl *run, uint64_t id, struct pawl_findings *findings, size_t
 }
 
 static int
-verify_targets(struct pawl *run, uint64_t id, struct pawl_meter *meter, struct pawl_findings *findings,
+verify_targets(struct pawl *run, uint64_t id, const struct limit *limit, struct pawl_findings *findings,
                struct pawl_error *err)
 {
 	struct pawl_error unread = {0};
 	size_t n = 0;
 	int rc = 1;
 	for (unsigned looks = 0; rc == 1 && looks < RESTORE_LOOKS; looks++)
-		rc = verify_good(run, id, meter, findings, &n, &unread, err);
+		rc = verify_good(run, id, limit, findings, &n, &unread, err);
 	TRY(rc);
 	/* Last: a folder that was being deleted while we read had lost its manifest only for a
 	 * moment. */
@@ -386,7 +411,7 @@ verify_targets(struct pawl *run, uint64_t id, struct pawl_meter *meter, struct p
 }
 
 static int
-verify_checkpoint(struct pawl *run, uint64_t id, struct pawl_meter *meter, struct pawl_findings **ret,
+verify_checkpoint(struct pawl *run, uint64_t id, const struct limit *limit, struct pawl_findings **ret,
                   struct pawl_error *err)
 {
 	if (!run)
@@ -394,7 +419,7 @@ verify_checkpoint(struct pawl *run, uint64_t id, struct pawl_meter *meter, struc
 	PAWL_CLEAN(pawl_findings_free_clean) struct pawl_findings *f = mem_zalloc(1, sizeof *f);
 	if (!f)
 		return err_nomem(err, "verify");
-	TRY(verify_targets(run, id, meter, f, err));
+	TRY(verify_targets(run, id, limit, f, err));
 	int rc = 0;
 	if (f->rows.n > 0) {
 		const struct pawl_finding *first = &f->rows.items[0];
@@ -411,11 +436,19 @@ verify_checkpoint(struct pawl *run, uint64_t id, struct pawl_meter *meter, struc
 }
 
 int
-pawl_verify(struct pawl *run, uint64_t id, struct pawl_meter *meter, struct pawl_findings **ret, struct pawl_error *err)
+verify_until(struct pawl *run, uint64_t id, struct pawl_meter *meter, int64_t deadline_ms, struct pawl_findings **ret,
+             struct pawl_error *err)
 {
+	const struct limit limit = {.meter = meter, .deadline_ms = deadline_ms};
 	struct pawl_error own = {0};
 
-	return err_give(err, verify_checkpoint(run, id, meter, ret, &own), &own);
+	return err_give(err, verify_checkpoint(run, id, &limit, ret, &own), &own);
+}
+
+int
+pawl_verify(struct pawl *run, uint64_t id, struct pawl_meter *meter, struct pawl_findings **ret, struct pawl_error *err)
+{
+	return verify_until(run, id, meter, 0, ret, err);
 }
 
 size_t

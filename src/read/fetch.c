@@ -13,6 +13,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/os.h"
 #include "base/pool.h"
@@ -439,13 +440,16 @@ enter_file(struct worker *w)
 /* ---- threads ---- */
 
 static bool
-is_cancelled(struct worker *w)
+must_stop(struct worker *w)
 {
-	const struct pawl_meter *meter = w->f->job->meter;
+	const struct fetch_job *job = w->f->job;
 	struct pawl_error err = {0};
-	if (!meter || !__atomic_load_n(&meter->cancel, __ATOMIC_RELAXED))
+	if (job->meter && __atomic_load_n(&job->meter->cancel, __ATOMIC_RELAXED))
+		err_set(&err, PAWL_ECANCELLED, "reading was cancelled");
+	else if (job->deadline_ms && clock_mono_ms() >= job->deadline_ms)
+		err_set(&err, PAWL_ETIMEOUT, "reading exceeded its time limit");
+	else
 		return false;
-	err_set(&err, PAWL_ECANCELLED, "reading was cancelled");
 	report_damage(w, w->unit->begin, w->unit->end, &err);
 	return true;
 }
@@ -462,7 +466,7 @@ fetch_units(void *arg)
 		w->unit = &job->plan->units[w->unit_index];
 		w->file = &job->manifest->files[w->unit->file];
 		w->first_part = 0;
-		if (is_cancelled(w) || enter_file(w) < 0)
+		if (must_stop(w) || enter_file(w) < 0)
 			return;
 		int rc = w->file->memory ? take_memory(w) : w->reader ? take_unit(w) : 0;
 		fetch_files_leave(f->files, w->unit->file);

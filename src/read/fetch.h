@@ -33,7 +33,8 @@ struct fetch_job {
 	const struct reshard_plan *plan;
 	const struct reshard_binding *bindings; /* as given to reshard_plan */
 	struct pawl_meter *meter;               /* NULL = none; done_bytes grows, total_bytes is the caller's */
-	fetch_bad_fn *bad;                      /* NULL = the first damage ends the fetch */
+	int64_t deadline_ms; /* of clock_mono_ms; 0 = none. PAWL_ETIMEOUT after that; checked between units */
+	fetch_bad_fn *bad;   /* NULL = the first damage ends the fetch */
 	void *arg;
 	unsigned only_copy; /* 0 = a damaged block is taken from any copy; k = only copy k - 1, as far as it exists */
 	uint64_t *ret_healed_bytes; /* NULL, or grows by the bytes that were damaged in one copy and read from

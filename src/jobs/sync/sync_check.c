@@ -11,6 +11,7 @@
 #include "base/vec.h"
 #include "catalog/catalog.h"
 #include "jobs/sync/sync.h"
+#include "keep/verify.h"
 #include "run/run.h"
 #include "store/store.h"
 
@@ -79,8 +80,10 @@ verify_one(struct check *c, struct pawl *run, const char *path, const struct paw
 	c->n++;
 	if (has_seen(c->seen, name))
 		return 0;
-	int rc = pawl_verify(run, info->id, c->limit->meter, &findings, &why);
+	int rc = verify_until(run, info->id, c->limit->meter, c->limit->deadline_ms, &findings, &why);
 	pawl_findings_free(findings);
+	if (rc == PAWL_ETIMEOUT)
+		TRY(sync_limit_check(c->limit, info->name, err));
 	if (rc < 0)
 		return err_set(err, rc, "%s%s%s/%s: the synced copy failed verification: %s", c->target,
 		               path[0] ? "/" : "", path, info->name, why.message);

@@ -9,11 +9,15 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "helpers/hang.h"
+#include "helpers/make_checkpoint.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "jobs/sync/sync.h"
@@ -164,6 +168,79 @@ test_options_are_checked_before_anything_is_done(void **state)
 	pawl_syncer_close(NULL);
 }
 
+#ifdef __linux__
+#define SLOW_MS 300
+
+static _Atomic bool is_slow;
+static _Atomic int64_t slow_until_ms; /* 0 = nothing was read yet */
+
+static bool
+is_pack(int fd)
+{
+	char link[64], path[256] = "";
+	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+	return readlink(link, path, sizeof path - 1) > 0 && strstr(path, ".safetensors") != NULL;
+}
+
+/* The system's, for the library too. While is_slow is set, no pack can be read before SLOW_MS have
+ * passed since the first try. */
+ssize_t
+pread(int fd, void *ptr, size_t n, off_t offset)
+{
+	if (is_slow && is_pack(fd)) {
+		int64_t none = 0;
+		atomic_compare_exchange_strong(&slow_until_ms, &none, clock_mono_ms() + SLOW_MS);
+		while (clock_mono_ms() < slow_until_ms)
+			clock_sleep_ms(5);
+	}
+	return (ssize_t)syscall(SYS_pread64, fd, ptr, n, offset);
+}
+
+static void
+save_large(struct made_run *made)
+{
+	struct pawl_tensor t = PAWL_TENSOR_INIT;
+	struct pawl_state *state = NULL;
+	const uint64_t n = 1 << 18;
+	struct pawl_error err = {0};
+	t.dtype = PAWL_U8;
+	t.ndim = 1;
+	t.shape = &n;
+	t.data = calloc(1, n);
+	assert_non_null(t.data);
+	made_check(pawl_state_new(&state, &err), &err);
+	made_check(pawl_state_set_tensor(state, "weight", &t, &err), &err);
+	make_checkpoint(made->run, &(struct made_opts){.id = 1, .block_bytes = 4096}, state);
+	pawl_state_free(state);
+	free((void *)t.data);
+}
+
+/* The checkpoint is read in more parts than there are threads, so that not all parts are being read
+ * when the time is over. */
+static void
+test_P16_the_timeout_of_a_sync_ends_the_verification_of_one_checkpoint(void **state)
+{
+	(void)state;
+	struct made_run made = {0};
+	struct pawl_syncer *s = NULL;
+	struct pawl_error err = {0};
+	struct pawl_syncer_opts opts = PAWL_SYNCER_OPTS_INIT;
+	made_open(&made, NULL);
+	save_large(&made);
+	pawl_close(made.run, NULL);
+	made.run = NULL;
+	opts.timeout_ms = SLOW_MS;
+	made_check(pawl_syncer_open(made.root, "/nowhere-at-all", &opts, &s, &err), &err);
+	is_slow = true;
+	int rc = pawl_syncer_verify(s, 1, NULL, NULL, &err);
+	is_slow = false;
+	assert_int_equal(rc, PAWL_ETIMEOUT);
+	assert_non_null(strstr(err.message, ": has not ended within 0.3 s"));
+	pawl_syncer_close(s);
+	made_close(&made);
+}
+#endif
+
 int
 main(void)
 {
@@ -174,6 +251,9 @@ main(void)
 		cmocka_unit_test(test_P18_secrets_are_covered_and_other_words_stay),
 		cmocka_unit_test(test_row_35_a_program_ends_as_it_ends_or_at_its_time),
 		cmocka_unit_test(test_options_are_checked_before_anything_is_done),
+#ifdef __linux__
+		cmocka_unit_test(test_P16_the_timeout_of_a_sync_ends_the_verification_of_one_checkpoint),
+#endif
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
