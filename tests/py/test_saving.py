@@ -470,7 +470,7 @@ def test_a_signal_that_ends_the_program_while_a_ticket_waits_ends_it(tmp_path: p
 
     def end(number: int, frame: Any) -> None:
         handled.set()
-        ticket.wait(HANG_SECONDS)  # the save has succeeded when the wait is told to end
+        ticket.wait(HANG_SECONDS)  # the save has succeeded when the wait ends
         raise SystemExit("now")
 
     before = signal.signal(signal.SIGUSR1, end)
