@@ -7,6 +7,7 @@
  *   - The caller's framework counts writes. The counts are compared after the copy (option
  *     changed).
  *   - For writes that are not counted, every tensor is sampled during the call and after the copy.
+ *     Its first bytes are always a sample: an operation that is still writing has changed them.
  *   - After that every block is read again and must have the checksum of its copy. So the complete
  *     copy was in memory at one moment. By samples and counts, this moment was before any change.
  *   - Of tensors on devices the device reads samples, in the order of the caller's streams
@@ -93,8 +94,8 @@ read_source(const struct snapshot_source *source, uint64_t at, size_t n, char *t
 		memcpy(to, source->data + at, n);
 }
 
-/* The checksum of a tensor's end, or of all of a small one, and of samples before it. Their places
- * differ from page to page and from save to save. */
+/* The checksum of a tensor's first and last bytes, or of all of a small one, and of samples between
+ * them. Their places differ from page to page and from save to save. */
 static struct sum128
 sample_slot(const struct save_image *m, const struct plan_slot *slot)
 {
@@ -108,6 +109,10 @@ sample_slot(const struct save_image *m, const struct plan_slot *slot)
 	while (m->later_nbytes / step > MOST_SAMPLES)
 		step *= 2;
 	sum_init(&sum);
+	if (n > SAMPLE_BYTES) {
+		read_source(source, 0, SAMPLE_BYTES, lines);
+		used = SAMPLE_BYTES;
+	}
 	for (uint64_t page = 0, number = m->request->id; page + SAMPLE_BYTES < n; page += step, number += 37) {
 		uint64_t at = page + number % (step / SAMPLE_BYTES) * SAMPLE_BYTES;
 

@@ -37,6 +37,7 @@ int __real_pool_add(struct pool *pool, struct pool_group *g, pool_fn *fn, void *
 int __wrap_pool_add(struct pool *pool, struct pool_group *g, pool_fn *fn, void *arg, struct pawl_error *err);
 
 static atomic_bool blind;
+static size_t n_changed = N_BYTES; /* of the beginning of the tensor that change_one changes */
 static pthread_t caller;
 static atomic_uint n_verified_by_caller;
 static struct pool *eager;  /* jobs that the caller adds to this pool have ended when pool_add returns */
@@ -105,7 +106,7 @@ static size_t
 change_one(void *arg, int later)
 {
 	if (!later)
-		memset(arg, 2, N_BYTES);
+		memset(arg, 2, n_changed);
 	return SIZE_MAX;
 }
 
@@ -178,6 +179,20 @@ test_negative_control_without_the_check_a_mixture_is_committed_and_found(void **
 	atomic_store(&blind, false);
 	assert_string_not_equal(small_ids(r->run, ids, sizeof(ids)), "");
 	assert_true(is_mixed(r));
+}
+
+/* It is changed like this while an operation that has just begun waits for a processor. */
+static void
+test_a_change_of_the_first_bytes_alone_is_found(void **state)
+{
+	struct small_run *r = *state;
+	struct pawl_error err = {0};
+
+	n_changed = 4;
+	small_open(r);
+	for (int i = 0; i < 3; i++) /* the other samples differ from save to save */
+		assert_int_equal(save_and_change(r, &err), PAWL_EUSAGE);
+	n_changed = N_BYTES;
 }
 
 /* Saves two tensors in direct mode, of which the second changes while it is written. */
@@ -264,6 +279,8 @@ main(void)
 		cmocka_unit_test_setup_teardown(
 			test_negative_control_without_the_check_a_mixture_is_committed_and_found, small_setup,
 			small_teardown),
+		cmocka_unit_test_setup_teardown(test_a_change_of_the_first_bytes_alone_is_found, small_setup,
+	                                        small_teardown),
 		cmocka_unit_test_setup_teardown(test_a_direct_save_of_a_tensor_that_changes_while_it_is_written_fails,
 	                                        small_setup, small_teardown),
 	};
