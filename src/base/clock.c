@@ -262,8 +262,27 @@ clock_process_place(const struct clock_process *p, const struct clock_process *s
 	return is_rebooted && knows_machine && !is_common_host(self->host) ? CLOCK_REBOOTED : CLOCK_ELSEWHERE;
 }
 
+/* When this machine was booted, by its clock as it is set now. */
+static int64_t
+boot_unix_ns(void)
+{
+#ifdef CLOCK_BOOTTIME
+	struct timespec up;
+
+	if (clock_gettime(CLOCK_BOOTTIME, &up) == 0)
+		return clock_unix_ns() - up.tv_sec * 1000000000LL - up.tv_nsec;
+#endif
+	return clock_unix_ns() - clock_mono_ns();
+}
+
 int
 clock_process_alive(const struct clock_process *p)
+{
+	return clock_seen_process_alive(p, 0);
+}
+
+int
+clock_seen_process_alive(const struct clock_process *p, int64_t seen_unix_ns)
 {
 	struct clock_process self = {0};
 	uint64_t ticks = 0;
@@ -273,7 +292,7 @@ clock_process_alive(const struct clock_process *p)
 	const enum clock_place place = clock_process_place(p, &self);
 
 	if (place != CLOCK_HERE)
-		return place == CLOCK_REBOOTED ? 0 : -1;
+		return place == CLOCK_REBOOTED && seen_unix_ns < boot_unix_ns() ? 0 : -1;
 	int alive = read_start_ticks(p->pid, &ticks);
 	if (alive != 1)
 		return alive;

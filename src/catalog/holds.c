@@ -82,7 +82,7 @@ decode_hold(const struct buf *text, struct bump *memory, struct hold *ret, struc
 static bool
 is_alive(const struct clock_process *process, int64_t made_ns)
 {
-	int alive = clock_process_alive(process);
+	int alive = clock_seen_process_alive(process, made_ns);
 
 	if (alive < 0)
 		alive = (clock_unix_ns() - made_ns) / SECOND_NS < HOLDS_FOREIGN_SECONDS;

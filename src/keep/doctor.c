@@ -166,7 +166,7 @@ describe_lease(struct pawl_rows *rows, struct store *store)
 	} else if (rc < 0) {
 		doctor_state(rows, "lease", bump_printf(&rows->memory, "unreadable (%s)", pawl_code_name(rc)));
 	} else {
-		int alive = clock_process_alive(&holder);
+		int alive = clock_seen_process_alive(&holder, renewed_ns);
 
 		doctor_state(rows, "lease",
 		             bump_printf(&rows->memory, "held by process %lld on host '%s' (%s), renewed %.1f s ago",

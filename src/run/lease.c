@@ -140,7 +140,7 @@ static int
 read_lease(struct store *store, struct lease_text *ret, struct pawl_error *err)
 {
 	TRY(read_taken(store, ret, err));
-	if (clock_process_alive(&ret->holder) < 0 || is_of_this_process(ret))
+	if (clock_seen_process_alive(&ret->holder, clock_unix_ns()) < 0 || is_of_this_process(ret))
 		read_renewal(store, ret);
 	return 0;
 }
@@ -209,7 +209,7 @@ watch_note(struct lease_watch *w, const char *token, int64_t renewed_unix_ns, in
 static bool
 is_abandoned(const struct lease_text *t, struct lease_watch *watch, int64_t now_ms, int64_t timeout_ms)
 {
-	const int alive = clock_process_alive(&t->holder);
+	const int alive = clock_seen_process_alive(&t->holder, t->renewed_unix_ns);
 	const bool is_silent = watch_note(watch, t->token, t->renewed_unix_ns, now_ms, timeout_ms);
 
 	if (is_of_this_process(t))
@@ -450,7 +450,7 @@ lease_is_held(struct store *store, int64_t timeout_ms)
 
 	if (read_lease(store, &now, NULL) < 0)
 		return 0;
-	const int alive = clock_process_alive(&now.holder);
+	const int alive = clock_seen_process_alive(&now.holder, now.renewed_unix_ns);
 	const int64_t age_ms = (clock_unix_ns() - now.renewed_unix_ns) / 1000000;
 
 	return alive >= 0 ? alive : -timeout_ms <= age_ms && age_ms <= timeout_ms;

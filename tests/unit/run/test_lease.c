@@ -381,6 +381,36 @@ test_P10_a_machine_with_this_ones_name_is_not_taken_for_dead(void **state)
 	assert_ours_and_drop(bed, lease);
 }
 
+/* A clone with this machine's ids, booted on its own: that it renews since this machine was booted
+ * shows that it is no earlier boot of this one. */
+static void
+test_P10_a_clone_of_this_machine_is_not_taken_for_dead(void **state)
+{
+	struct bed *bed = *state;
+	struct passing p = {.bed = bed};
+	struct clock_process self;
+	struct lease *lease = NULL;
+	PAWL_CLEAN(buf_clear) struct buf text = {0};
+	OK(bed, clock_this_process(&self, &bed->err));
+	self.boot[0] = self.boot[0] == '0' ? '1' : '0';
+	for (int i = 0; i < 2; i++) {
+		text.len = 0;
+		buf_printf(&text,
+		           "{\"pawl_lease\":1,\"host\":\"%s\",\"boot\":\"%s\",\"machine\":\"%s\",\"pid\":1,\"start\":1,"
+		           "\"token\":\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\",\"renewed_unix_ns\":%lld}\n",
+		           self.host, self.boot, self.machine, i == 0 ? (long long)clock_unix_ns() : 0LL);
+		OK(bed, store_put_bytes(bed->store, LEASE_KEY, text.ptr, text.len, 0, &bed->err));
+		if (i == 0)
+			FAILS(bed, take_in(&p, -1, &lease), PAWL_EBUSY, self.host);
+	}
+	OK(bed, take_in(&p, 0, &lease)); /* as an earlier boot left it */
+	struct clock_process own;
+	OK(bed, clock_this_process(&own, &bed->err));
+	if (clock_process_place(&self, &own) == CLOCK_REBOOTED)
+		assert_true(p.waited_ms < TIMEOUT_MS);
+	assert_ours_and_drop(bed, lease);
+}
+
 static void
 test_P10_the_lock_of_a_takeover_that_crashed_goes_after_a_minute(void **state)
 {
@@ -573,6 +603,7 @@ main(void)
 		CASE(test_P10_a_lease_that_is_renewed_is_alive_whatever_its_clock_shows),
 		CASE(test_P10_a_wait_ends_when_the_lease_is_free_or_the_caller_wants),
 		CASE(test_P10_a_machine_with_this_ones_name_is_not_taken_for_dead),
+		CASE(test_P10_a_clone_of_this_machine_is_not_taken_for_dead),
 		CASE(test_P10_the_lock_of_a_takeover_that_crashed_goes_after_a_minute),
 		CASE(test_P10_a_look_at_the_lease_of_another_needs_no_common_clock),
 		CASE(test_P10_a_lease_that_was_put_without_an_answer_does_not_lock_its_process_out),
