@@ -154,7 +154,7 @@ def _read(
     def restore(run: _pawl.Run) -> tuple[Any, _pawl.Info, list[str], list[str], Any]:
         answer = run.restore(state, paths=globs, strict=strict, rename=rename, cast=cast)
         if answer is None:
-            _pawl.explain_address(place)
+            _pawl.explain_address(run.root)
         return answer
 
     answer = look(place, restore)

@@ -189,10 +189,18 @@ def _restore(root: pathlib.Path) -> int:
     return int(restored.state["w"][0])
 
 
+def _convert(place: str, target: pathlib.Path) -> int:
+    pawl.convert(place, target)
+    return int(pawl.load(target)["w"][0])
+
+
 READS: dict[str, Callable[[Training, int], int]] = {
     "restore": lambda t, n: _restore(t.root),
     "verify, checkpoints": lambda t, n: _checkpoints(t.root),
     "load latest": lambda t, n: int(pawl.load(t.root / "latest")["w"][0]),
+    "load @latest": lambda t, n: int(pawl.load(f"{t.root}@latest")["w"][0]),
+    "load @best": lambda t, n: int(pawl.load(f"{t.root}@best")["w"][0]),
+    "convert @latest": lambda t, n: _convert(f"{t.root}@latest", t.root.parent / f"new{n}.npz"),
     "to_dict": lambda t, n: int(pawl.Checkpoint(t.root / "latest").to_dict()["w"][0]),
     "get_metadata": lambda t, n: int(pawl.Checkpoint(t.root / "latest").get_metadata()["s"]),
     "to_directory": lambda t, n: int(
