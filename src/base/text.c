@@ -286,6 +286,17 @@ text_bytes(double nbytes, char out[32])
 	snprintf(out, 32, "%u.%u %s", tenths / 10, tenths % 10, units[unit]);
 }
 
+int
+text_check_list(const char *what, const char *const *texts, size_t n, struct pawl_error *err)
+{
+	if (n && !texts)
+		return err_set(err, PAWL_EUSAGE, "%s: expected %zu texts, found NULL", what, n);
+	for (size_t i = 0; i < n; i++)
+		if (!texts[i])
+			return err_set(err, PAWL_EUSAGE, "%s: number %zu of %zu is NULL", what, i + 1, n);
+	return 0;
+}
+
 bool
 text_copy(char *dst, size_t cap, const char *src)
 {

@@ -8,6 +8,7 @@
 #include "catalog/mirrors.h"
 #include "keep/pointers.h"
 #include "keep/removal.h"
+#include "policy/retain.h"
 #include "run/run.h"
 
 /* The valid entry of an id, also of a save that has just begun. Takes run_edit. */
@@ -101,6 +102,7 @@ add_score(struct pawl *run, uint64_t id, const struct pawl_metric *metrics, size
 {
 	if (!run || (n && !metrics))
 		return err_set(err, PAWL_EUSAGE, "score: expected a run and metrics, found NULL");
+	TRY(retain_check_names("score", metrics, n, err));
 	for (size_t i = 0; i < n; i++)
 		if (metrics[i].not_a_number)
 			return err_set(err, PAWL_EUSAGE, "score: %s received a value that is not a number",

@@ -203,6 +203,20 @@ retain_count_newest(struct pawl_retention *policy)
 }
 
 int
+retain_check_names(const char *what, const struct pawl_metric *metrics, size_t n, struct pawl_error *err)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (!metrics[i].name || !*metrics[i].name)
+			return err_set(err, PAWL_EUSAGE, "%s: metric %zu of %zu has no name", what, i + 1, n);
+		for (size_t k = 0; k < i; k++)
+			if (strcmp(metrics[i].name, metrics[k].name) == 0)
+				return err_set(err, PAWL_EUSAGE, "%s: metric '%s' is given twice", what,
+				               metrics[i].name);
+	}
+	return 0;
+}
+
+int
 retain_check_metrics(const struct pawl_retention *policy, const struct pawl_metric *metrics, size_t n_metrics,
                      struct pawl_error *err)
 {

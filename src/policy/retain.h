@@ -42,6 +42,8 @@ bool retain_would_keep(const struct pawl_retention *policy, const struct retain_
 /* Index of the best item (earliest of ties, R35; never a NaN or infinite score), or SIZE_MAX.
  * Without score attributes the newest is best (E6). */
 size_t retain_best(const struct pawl_retention *policy, const struct retain_item *items, size_t n);
+/* PAWL_EUSAGE if a metric has no name, or two have the same one. what: the call, for messages. */
+int retain_check_names(const char *what, const struct pawl_metric *metrics, size_t n, struct pawl_error *err);
 /* PAWL_EUSAGE if a score attribute is missing or is not a number. R27: names the missing attribute
  * and asks to include it in the metrics of the save. R28: names attribute and value. Checked before
  * anything is written (R29). */

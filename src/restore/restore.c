@@ -85,9 +85,9 @@ copy_options(struct pawl_restore *r, const struct pawl_restore_opts *given, stru
 		r->selector = bump_strndup(&r->options, o.selector, strlen(o.selector));
 	if (!latest && !r->selector)
 		return err_nomem(err, "restore");
-	TRY(restore_copy_texts(r, "include", o.include, o.n_include, &r->include, &r->n_include, err));
-	TRY(restore_copy_texts(r, "rename", o.rename, o.n_rename, &r->rules.rename, &r->rules.n_rename, err));
-	TRY(restore_copy_texts(r, "cast", o.cast, o.n_cast, &r->rules.cast, &r->rules.n_cast, err));
+	TRY(restore_copy_texts(r, "restore: include", o.include, o.n_include, &r->include, &r->n_include, err));
+	TRY(restore_copy_texts(r, "restore: rename", o.rename, o.n_rename, &r->rules.rename, &r->rules.n_rename, err));
+	TRY(restore_copy_texts(r, "restore: cast", o.cast, o.n_cast, &r->rules.cast, &r->rules.n_cast, err));
 	return restore_check_rules(&r->rules, err);
 }
 

@@ -25,14 +25,13 @@ int
 restore_copy_texts(struct pawl_restore *r, const char *what, const char *const *texts, size_t n,
                    const char *const **ret, size_t *ret_n, struct pawl_error *err)
 {
+	TRY(text_check_list(what, texts, n, err));
 	const char **copies = bump_array(&r->options, (uint64_t)n + 1, sizeof(*copies));
 
 	if (!copies)
 		return err_nomem(err, "restore");
 	*ret = copies;
 	for (size_t i = 0; i < n; i++) {
-		if (!texts[i])
-			return err_set(err, PAWL_EUSAGE, "restore: %s %zu of %zu is NULL", what, i + 1, n);
 		copies[i] = bump_strndup(&r->options, texts[i], strlen(texts[i]));
 		if (!copies[i])
 			return err_nomem(err, "restore");

@@ -31,14 +31,7 @@ complete_progress(struct pawl *run, struct pawl_progress *p, int64_t step)
 static int
 check_metrics(const struct pawl *run, const struct pawl_save_opts *opts, struct pawl_error *err)
 {
-	for (size_t i = 0; i < opts->n_metrics; i++) {
-		if (!opts->metrics[i].name || !*opts->metrics[i].name)
-			return err_set(err, PAWL_EUSAGE, "save: metric %zu has no name", i);
-		for (size_t j = 0; j < i; j++)
-			if (strcmp(opts->metrics[i].name, opts->metrics[j].name) == 0)
-				return err_set(err, PAWL_EUSAGE, "save: metric '%s' is given twice",
-				               opts->metrics[i].name);
-	}
+	TRY(retain_check_names("save", opts->metrics, opts->n_metrics, err));
 	/* Attributes of an earlier training require no metrics (E5). The checkpoint has rank 0's
 	 * metrics. */
 	if (!run->opts.retention.n_scores || run->group.rank > 0)

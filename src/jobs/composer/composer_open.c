@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/text.h"
 #include "jobs/composer/composer.h"
 #include "jobs/files/files.h"
 #include "pawl_jobs.h"
@@ -129,6 +130,7 @@ keep_options(struct pawl_saver *s, const struct pawl_saver_opts *opts, struct pa
 	s->n_uploads = opts->num_concurrent_uploads ? opts->num_concurrent_uploads : 1;
 	s->arena = opts->arena;
 	s->raw_pickle = opts->raw_pickle != 0;
+	TRY(text_check_list("ignore_keys", opts->ignore_keys, opts->n_ignore_keys, err));
 	s->ignore = mem_zalloc(opts->n_ignore_keys + 1, sizeof *s->ignore);
 	if (!s->ignore)
 		return err_nomem(err, "checkpoint saver");

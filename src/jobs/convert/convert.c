@@ -18,6 +18,7 @@
 
 #include "base/err.h"
 #include "base/fd.h"
+#include "base/text.h"
 #include "layout/cast.h"
 #include "layout/rename.h"
 #include "pawl_jobs.h"
@@ -63,6 +64,9 @@ take_options(struct convert_job *c, const char *dst, struct pawl_error *err)
 	c->dtype = o->dtype ? cast_dtype(o->dtype) : 0;
 	if (o->dtype && !c->dtype)
 		return err_set(err, PAWL_EUSAGE, "dtype '%s': expected fp16, bf16, fp32 or fp64", o->dtype);
+	TRY(text_check_list("convert: include", o->include, o->n_include, err));
+	TRY(text_check_list("convert: exclude", o->exclude, o->n_exclude, err));
+	TRY(text_check_list("convert: rename", o->rename, o->n_rename, err));
 	for (size_t i = 0; i < o->n_rename; i++)
 		TRY(rename_check(o->rename[i], err));
 	c->is_whole = o->to && strcmp(o->to, "pawl") == 0;

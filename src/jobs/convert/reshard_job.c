@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/hidden.h"
+#include "base/text.h"
 #include "base/vec.h"
 #include "catalog/catalog.h"
 #include "catalog/hold_root.h"
@@ -429,6 +430,8 @@ take_options(struct reshard_job *x, const struct pawl_reshard_opts *opts, struct
 	if (x->world == 0 || x->world > RENDEZVOUS_MAX_WORLD)
 		return err_set(err, PAWL_EUSAGE, "reshard: world_size: expected 1 to %u, found %u",
 		               RENDEZVOUS_MAX_WORLD, x->world);
+	TRY(text_check_list("reshard: rename", x->opts.rename, x->opts.n_rename, err));
+	TRY(text_check_list("reshard: cast", x->opts.cast, x->opts.n_cast, err));
 	x->file.block_bytes = BLOCK_BYTES;
 	x->file.slab_bytes = x->opts.n_cast > 0 ? CAST_SLAB_BYTES : SLAB_BYTES;
 	x->file.buffered = true;

@@ -407,6 +407,8 @@ transfer_run(struct pawl *from, const char *target, const struct pawl_copy_opts 
 		return err_set(err, PAWL_EUSAGE, "copy: the options have no size; start from PAWL_COPY_OPTS_INIT");
 	if (given)
 		memcpy(&opts, given, given->size < sizeof(opts) ? given->size : sizeof(opts));
+	if (opts.n_ids && !opts.ids)
+		return err_set(err, PAWL_EUSAGE, "copy: expected %zu ids, found NULL", opts.n_ids);
 	if (from->home.foreign)
 		return err_set(err, PAWL_EUNSUPPORTED,
 		               "%s was written by another program; export or reshard makes a checkpoint of it",

@@ -462,6 +462,7 @@ prune_folders(struct pawl_syncer *s, const char *const *folders, size_t n, struc
 	struct store *store;
 	if (s->remote.store == NULL)
 		return 0;
+	TRY(text_check_list("sync: folders", folders, n, err));
 	for (size_t i = 0; i < n; i++)
 		if (!text_is_key(folders[i]))
 			return err_set(err, PAWL_EUSAGE, "%.200s: expected the path of a folder below the target",

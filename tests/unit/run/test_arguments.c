@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Arguments that are odd: names that are missing or given twice, lists that are NULL, a caller who
+ * wants no error. They are refused in words, and nothing has changed. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "helpers/small_run.h"
+
+/* ---- names and lists of names */
+
+static size_t
+count_metrics(struct small_run *r)
+{
+	struct pawl_list *list;
+
+	OK(pawl_list_open(r->run, 0, &list, err));
+	size_t n = pawl_list_get(list, 0)->n_metrics;
+
+	pawl_list_free(list);
+	return n;
+}
+
+static void
+test_metrics_without_a_name_or_given_twice_are_refused(void **state)
+{
+	struct small_run *r = *state;
+	const struct pawl_metric none[] = {{.name = "loss"}, {.name = NULL}};
+	const struct pawl_metric empty = {.name = ""};
+	const struct pawl_metric text = {.name = NULL, .not_a_number = 1};
+	const struct pawl_metric twice[] = {{.name = "loss", .value = 1}, {.name = "f1"}, {.name = "loss", .value = 2}};
+	struct pawl_save_opts save = PAWL_SAVE_OPTS_INIT;
+	struct pawl_state *tree;
+
+	small_open(r);
+	small_save(r, 1, 0.5);
+	FAILS(PAWL_EUSAGE, "score: metric 2 of 2 has no name", pawl_score(r->run, 1, none, 2, err));
+	FAILS(PAWL_EUSAGE, "score: metric 1 of 1 has no name", pawl_score(r->run, 1, &empty, 1, err));
+	FAILS(PAWL_EUSAGE, "score: metric 1 of 1 has no name", pawl_score(r->run, 1, &text, 1, err));
+	FAILS(PAWL_EUSAGE, "score: metric 'loss' is given twice", pawl_score(r->run, 1, twice, 3, err));
+	assert_int_equal(pawl_score(r->run, 1, none, 2, NULL), PAWL_EUSAGE);
+	assert_int_equal(count_metrics(r), 1);
+	OK(pawl_state_new(&tree, err));
+	OK(pawl_state_set_int(tree, "x", 1, err));
+	save.metrics = none;
+	save.n_metrics = 2;
+	FAILS(PAWL_EUSAGE, "save: metric 2 of 2 has no name", pawl_save(r->run, &save, tree, NULL, err));
+	save.metrics = twice;
+	save.n_metrics = 3;
+	FAILS(PAWL_EUSAGE, "save: metric 'loss' is given twice", pawl_save(r->run, &save, tree, NULL, err));
+	pawl_state_free(tree);
+	OK(pawl_score(r->run, 1, twice, 2, err)); /* the control */
+	assert_int_equal(count_metrics(r), 3);
+}
+
+static void
+test_lists_of_names_that_are_NULL_are_refused(void **state)
+{
+	struct small_run *r = *state;
+	const char *const hole[] = {"model/*", NULL};
+	struct pawl_restore_opts opts;
+
+	small_open(r);
+	small_save(r, 1, NAN);
+	for (int i = 0; i < 2; i++) {
+		const char *const *list = i ? hole : NULL;
+		const char *what = i ? "number 2 of 2 is NULL" : "expected 2 texts, found NULL";
+
+		opts = (struct pawl_restore_opts)PAWL_RESTORE_OPTS_INIT;
+		opts.include = list;
+		opts.n_include = 2;
+		FAILS(PAWL_EUSAGE, what, pawl_restore(r->run, &opts, NULL, NULL, err));
+		opts = (struct pawl_restore_opts)PAWL_RESTORE_OPTS_INIT;
+		opts.rename = list;
+		opts.n_rename = 2;
+		FAILS(PAWL_EUSAGE, what, pawl_restore(r->run, &opts, NULL, NULL, err));
+		opts = (struct pawl_restore_opts)PAWL_RESTORE_OPTS_INIT;
+		opts.cast = list;
+		opts.n_cast = 2;
+		FAILS(PAWL_EUSAGE, what, pawl_restore(r->run, &opts, NULL, NULL, err));
+	}
+}
+
+int
+main(void)
+{
+#define CASE(fn) cmocka_unit_test_setup_teardown(fn, small_setup, small_teardown)
+	const struct CMUnitTest tests[] = {
+		CASE(test_metrics_without_a_name_or_given_twice_are_refused),
+		CASE(test_lists_of_names_that_are_NULL_are_refused),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
