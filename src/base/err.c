@@ -269,3 +269,14 @@ err_prefix(struct pawl_error *err, int code, const char *format, ...)
 	finish_message(err, err->code, err->sys, n);
 	return err->code;
 }
+
+int
+err_of_caller(struct pawl_error *err, int rc, const struct pawl_error *why, const char *what)
+{
+	if (rc >= 0 || !err)
+		return rc;
+	*err = *why;
+	err->code = rc;
+	err->message[sizeof(err->message) - 1] = '\0';
+	return err->message[0] ? rc : err_set(err, rc, "%s failed and gave no reason", what);
+}

@@ -48,6 +48,7 @@ ask_rule(const struct pawl_retention *policy, struct retain_item *items, size_t 
 {
 	PAWL_FREE struct pawl_candidate *candidates = mem_zalloc(n + 1, sizeof(*candidates));
 	PAWL_FREE unsigned char *keep = mem_zalloc(n + 1, 1);
+	struct pawl_error why = {0};
 
 	if (!candidates || !keep)
 		return err_nomem(err, "retention");
@@ -60,7 +61,9 @@ ask_rule(const struct pawl_retention *policy, struct retain_item *items, size_t 
 		                                        .n_metrics = items[i].n_metrics,
 		                                        .pinned = items[i].pinned,
 		                                        .nonfinite = items[i].nonfinite};
-	TRY(policy->keep(policy->keep_arg, candidates, n, keep, err));
+	int rc = policy->keep(policy->keep_arg, candidates, n, keep, &why);
+
+	TRY(err_of_caller(err, rc, &why, "retention: the rule of the caller"));
 	for (size_t i = 0; i < n; i++)
 		items[i].ruled = keep[i] != 0;
 	return 0;

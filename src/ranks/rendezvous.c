@@ -209,9 +209,10 @@ broadcast_attempt(struct rendezvous *m, const struct rendezvous_opts *opts, stru
 		TRY(buf_check(&text, "attempt", err));
 		memcpy(bytes, text.ptr, text.len < sizeof(bytes) ? text.len : sizeof(bytes) - 1);
 	}
-	int rc = opts->broadcast(opts->broadcast_arg, bytes, sizeof(bytes), err);
+	struct pawl_error why = {0};
+	int rc = opts->broadcast(opts->broadcast_arg, bytes, sizeof(bytes), &why);
 
-	if (rc < 0)
+	if (err_of_caller(err, rc, &why, "the function") < 0)
 		return err_prefix(err, rc, "the broadcast of rank 0's attempt");
 	if (m->rank == 0)
 		return 0;

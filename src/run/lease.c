@@ -382,6 +382,15 @@ pause_between_looks(const struct lease_opts *o, int64_t waited_ms)
 		clock_sleep_ms(pause_ms);
 }
 
+static int
+report_wait(const struct lease_opts *o, int64_t waited_ms, const char *message, struct pawl_error *err)
+{
+	struct pawl_error why = {0};
+	int rc = o->on_wait(o->on_wait_arg, waited_ms, message, &why);
+
+	return err_of_caller(err, rc, &why, "the caller's function for the wait for the lease");
+}
+
 /* Until the lease is ours, its holder is known to live, or the wait has lasted too long. */
 static int
 acquire_in_time(struct lease *l, const struct lease_opts *o, struct pawl_error *err)
@@ -400,7 +409,7 @@ acquire_in_time(struct lease *l, const struct lease_opts *o, struct pawl_error *
 		    (o->wait_ms > 0 && waited_ms >= o->wait_ms))
 			return err_give(err, store_at_root(l->store, LEASE_KEY, rc, &why), &why);
 		if (o->on_wait)
-			TRY(o->on_wait(o->on_wait_arg, waited_ms, why.message, err));
+			TRY(report_wait(o, waited_ms, why.message, err));
 		pause_between_looks(o, waited_ms);
 	}
 }

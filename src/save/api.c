@@ -217,8 +217,23 @@ pawl_is_saving(const struct pawl *run)
 	return run && run->saves.writer && run->saves.queue_ops->is_busy(run->saves.writer);
 }
 
-int
-pawl_should_save(struct pawl *run, int64_t step, const struct pawl_progress *progress, struct pawl_error *err)
+/* Every rank takes part in the broadcast, also one that fails: the others would wait for it. */
+static int
+hear_due(struct pawl *run, int own, struct pawl_error *err)
+{
+	struct pawl_error why = {0};
+	int due = own;
+	int rc = run->opts.ranks.broadcast(run->opts.ranks.broadcast_arg, &due, sizeof(due), &why);
+
+	if (run->group.rank == 0 && own < 0)
+		return own;
+	if (err_of_caller(err, rc, &why, "the function") < 0)
+		return err_prefix(err, rc, "the broadcast of rank 0's decision to save");
+	return due < 0 ? err_set(err, due, "rank 0 could not tell whether a save is due") : due;
+}
+
+static int
+is_save_due(struct pawl *run, int64_t step, const struct pawl_progress *progress, struct pawl_error *err)
 {
 	struct pawl_progress now = PAWL_PROGRESS_INIT, last;
 	double cost;
@@ -235,10 +250,16 @@ pawl_should_save(struct pawl *run, int64_t step, const struct pawl_progress *pro
 	/* a cost of 0 is not known yet: the first save measures it */
 	int due = triggers_due(&run->settings.triggers, has_saved ? &last : NULL, &now,
 	                       has_saved ? pawl_optimal_interval_seconds(cost, run->opts.mtbf_seconds) : 0, err);
+	bool is_shared =
+		run->group.rendezvous && run->opts.ranks.broadcast && triggers_use_clock(&run->settings.triggers);
 
-	if (!run->group.rendezvous || !run->opts.ranks.broadcast || !triggers_use_clock(&run->settings.triggers))
-		return due;
-	int rc = run->opts.ranks.broadcast(run->opts.ranks.broadcast_arg, &due, sizeof(due), err);
+	return is_shared ? hear_due(run, due, err) : due;
+}
 
-	return rc < 0 ? err_prefix(err, rc, "the broadcast of rank 0's decision to save") : due;
+int
+pawl_should_save(struct pawl *run, int64_t step, const struct pawl_progress *progress, struct pawl_error *err)
+{
+	struct pawl_error own = {0};
+
+	return err_give(err, is_save_due(run, step, progress, &own), &own);
 }

@@ -136,7 +136,7 @@ fill_tensors(struct save_image *m, const struct pawl_state *state, struct pawl_e
 				continue;
 			}
 			if (t->fill)
-				TRY(t->fill(t->fill_arg, dst, (size_t)slot->nbytes, err));
+				TRY(tensor_fill(&state->tensors[slot->tensor], dst, (size_t)slot->nbytes, err));
 			else
 				copy_now(&m->sources[slot->tensor], dst, (size_t)slot->nbytes);
 			m->sources[slot->tensor].data = dst;

@@ -107,6 +107,8 @@ void state_put_component(struct buf *out, const struct pawl_node *parent, const 
 void state_put_float(struct buf *out, double value);
 bool state_get_float(const struct json *value, double *ret); /* false if it is not a number */
 
+/* Calls the fill function of a tensor. */
+int tensor_fill(const struct state_tensor *t, void *dst, size_t nbytes, struct pawl_error *err);
 /* Copies bytes [offset, offset + n) of a tensor's logical contents (C order) to dst. Any
  * strides. */
 void tensor_gather(const struct pawl_tensor *t, uint64_t offset, size_t n, void *dst);

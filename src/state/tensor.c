@@ -9,6 +9,7 @@
  */
 #include "state/state.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -232,4 +233,15 @@ tensor_scatter(const struct pawl_tensor *t, uint64_t offset, size_t n, const voi
 	} packed = {.in = src};
 
 	copy_strided(SCATTER, t, offset, n, packed.out);
+}
+
+int
+tensor_fill(const struct state_tensor *t, void *dst, size_t nbytes, struct pawl_error *err)
+{
+	struct pawl_error why = {0};
+	char what[160];
+	int rc = t->src.fill(t->src.fill_arg, dst, nbytes, &why);
+
+	snprintf(what, sizeof(what), "tensor '%.120s': its fill function", t->info.name);
+	return err_of_caller(err, rc, &why, what);
 }

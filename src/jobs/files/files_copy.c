@@ -186,7 +186,7 @@ fill_tensors(struct files_job *job, const struct pawl_state *state, struct pawl_
 
 		if (!t->fill || !p->nbytes || job->data[p->tensor])
 			continue;
-		TRY(t->fill(t->fill_arg, dst, (size_t)p->nbytes, err));
+		TRY(tensor_fill(&state->tensors[p->tensor], dst, (size_t)p->nbytes, err));
 		job->data[p->tensor] = dst;
 	}
 	return 0;

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "helpers/hang.h"
 #include "helpers/small_run.h"
 
 /* ---- names and lists of names */
@@ -83,6 +84,64 @@ test_lists_of_names_that_are_NULL_are_refused(void **state)
 	}
 }
 
+/* ---- functions of the caller that fail and give no reason */
+
+static int
+fill_nothing(void *arg, void *dst, size_t nbytes, struct pawl_error *err)
+{
+	(void)arg, (void)dst, (void)nbytes, (void)err;
+	return PAWL_EDEVICE;
+}
+
+static int
+keep_nothing(void *arg, const struct pawl_candidate *candidates, size_t n, unsigned char *keep, struct pawl_error *err)
+{
+	(void)arg, (void)candidates, (void)n, (void)keep, (void)err;
+	return PAWL_EUNSUPPORTED;
+}
+
+static int
+end_the_wait(void *arg, int64_t waited_ms, const char *why, struct pawl_error *err)
+{
+	(void)arg, (void)waited_ms, (void)why, (void)err;
+	return PAWL_ECANCELLED;
+}
+
+static void
+test_a_function_that_fails_without_a_reason_is_named(void **state)
+{
+	struct small_run *r = *state;
+	struct pawl_save_opts save = PAWL_SAVE_OPTS_INIT;
+	struct pawl_retention policy = PAWL_RETENTION_INIT;
+	struct pawl_tensor tensor = PAWL_TENSOR_INIT;
+	struct pawl_open_opts again = PAWL_OPEN_OPTS_INIT;
+	struct pawl_error why = {0};
+	struct pawl_state *tree;
+	struct pawl *second;
+	uint64_t n = 4;
+
+	small_open(r);
+	small_save(r, 1, NAN);
+	tensor.dtype = PAWL_F32;
+	tensor.ndim = 1;
+	tensor.shape = &n;
+	tensor.fill = fill_nothing;
+	OK(pawl_state_new(&tree, err));
+	OK(pawl_state_set_tensor(tree, "model/w", &tensor, err));
+	FAILS(PAWL_EDEVICE, "tensor 'model/w': its fill function failed and gave no reason",
+	      pawl_save(r->run, &save, tree, NULL, err));
+	pawl_state_free(tree);
+	policy.keep = keep_nothing;
+	FAILS(PAWL_EUNSUPPORTED, "the rule of the caller failed and gave no reason",
+	      pawl_prune(r->run, &policy, 1, NULL, err));
+	again.root = r->root;
+	again.lease.on_wait = end_the_wait;
+	again.lease.wait_ms = HANG_MS;
+	FAILS(PAWL_ECANCELLED, "the wait for the lease failed and gave no reason", pawl_open(&again, &second, err));
+	assert_int_equal(pawl_open(&again, &second, &why), PAWL_ECANCELLED);
+	assert_int_equal(why.code, PAWL_ECANCELLED);
+}
+
 int
 main(void)
 {
@@ -90,6 +149,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		CASE(test_metrics_without_a_name_or_given_twice_are_refused),
 		CASE(test_lists_of_names_that_are_NULL_are_refused),
+		CASE(test_a_function_that_fails_without_a_reason_is_named),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
