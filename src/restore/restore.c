@@ -368,8 +368,8 @@ pawl_restore_read(struct pawl_restore *r, struct pawl_error *err)
 
 /* ---- all in one ---- */
 
-int
-pawl_restore(struct pawl *run, const struct pawl_restore_opts *opts, const struct pawl_state *live,
+static int
+restore_live(struct pawl *run, const struct pawl_restore_opts *opts, const struct pawl_state *live,
              struct pawl_restore **ret, struct pawl_error *err)
 {
 	PAWL_CLEAN(pawl_restore_close_clean) struct pawl_restore *r = NULL;
@@ -382,16 +382,22 @@ pawl_restore(struct pawl *run, const struct pawl_restore_opts *opts, const struc
 		if (rc == 0)
 			break;
 		int fallback = err_is_damage(rc) ? pawl_restore_fallback(r, &why, err) : rc;
-		if (!err_is_damage(rc) && err)
+		if (!err_is_damage(rc))
 			*err = why;
-		if (fallback == PAWL_ENOTFOUND) { /* none is left, because of damage */
-			if (err)
-				err->code = rc;
-			fallback = rc;
-		}
+		if (fallback == PAWL_ENOTFOUND) /* none is left, because of damage */
+			fallback = err->code = rc;
 		TRY(fallback);
 	}
 	if (ret)
 		*ret = steal(&r);
 	return 0;
+}
+
+int
+pawl_restore(struct pawl *run, const struct pawl_restore_opts *opts, const struct pawl_state *live,
+             struct pawl_restore **ret, struct pawl_error *err)
+{
+	struct pawl_error own = {0};
+
+	return err_give(err, restore_live(run, opts, live, ret, &own), &own);
 }

@@ -399,8 +399,8 @@ match_tree(struct matcher *m, struct pawl_error *err)
 	return r->report.n > m->n_notices && !r->non_strict ? report_mismatch(r, err) : 0;
 }
 
-int
-pawl_restore_match(struct pawl_restore *r, const struct pawl_state *live, struct pawl_error *err)
+static int
+match_live(struct pawl_restore *r, const struct pawl_state *live, struct pawl_error *err)
 {
 	PAWL_CLEAN(matcher_clear) struct matcher m = {.r = r, .live = live};
 	const size_t before = r->n_bindings;
@@ -411,4 +411,12 @@ pawl_restore_match(struct pawl_restore *r, const struct pawl_state *live, struct
 	if (rc < 0)
 		restore_cut_bindings(r, before);
 	return restore_note_reason(r, rc, err);
+}
+
+int
+pawl_restore_match(struct pawl_restore *r, const struct pawl_state *live, struct pawl_error *err)
+{
+	struct pawl_error own = {0};
+
+	return err_give(err, match_live(r, live, &own), &own);
 }
