@@ -363,7 +363,7 @@ print_json(struct found *f)
 static bool
 is_other(struct cli *cli, const char *path)
 {
-	return pawl_kind_of(path, NULL) == PAWL_KIND_OTHER && !target_is_foreign(cli, path, true) &&
+	return pawl_kind_of(path, NULL, NULL) == PAWL_KIND_OTHER && !target_is_foreign(cli, path, true) &&
 	       !has_name(cli, keep_printf(&cli->keep, "%s/..", path), "run.json") &&
 	       !has_name(cli, keep_printf(&cli->keep, "%s/../..", path), "run.json");
 }

@@ -137,7 +137,7 @@ search_sync_check(struct search_sync *s, struct pawl_error *err)
 {
 	if (s == NULL || !s->own_way || lies_here(s) || is_of_rsync(s->place))
 		return 0;
-	if (pawl_kind_of(s->place, NULL) <= PAWL_KIND_NOTHING) /* an error will be reported by the sync */
+	if (pawl_kind_of(s->place, NULL, NULL) <= PAWL_KIND_NOTHING) /* an error will be reported by the sync */
 		return 0;
 	return err_set(err, PAWL_EEXISTS, "%s already holds something that a new search would overwrite", s->place);
 }

@@ -226,7 +226,7 @@ parse_url(struct cli *cli, const char *url, struct target *t, struct pawl_error 
 		t->selector = last;
 		return 0;
 	}
-	kind = pawl_kind_of(url, err);
+	kind = pawl_kind_of(url, NULL, err);
 	if (kind < 0)
 		return kind;
 	t->single = kind == PAWL_KIND_CHECKPOINT;

@@ -80,7 +80,7 @@ look_at_place(struct cli *cli, struct transfer *t, bool *ret_there, struct pawl_
 	PAWL_CLEAN(cli_close) struct pawl *there = NULL;
 	const struct pawl_info *info = NULL;
 	uint64_t id;
-	int kind = pawl_kind_of(t->to, err);
+	int kind = pawl_kind_of(t->to, NULL, err);
 
 	*ret_there = false;
 	if (kind < 0 || kind == PAWL_KIND_NOTHING)

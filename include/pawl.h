@@ -591,8 +591,8 @@ enum pawl_kind {
 	PAWL_KIND_SEARCH = 4      /* of pawl tune; only pawl_places_open reports it */
 };
 /* What a path or URL holds: enum pawl_kind, or a negative code (PAWL_ENOTFOUND: there is no such
- * bucket). */
-PAWL_API int pawl_kind_of(const char *root, struct pawl_error *err);
+ * bucket). stores: as in pawl_open_opts.io, for URLs that pawl does not know; NULL = none. */
+PAWL_API int pawl_kind_of(const char *root, const struct pawl_stores *stores, struct pawl_error *err);
 
 struct pawl_place {
 	const char *path;    /* below the root: "demo", "saved/ep1-ba2-rank0.pt" */

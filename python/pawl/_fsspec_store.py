@@ -82,7 +82,7 @@ def _is_text(name: str) -> bool:
 def _refuse(url: str) -> NoReturn:
     """Raises the library's error for a URL that no store can open."""
     try:
-        _pawl.kind_of(url)
+        _pawl.kind_of(url, False)
     except _pawl.UsageError as error:
         raise _pawl.UsageError(str(error).removeprefix(f"{url}: ")) from None
     raise _pawl.UsageError("unknown kind of store")

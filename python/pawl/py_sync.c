@@ -209,15 +209,16 @@ py_hide_secrets(PyObject *module, PyObject *text)
 	return PyUnicode_DecodeUTF8(PyByteArray_AsString(copy), PyByteArray_Size(copy), "surrogatepass");
 }
 
-/* The kind of content at a place: enum pawl_kind. */
+/* The kind of content at a place: enum pawl_kind. fsspec False: only the library's own stores. */
 PyObject *
 py_kind_of(PyObject *module, PyObject *args)
 {
 	const char *place;
+	int fsspec = 1;
 
-	if (!PyArg_ParseTuple(args, "s:kind_of", &place))
+	if (!PyArg_ParseTuple(args, "s|p:kind_of", &place, &fsspec))
 		return NULL;
-	int kind = CALL(PyModule_GetState(module), pawl_kind_of(place, err));
+	int kind = CALL(PyModule_GetState(module), pawl_kind_of(place, fsspec ? &py_stores : NULL, err));
 	return kind < 0 ? NULL : PyLong_FromLong(kind);
 }
 

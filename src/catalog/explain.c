@@ -244,7 +244,7 @@ refuse_path(const char *address, const char *path, const char *selector, struct 
 		return err_set(err, PAWL_EUSAGE, "%s is a file, so '@%s' selects nothing in it", path, selector);
 	if (!S_ISDIR(st.st_mode))
 		return err_set(err, PAWL_ENOTFOUND, "%s is a file, but not a checkpoint", path);
-	int kind = places_kind_of(path, err);
+	int kind = places_kind_of(path, NULL, err);
 
 	return kind < 0 ? kind : refuse_found(kind, address, path, selector, err);
 }
@@ -252,7 +252,7 @@ refuse_path(const char *address, const char *path, const char *selector, struct 
 static int
 refuse_url(const char *address, const char *url, const char *selector, struct pawl_error *err)
 {
-	int kind = places_kind_of(url, err);
+	int kind = places_kind_of(url, NULL, err);
 
 	if (kind == PAWL_EUSAGE) /* a store of the caller's own */
 		return err_set(err, PAWL_ENOTFOUND, "%s: no run and no checkpoint here", url);
@@ -280,7 +280,7 @@ explain_address(const char *address, struct pawl_error *err)
 			err, PAWL_EUSAGE,
 			"%s: nothing after '@' (expected latest, best, good, a step, id:N or a checkpoint's name)",
 			address);
-	if (address[0] == '@' && places_kind_of(place, NULL) != PAWL_KIND_RUN)
+	if (address[0] == '@' && places_kind_of(place, NULL, NULL) != PAWL_KIND_RUN)
 		return err_set(err, PAWL_ENOTFOUND, "%s: the current folder is not a run; write RUN%s", address,
 		               address);
 	return text_is_url(place) ? refuse_url(address, place, selector, err)

@@ -179,13 +179,13 @@ find_kind(struct store *store, struct pawl_error *err)
 }
 
 int
-places_kind_of(const char *root, struct pawl_error *err)
+places_kind_of(const char *root, const struct pawl_stores *stores, struct pawl_error *err)
 {
 	PAWL_CLEAN(store_close_clean) struct store *store = NULL;
 
 	if (!root)
 		return err_set(err, PAWL_EUSAGE, "kind: expected a root, found NULL");
-	int rc = store_open(root, false, true, &store, err);
+	int rc = store_open_with(stores, root, false, true, &store, err);
 	if (rc == PAWL_ENOTFOUND && (!err || err->sys != ENXIO))
 		return PAWL_KIND_NOTHING;
 	TRY(rc);
@@ -193,11 +193,11 @@ places_kind_of(const char *root, struct pawl_error *err)
 }
 
 int
-pawl_kind_of(const char *root, struct pawl_error *err)
+pawl_kind_of(const char *root, const struct pawl_stores *stores, struct pawl_error *err)
 {
 	struct pawl_error own = {0};
 
-	return err_give(err, places_kind_of(root, &own), &own);
+	return err_give(err, places_kind_of(root, stores, &own), &own);
 }
 
 /* ---- below a folder ---- */

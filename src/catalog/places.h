@@ -9,6 +9,6 @@
 #define SEARCH_JOURNAL "journal"     /* a file of a search that is written at each of its changes */
 
 /* As pawl_kind_of. */
-int places_kind_of(const char *root, struct pawl_error *err);
+int places_kind_of(const char *root, const struct pawl_stores *stores, struct pawl_error *err);
 
 #endif

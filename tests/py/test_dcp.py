@@ -101,7 +101,7 @@ def test_what_dcp_saves_comes_back_through_dcp_and_through_pawl(tmp_path: pathli
     assert same(tree["list"], {0: torch.arange(3.0), 1: {"deep": torch.ones(2)}, 2: 5})
 
 
-@pytest.mark.parametrize("prefix", ["", "file://"])
+@pytest.mark.parametrize("prefix", ["", "file://", "local://"])  # the last is one of fsspec
 def test_a_single_checkpoint_is_read_by_its_path_and_by_its_url(tmp_path: pathlib.Path, prefix: str) -> None:
     pawl.save({"model": {"w": torch.arange(6.0)}}, tmp_path / "one")
     loaded = {"model": {"w": torch.zeros(6)}}

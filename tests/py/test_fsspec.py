@@ -158,6 +158,21 @@ def test_what_such_a_store_cannot_is_said(url: str, caplog: pytest.LogCaptureFix
         pawl.CheckpointManager(url, ranks=pawl.Ranks(rank=0, world_size=2))
 
 
+def test_such_a_run_is_copied_inspected_and_loaded_by_its_url(url: str, tmp_path: pathlib.Path) -> None:
+    with pawl.CheckpointManager(url) as m:
+        m.save(1, state(1))
+        m.save(2, state(2))
+    assert list(pawl.tree(url)) == [1, 2]
+    assert pawl.tree(f"{url}@2")["step"] == 2
+    there, back = f"{url}-copy", tmp_path / "back"
+    assert sorted(row.id for row in pawl.copy(url, there)) == [1, 2]
+    assert [row.was_there for row in pawl.copy(url, there)] == [True, True]
+    assert len(pawl.copy(there, back)) == 2
+    assert pawl.load(f"{back}@1")["step"] == 1
+    pawl.copy(f"{url}@1", f"{url}-one")
+    assert pawl.tree(f"{url}-one")["step"] == 1
+
+
 def test_R142_P6_a_checkpoint_that_is_held_is_not_deleted(url: str) -> None:
     """A hold has a name of its own, so that it needs no conditional put."""
     with pawl.CheckpointManager(url, num_to_keep=1) as m:

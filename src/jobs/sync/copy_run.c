@@ -187,7 +187,7 @@ begin_target(struct copy_run *t, const char *target, struct pawl_error *err)
 	PAWL_CLEAN(store_close_clean) struct store *store = NULL;
 	struct store_caps caps;
 
-	TRY(store_open(target, true, false, &store, err));
+	TRY(store_open_with(t->from->opts.io.stores, target, true, false, &store, err));
 	store_get_caps(store, &caps);
 	return copy_small(t->from->store, store, RUN_KEY, STORE_DURABLE | (caps.exclusive_put ? STORE_EXCLUSIVE : 0),
 	                  err);
@@ -210,7 +210,7 @@ static int
 open_target(struct copy_run *t, const char *target, struct pawl **ret, struct pawl_error *err)
 {
 	struct pawl_open_opts opts = PAWL_OPEN_OPTS_INIT;
-	int kind = places_kind_of(target, err);
+	int kind = places_kind_of(target, t->from->opts.io.stores, err);
 
 	TRY(kind);
 	if (kind == PAWL_KIND_CHECKPOINT)
@@ -225,6 +225,7 @@ open_target(struct copy_run *t, const char *target, struct pawl **ret, struct pa
 	opts.read_only = t->opts->dry_run;
 	opts.maintenance = 1;
 	opts.packs.no_reuse = 1;
+	opts.io.stores = t->from->opts.io.stores;
 	opts.io.write_bytes_per_second = opts.io.read_bytes_per_second = t->opts->bandwidth_bytes_per_second;
 	opts.lease.on_wait = t->opts->on_lease_wait;
 	opts.lease.on_wait_arg = t->opts->on_lease_wait_arg;

@@ -51,14 +51,14 @@ test_the_kind_of_a_place(void **state)
 	struct small_run *r = *state;
 
 	make_run(r, "source");
-	assert_int_equal(pawl_kind_of(in(r, "source"), NULL), PAWL_KIND_RUN);
-	assert_int_equal(pawl_kind_of(in(r, "source/checkpoints/checkpoint_000001"), NULL), PAWL_KIND_CHECKPOINT);
-	assert_int_equal(pawl_kind_of(in(r, "none"), NULL), PAWL_KIND_NOTHING);
+	assert_int_equal(pawl_kind_of(in(r, "source"), NULL, NULL), PAWL_KIND_RUN);
+	assert_int_equal(pawl_kind_of(in(r, "source/checkpoints/checkpoint_000001"), NULL, NULL), PAWL_KIND_CHECKPOINT);
+	assert_int_equal(pawl_kind_of(in(r, "none"), NULL, NULL), PAWL_KIND_NOTHING);
 	assert_int_equal(mkdir(in(r, "empty"), 0700), 0);
-	assert_int_equal(pawl_kind_of(in(r, "empty"), NULL), PAWL_KIND_NOTHING);
-	assert_int_equal(pawl_kind_of(r->root, NULL), PAWL_KIND_OTHER);
-	FAILS(PAWL_EUSAGE, "unknown kind of store", pawl_kind_of("gopher://x", err));
-	FAILS(PAWL_EUSAGE, "found NULL", pawl_kind_of(NULL, err));
+	assert_int_equal(pawl_kind_of(in(r, "empty"), NULL, NULL), PAWL_KIND_NOTHING);
+	assert_int_equal(pawl_kind_of(r->root, NULL, NULL), PAWL_KIND_OTHER);
+	FAILS(PAWL_EUSAGE, "unknown kind of store", pawl_kind_of("gopher://x", NULL, err));
+	FAILS(PAWL_EUSAGE, "found NULL", pawl_kind_of(NULL, NULL, err));
 }
 
 static void
@@ -68,13 +68,13 @@ test_a_run_without_run_json_differs_from_a_folder_of_files(void **state)
 
 	make_run(r, "lost");
 	assert_int_equal(unlink(in(r, "lost/run.json")), 0);
-	assert_int_equal(pawl_kind_of(in(r, "lost"), NULL), PAWL_KIND_RUN);
+	assert_int_equal(pawl_kind_of(in(r, "lost"), NULL, NULL), PAWL_KIND_RUN);
 	assert_int_equal(mkdir(in(r, "composer"), 0700), 0);
 	assert_int_equal(mkdir(in(r, "composer/checkpoints"), 0700), 0);
-	assert_int_equal(pawl_kind_of(in(r, "composer"), NULL), PAWL_KIND_RUN);
+	assert_int_equal(pawl_kind_of(in(r, "composer"), NULL, NULL), PAWL_KIND_RUN);
 	make_file(in(r, "composer/checkpoints/ep0-ba1-rank0.pt"));
 	assert_int_equal(mkdir(in(r, "composer/checkpoints/.notes"), 0700), 0);
-	assert_int_equal(pawl_kind_of(in(r, "composer"), NULL), PAWL_KIND_OTHER);
+	assert_int_equal(pawl_kind_of(in(r, "composer"), NULL, NULL), PAWL_KIND_OTHER);
 }
 
 /* "run:R one:C files/a.pt:5 files/latest:L": path and kind, or size, of each place. */

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "helpers/small_run.h"
+#include "helpers/user_store.h"
 #include "run/run.h"
 
 /* A path next to the run, which goes with it. */
@@ -87,7 +88,7 @@ test_a_run_is_brought_over_and_kept_up_to_date(void **state)
 	begin(r);
 	opts.dry_run = 1;
 	COPIES("3 2 1", pawl_copy_run(r->run, beside(r, "there"), &opts, NULL, &copies, err));
-	assert_int_equal(pawl_kind_of(beside(r, "there"), NULL), PAWL_KIND_NOTHING);
+	assert_int_equal(pawl_kind_of(beside(r, "there"), NULL, NULL), PAWL_KIND_NOTHING);
 	opts.dry_run = 0;
 	opts.ids = &two;
 	opts.n_ids = 1;
@@ -115,7 +116,7 @@ test_wrong_calls_are_refused(void **state)
 	FAILS(PAWL_EUSAGE, "is lost when it is closed", pawl_copy_run(r->run, "mem:", NULL, NULL, NULL, err));
 	FAILS(PAWL_EEXISTS, "something else", pawl_copy_run(r->run, r->root, NULL, NULL, NULL, err));
 	FAILS(PAWL_EUSAGE, "unknown kind", pawl_copy_run(r->run, "gopher://x", NULL, NULL, NULL, err));
-	assert_int_equal(pawl_kind_of(beside(r, "x"), NULL), PAWL_KIND_NOTHING);
+	assert_int_equal(pawl_kind_of(beside(r, "x"), NULL, NULL), PAWL_KIND_NOTHING);
 	pawl_copies_free(NULL);
 }
 
@@ -199,7 +200,7 @@ test_what_lies_in_a_mirror_alone_is_brought_over_too(void **state)
 	OK(pawl_wait_level(r->run, PAWL_LEVEL_REMOTE, -1, err));
 	keep.num_to_keep = 1;
 	OK(pawl_prune(r->run, &keep, 0, NULL, err));
-	assert_int_equal(pawl_kind_of(beside(r, "source/checkpoints/checkpoint_000002"), NULL), PAWL_KIND_NOTHING);
+	assert_int_equal(pawl_kind_of(beside(r, "source/checkpoints/checkpoint_000002"), NULL, NULL), PAWL_KIND_NOTHING);
 	COPIES("3 2 1", pawl_copy_run(r->run, beside(r, "there"), NULL, NULL, &copies, err));
 	assert_int_equal(count_at(beside(r, "there")), 3);
 }
@@ -267,6 +268,31 @@ test_P6_a_pin_of_the_target_stays_its_own_when_a_mirror_is_copied_to_it(void **s
 	free(text);
 }
 
+static void
+test_a_run_is_brought_to_a_store_of_the_callers_and_back(void **state)
+{
+	struct small_run *r = *state;
+	struct pawl_open_opts opts = PAWL_OPEN_OPTS_INIT;
+	struct pawl *run;
+
+	OK(store_open("mem:", true, false, &user_shared, err));
+	r->opts.io.stores = &user_stores;
+	begin(r);
+	assert_int_equal(pawl_kind_of("user://x", &user_stores, NULL), PAWL_KIND_NOTHING);
+	COPIES("3 2 1", pawl_copy_run(r->run, "user://x", NULL, NULL, &copies, err));
+	assert_int_equal(pawl_kind_of("user://x", &user_stores, NULL), PAWL_KIND_RUN);
+	assert_int_equal(pawl_kind_of("user://x", NULL, NULL), PAWL_EUSAGE);
+	opts.root = "user://x";
+	opts.read_only = 1;
+	opts.io.stores = &user_stores;
+	OK(pawl_open(&opts, &run, err));
+	COPIES("3 2 1", pawl_copy_run(run, beside(r, "back"), NULL, NULL, &copies, err));
+	OK(pawl_close(run, err));
+	assert_int_equal(count_at(beside(r, "back")), 3);
+	store_close(user_shared);
+	user_shared = NULL;
+}
+
 int
 main(void)
 {
@@ -280,6 +306,7 @@ main(void)
 		CASE(test_what_lies_in_a_mirror_alone_is_brought_over_too),
 		CASE(test_P6_a_pin_and_a_score_of_the_target_stay),
 		CASE(test_P6_a_pin_of_the_target_stays_its_own_when_a_mirror_is_copied_to_it),
+		CASE(test_a_run_is_brought_to_a_store_of_the_callers_and_back),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
