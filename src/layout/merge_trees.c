@@ -303,6 +303,7 @@ merge_trees(struct manifest *const *parts, uint32_t world, struct pawl_state **r
 		tree_of[r] = g.n_trees++;
 	}
 	TRY(pawl_state_new(&out, err));
+	out->is_of_all = true;
 	g.out = out;
 	TRY(merge_nodes(&g, roots));
 	*ret = steal(&out);

@@ -172,6 +172,11 @@ state_check_place(struct pawl_state *s, int type, struct pawl_error *err)
 		return err_set(err, PAWL_EUSAGE, "state: cannot add %s%s to the dict at '%s': it needs a key first",
 		               state_article(type), state_type_name(type), buf_str(&b->path));
 	}
+	if (b->depth > 0 && !s->is_of_all && b->stack[b->depth - 1].node->type == PAWL_PER_RANK &&
+	    b->stack[b->depth - 1].node->count == 1) {
+		err_set(err, PAWL_EUSAGE, "a value per rank has one child, the value of this rank; found another one");
+		return state_at_path(s, PAWL_EUSAGE, err);
+	}
 	if (b->n_nodes >= STATE_MAX_NODES) {
 		err_set(err, PAWL_ELIMIT, "more than %u values in one state", STATE_MAX_NODES);
 		return state_at_path(s, PAWL_ELIMIT, err);
@@ -269,7 +274,7 @@ pawl_state_begin(struct pawl_state *s, int type, struct pawl_error *err)
 		return err_set(err, PAWL_EUSAGE, "state: expected a state, found NULL");
 	struct state_builder *b = s->builder;
 
-	if (type < PAWL_DICT || type > PAWL_DIFFERS)
+	if (type < PAWL_DICT || type > PAWL_DIFFERS || (type == PAWL_DIFFERS && !s->is_of_all))
 		return err_set(err, PAWL_EUSAGE, "state: type %d (%s) is not a container", type, state_type_name(type));
 	TRY(state_check_place(s, type, err));
 	if (state_is_ranks(type))

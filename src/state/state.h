@@ -64,6 +64,7 @@ struct pawl_state {
 	size_t last_tensor;            /* 1 + the one that was added last; 0 = none */
 	uint32_t rank, world;          /* of the builder; world 0 = 1. Names below PAWL_PER_RANK contain the rank */
 	bool has_ranks;                /* it holds PAWL_PER_RANK or PAWL_DIFFERS */
+	bool is_of_all;                /* a checkpoint's: PAWL_PER_RANK may hold many values, PAWL_DIFFERS may occur */
 	struct state_builder *builder; /* stack, pending key, tables of keys, names and tied memory; never NULL */
 };
 

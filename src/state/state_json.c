@@ -484,6 +484,7 @@ state_decode(const char *what, const struct json *value, struct pawl_state **ret
 	PAWL_CLEAN(clean_decoder) struct decoder d = {.err = err};
 
 	TRY(pawl_state_new(&d.state, err));
+	d.state->is_of_all = true;
 	int rc = decode_value(&d, value);
 	if (rc < 0) {
 		/* a mistake of the caller in building is a damaged file here */

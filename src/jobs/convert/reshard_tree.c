@@ -79,6 +79,7 @@ reshard_tree_view(const struct pawl_state *from, size_t rank, uint32_t world, st
 	if (!from->has_ranks || !from->root)
 		return state_encode(from, out, err);
 	TRY(pawl_state_new(&state, err));
+	state->is_of_all = true;
 	if (rank != SIZE_MAX)
 		TRY(pawl_state_set_rank(state, (uint32_t)rank, world, err));
 	TRY(copy_node(&(struct view){from, state, rank, err}, from->root));

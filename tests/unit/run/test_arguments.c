@@ -142,6 +142,33 @@ test_a_function_that_fails_without_a_reason_is_named(void **state)
 	assert_int_equal(why.code, PAWL_ECANCELLED);
 }
 
+/* ---- values per rank */
+
+static void
+test_a_value_per_rank_has_one_child(void **state)
+{
+	const struct pawl_scalar key = {.type = PAWL_STR, .ptr = "seed", .len = 4}, one = {.type = PAWL_INT, .i = 1};
+	struct pawl_state *tree;
+
+	(void)state;
+	for (uint32_t world = 1; world <= 2; world++) {
+		OK(pawl_state_new(&tree, err));
+		OK(pawl_state_set_rank(tree, 0, world, err));
+		OK(pawl_state_begin(tree, PAWL_DICT, err));
+		OK(pawl_state_key(tree, &key, err));
+		OK(pawl_state_begin(tree, PAWL_PER_RANK, err));
+		OK(pawl_state_add(tree, &one, err));
+		FAILS(PAWL_EUSAGE, "one child, the value of this rank", pawl_state_add(tree, &one, err));
+		FAILS(PAWL_EUSAGE, "seed", pawl_state_begin(tree, PAWL_LIST, err));
+		OK(pawl_state_end(tree, err));
+		OK(pawl_state_end(tree, err));
+		pawl_state_free(tree);
+		OK(pawl_state_new(&tree, err));
+		FAILS(PAWL_EUSAGE, "is not a container", pawl_state_begin(tree, PAWL_DIFFERS, err));
+		pawl_state_free(tree);
+	}
+}
+
 int
 main(void)
 {
@@ -150,6 +177,7 @@ main(void)
 		CASE(test_metrics_without_a_name_or_given_twice_are_refused),
 		CASE(test_lists_of_names_that_are_NULL_are_refused),
 		CASE(test_a_function_that_fails_without_a_reason_is_named),
+		CASE(test_a_value_per_rank_has_one_child),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
