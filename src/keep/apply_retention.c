@@ -187,15 +187,17 @@ static int
 prune_run(struct pawl *run, const struct pawl_retention *policy, int dry_run, struct pawl_decisions **ret,
           struct pawl_error *err)
 {
-	struct pawl_retention own;
+	PAWL_CLEAN(pawl_decisions_free_clean) struct pawl_decisions *decisions = NULL;
+	struct pawl_retention own = run ? run->settings.retention : (struct pawl_retention){0};
 
 	if (!run)
 		return err_set(err, PAWL_EUSAGE, "prune: expected a run, found NULL");
+	if (policy)
+		TRY(retain_take(policy, &own, err));
 	if (!dry_run)
 		TRY(run_check_keeper(run, err));
-	if (policy && policy->num_to_keep == PAWL_KEEP_MEMORY)
+	if (policy && own.num_to_keep == PAWL_KEEP_MEMORY)
 		return err_set(err, PAWL_EUSAGE, "prune: memory only is a rule for opening a run, not for prune");
-	own = policy ? *policy : run->settings.retention;
 	if (policy && !own.n_scores &&
 	    run->settings.retention.n_scores) { /* P6: the best is the best of the training */
 		own.score_attributes = run->settings.retention.score_attributes;
@@ -205,9 +207,13 @@ prune_run(struct pawl *run, const struct pawl_retention *policy, int dry_run, st
 	}
 	TRY(retain_check(&own, err));
 	if (policy && policy->n_scores)
-		TRY(check_attributes(run, policy, err));
-	TRY(apply_retention(run, &own, dry_run, ret, err));
-	return dry_run ? 0 : pointers_update(run, err);
+		TRY(check_attributes(run, &own, err));
+	TRY(apply_retention(run, &own, dry_run, &decisions, err));
+	if (!dry_run)
+		TRY(pointers_update(run, err));
+	if (ret)
+		*ret = steal(&decisions);
+	return 0;
 }
 
 int

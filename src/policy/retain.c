@@ -172,6 +172,16 @@ check_spans(const struct pawl_retention *policy, struct pawl_error *err)
 }
 
 int
+retain_take(const struct pawl_retention *given, struct pawl_retention *ret, struct pawl_error *err)
+{
+	if (!given->size)
+		return err_set(err, PAWL_EUSAGE, "retention: the policy has no size; start from PAWL_RETENTION_INIT");
+	*ret = (struct pawl_retention)PAWL_RETENTION_INIT;
+	memcpy(ret, given, given->size < sizeof(*ret) ? given->size : sizeof(*ret));
+	return 0;
+}
+
+int
 retain_check(const struct pawl_retention *policy, struct pawl_error *err)
 {
 	if (policy->num_to_keep < 0 && policy->num_to_keep != PAWL_KEEP_MEMORY)

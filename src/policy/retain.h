@@ -26,6 +26,8 @@ struct retain_decision {
 	char reason[160];
 };
 
+/* Copies the fields that the caller knows; the others are 0. PAWL_EUSAGE if it has no size. */
+int retain_take(const struct pawl_retention *given, struct pawl_retention *ret, struct pawl_error *err);
 /* Refuses contradictory or out-of-range policies with PAWL_EUSAGE. The message gives the value
  * received and what is allowed (R5, in C's words; R9: order names both words 'max' and 'min'). */
 int retain_check(const struct pawl_retention *policy, struct pawl_error *err);

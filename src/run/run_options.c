@@ -142,6 +142,7 @@ static int
 check_mirror(const struct pawl_mirror *m, size_t i, struct pawl_error *err)
 {
 	const char *url = m && m->url && *m->url ? m->url : NULL;
+	struct pawl_retention policy;
 	struct triggers every;
 
 	if (!url || strncmp(url, "mem:", 4) == 0)
@@ -153,10 +154,13 @@ check_mirror(const struct pawl_mirror *m, size_t i, struct pawl_error *err)
 		if (every.rows[k].unit == TRIGGER_AUTO)
 			return err_set(err, PAWL_EUSAGE, "mirror %s: expected a time string such as 1000ba, found auto",
 			               url);
-	if (m->retention && m->retention->keep)
+	if (!m->retention)
+		return 0;
+	TRY(retain_take(m->retention, &policy, err));
+	if (policy.keep)
 		return err_set(err, PAWL_EUSAGE, "mirror %s: expected no rule of the caller, which is for the run only",
 		               url);
-	return m->retention ? retain_check(m->retention, err) : 0;
+	return retain_check(&policy, err);
 }
 
 static int
@@ -198,7 +202,7 @@ copy_mirrors(struct pawl *run, struct pawl_error *err)
 		struct pawl_retention *policy = bump_alloc(&run->settings.strings, sizeof(*policy));
 		if (!policy)
 			return err_nomem(err, "run");
-		*policy = *list[i].retention;
+		TRY(retain_take(list[i].retention, policy, err));
 		list[i].retention = policy;
 		TRY(copy_scores(run, policy, err));
 	}

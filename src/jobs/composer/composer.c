@@ -26,13 +26,21 @@
 
 /* ------------------------------------------------------------------- saving */
 
-int
-pawl_saver_start(struct pawl_saver *s, const struct pawl_progress *now, struct pawl_error *err)
+static int
+start_at(struct pawl_saver *s, const struct pawl_progress *now, struct pawl_error *err)
 {
 	TRY(composer_start(s, now, s->rank.rank == 0, false, err));
 	s->last = *now;
 	s->has_last = true;
 	return 0;
+}
+
+int
+pawl_saver_start(struct pawl_saver *s, const struct pawl_progress *now, struct pawl_error *err)
+{
+	struct pawl_error own = {0};
+
+	return err_give(err, start_at(s, now, &own), &own);
 }
 
 /* The first error that was not reported yet; it is reported once. */
@@ -48,14 +56,22 @@ take_error(struct pawl_saver *s, bool uploads, struct pawl_error *err)
 	return err_give(err, own.code, &own);
 }
 
-int
-pawl_saver_due(struct pawl_saver *s, const struct pawl_progress *now, struct pawl_error *err)
+static int
+is_due(struct pawl_saver *s, const struct pawl_progress *now, struct pawl_error *err)
 {
 	TRY(composer_start(s, now, s->rank.rank == 0, false, err));
 	/* The end of a batch may be the end of an epoch, too. */
 	if (s->has_last && now->batch >= 0 && now->batch == s->last.batch)
 		return 0;
 	return s->has_interval ? triggers_due(&s->interval, s->has_last ? &s->last : NULL, now, 0, err) : 1;
+}
+
+int
+pawl_saver_due(struct pawl_saver *s, const struct pawl_progress *now, struct pawl_error *err)
+{
+	struct pawl_error own = {0};
+
+	return err_give(err, is_due(s, now, &own), &own);
 }
 
 /* Fills in all names of one save. */
@@ -213,9 +229,9 @@ save_filtered(struct pawl_saver *s, const struct pawl_progress *now, const struc
 	return rc;
 }
 
-int
-pawl_saver_save(struct pawl_saver *s, const struct pawl_progress *now, const struct pawl_state *state,
-                struct pawl_error *err)
+static int
+save_at(struct pawl_saver *s, const struct pawl_progress *now, const struct pawl_state *state,
+        struct pawl_error *err)
 {
 	TRY(composer_start(s, now, s->rank.rank == 0, false, err));
 	TRY(take_error(s, false, err));
@@ -223,6 +239,15 @@ pawl_saver_save(struct pawl_saver *s, const struct pawl_progress *now, const str
 	s->last = *now;
 	s->has_last = true;
 	return s->rank.rank == 0 ? 0 : 1;
+}
+
+int
+pawl_saver_save(struct pawl_saver *s, const struct pawl_progress *now, const struct pawl_state *state,
+                struct pawl_error *err)
+{
+	struct pawl_error own = {0};
+
+	return err_give(err, save_at(s, now, state, &own), &own);
 }
 
 /* R76, R79, R97. */
@@ -257,9 +282,8 @@ save_folder(struct composer_job *job, const struct pawl_progress *now, const cha
 	return hand_over(job, err);
 }
 
-int
-pawl_saver_save_folder(struct pawl_saver *s, const struct pawl_progress *now, const char *folder,
-                       struct pawl_error *err)
+static int
+save_folder_at(struct pawl_saver *s, const struct pawl_progress *now, const char *folder, struct pawl_error *err)
 {
 	if (!folder)
 		return err_set(err, PAWL_EUSAGE, "checkpoint saver: expected a folder, found none");
@@ -279,6 +303,15 @@ pawl_saver_save_folder(struct pawl_saver *s, const struct pawl_progress *now, co
 	s->last = *now;
 	s->has_last = true;
 	return 0;
+}
+
+int
+pawl_saver_save_folder(struct pawl_saver *s, const struct pawl_progress *now, const char *folder,
+                       struct pawl_error *err)
+{
+	struct pawl_error own = {0};
+
+	return err_give(err, save_folder_at(s, now, folder, &own), &own);
 }
 
 /* ------------------------------------------------------------------ waiting */
@@ -380,21 +413,23 @@ first_shown(const struct pawl_saver *s)
 static int
 show_row(const struct pawl_saver *s, const struct composer_row *row, struct pawl_saved *ret, struct pawl_error *err)
 {
-	int n = snprintf(ret->path, sizeof ret->path, "%s/%s", s->folder, row->name);
-	int m = snprintf(ret->remote, sizeof ret->remote, "%s", row->remote ? row->remote : "");
-	int k = snprintf(ret->pointer, sizeof ret->pointer, "%s", row->pointer ? row->pointer : "");
-	if (n < 0 || m < 0 || k < 0 || (size_t)n >= sizeof ret->path || (size_t)m >= sizeof ret->remote ||
-	    (size_t)k >= sizeof ret->pointer)
+	struct pawl_saved r = {
+		.size = ret->size, .seq = row->seq, .progress = row->progress, .uploaded = row->uploaded};
+	int n = snprintf(r.path, sizeof r.path, "%s/%s", s->folder, row->name);
+	int m = snprintf(r.remote, sizeof r.remote, "%s", row->remote ? row->remote : "");
+	int k = snprintf(r.pointer, sizeof r.pointer, "%s", row->pointer ? row->pointer : "");
+	if (n < 0 || m < 0 || k < 0 || (size_t)n >= sizeof r.path || (size_t)m >= sizeof r.remote ||
+	    (size_t)k >= sizeof r.pointer)
 		return err_set(err, PAWL_ELIMIT, "%s/%.200s: the path is too long", s->folder, row->name);
-	ret->seq = row->seq;
-	ret->progress = row->progress;
-	ret->uploaded = row->uploaded;
+	memcpy(ret, &r, ret->size < sizeof r ? ret->size : sizeof r);
 	return 0;
 }
 
 int
 pawl_saver_get(struct pawl_saver *s, size_t i, int all, struct pawl_saved *ret, struct pawl_error *err)
 {
+	if (!ret || !ret->size)
+		return err_set(err, PAWL_EUSAGE, "checkpoint saver: the row has no size; start from PAWL_SAVED_INIT");
 	pthread_mutex_lock(&s->lock);
 	size_t at = i + (all ? 0 : first_shown(s));
 	int rc = at < s->n_rows ? show_row(s, &s->rows[at], ret, err)
@@ -408,11 +443,9 @@ pawl_saver_path(struct pawl_saver *s, const struct pawl_saved *row, int32_t rank
                 struct pawl_error *err)
 {
 	struct name_values values = composer_values(s, &row->progress);
-	PAWL_FREE char *folder = NULL, *name = NULL;
+	PAWL_FREE char *folder = NULL, *name = NULL, *path = NULL;
 	if (!s->of_folders || rank == s->rank.rank)
-		return text_copy(ret, cap, row->path)
-		               ? 0
-		               : err_set(err, PAWL_ELIMIT, "%.200s: the path is too long", row->path);
+		return composer_give_text(row->path, ret, cap, err);
 	values.rank = rank;
 	if (s->rank.local_world_size > 0) {
 		values.local_rank = rank % s->rank.local_world_size;
@@ -420,8 +453,8 @@ pawl_saver_path(struct pawl_saver *s, const struct pawl_saved *row, int32_t rank
 	}
 	TRY(composer_fill_folder(s->folder_template, &values, &folder, err));
 	TRY(composer_fill(s->filename, &values, true, &name, err));
-	int n = snprintf(ret, cap, "%s/%s", folder, name);
-	return n >= 0 && (size_t)n < cap ? 0 : err_set(err, PAWL_ELIMIT, "%.200s: the path is too long", name);
+	path = mem_printf("%s/%s", folder, name);
+	return path ? composer_give_text(path, ret, cap, err) : err_nomem(err, "checkpoint saver");
 }
 
 uint32_t
@@ -430,8 +463,8 @@ pawl_saver_writers(const struct pawl_saver *s)
 	return s->of_folders ? (uint32_t)s->rank.world_size : 1;
 }
 
-int
-pawl_saver_uploaded(struct pawl_saver *s, uint64_t seq, struct pawl_error *err)
+static int
+note_upload(struct pawl_saver *s, uint64_t seq, struct pawl_error *err)
 {
 	int rc = 0;
 	pthread_mutex_lock(&s->lock);
@@ -444,4 +477,12 @@ pawl_saver_uploaded(struct pawl_saver *s, uint64_t seq, struct pawl_error *err)
 		rc = composer_drop_spent(s, err);
 	pthread_mutex_unlock(&s->lock);
 	return rc;
+}
+
+int
+pawl_saver_uploaded(struct pawl_saver *s, uint64_t seq, struct pawl_error *err)
+{
+	struct pawl_error own = {0};
+
+	return err_give(err, note_upload(s, seq, &own), &own);
 }

@@ -106,6 +106,12 @@ int composer_fill(const char *template_text, const struct name_values *values, b
 const char *composer_format(const char *path);
 /* The name of a variable in the template that changes during training, or NULL. */
 const char *composer_counter_in(const char *template_text);
+/* Copies a text for the caller. PAWL_ELIMIT, and ret stays as it was, if cap is too small. */
+int composer_give_text(const char *text, char *ret, size_t cap, struct pawl_error *err);
+/* Copies the options that the caller knows; the others are 0, as all are if given is NULL. */
+int composer_take_opts(const struct pawl_saver_opts *given, struct pawl_saver_opts *ret, struct pawl_error *err);
+/* The same for a rank. */
+int composer_take_rank(const struct pawl_rank *given, struct pawl_rank *ret, struct pawl_error *err);
 /* As composer_fill, for a folder. Its part before the first variable may be any path. PAWL_EUSAGE:
  * a variable that changes during training. */
 int composer_fill_folder(const char *template_text, const struct name_values *values, char **ret,

@@ -14,10 +14,13 @@
 #include "jobs/composer/composer.h"
 #include "pawl_jobs.h"
 
-static int
-copy_text(const char *text, char *ret, size_t cap, struct pawl_error *err)
+int
+composer_give_text(const char *text, char *ret, size_t cap, struct pawl_error *err)
 {
-	return text_copy(ret, cap, text) ? 0 : err_set(err, PAWL_ELIMIT, "%.200s: the path is too long", text);
+	if (strlen(text) >= cap)
+		return err_set(err, PAWL_ELIMIT, "%.200s: the path is too long", text);
+	memcpy(ret, text, strlen(text) + 1);
+	return 0;
 }
 
 /* The values for names before anything is known of the training. */
@@ -25,11 +28,8 @@ static int
 get_values(const struct pawl_saver_opts *opts, struct name_values *ret, struct pawl_error *err)
 {
 	static const struct pawl_progress unknown = PAWL_PROGRESS_INIT;
-	struct pawl_rank rank = PAWL_RANK_INIT;
-	if (opts->rank)
-		rank = *opts->rank;
-	else
-		TRY(pawl_rank_identify(&rank, err));
+	struct pawl_rank rank;
+	TRY(composer_take_rank(opts->rank, &rank, err));
 	*ret = (struct name_values){.run_name = opts->run_name,
 	                            .rank = rank.rank > 0 ? rank.rank : 0,
 	                            .local_rank = rank.local_rank > 0 ? rank.local_rank : 0,
@@ -171,12 +171,22 @@ find_latest(const struct pawl_saver_opts *opts, char **ret, struct pawl_error *e
 	                      opts->run_name ? opts->run_name : "");
 }
 
+static int
+latest_of(const struct pawl_saver_opts *opts, char *ret, size_t cap, struct pawl_error *err)
+{
+	PAWL_FREE char *found = NULL;
+	struct pawl_saver_opts o;
+	TRY(composer_take_opts(opts, &o, err));
+	TRY(find_latest(&o, &found, err));
+	return composer_give_text(found, ret, cap, err);
+}
+
 int
 pawl_saver_latest(const struct pawl_saver_opts *opts, char *ret, size_t cap, struct pawl_error *err)
 {
-	PAWL_FREE char *found = NULL;
-	TRY(find_latest(opts, &found, err));
-	return copy_text(found, ret, cap, err);
+	struct pawl_error own = {0};
+
+	return err_give(err, latest_of(opts, ret, cap, &own), &own);
 }
 
 /* ----------------------------------------------------------------- bringing */
@@ -222,13 +232,24 @@ fetch_checkpoint(const struct pawl_saver_opts *opts, const char *place, const ch
 	return *ret ? 0 : err_nomem(err, "checkpoint saver");
 }
 
+static int
+bring_to(const struct pawl_saver_opts *opts, const char *place, const char *folder, char *ret, size_t cap,
+         struct pawl_error *err)
+{
+	PAWL_FREE char *found = NULL;
+	struct pawl_saver_opts o;
+	if (!opts || !place || !folder)
+		return err_set(err, PAWL_EUSAGE, "checkpoint saver: expected a place and a folder, found none");
+	TRY(composer_take_opts(opts, &o, err));
+	TRY(fetch_checkpoint(&o, place, folder, &found, err));
+	return composer_give_text(found, ret, cap, err);
+}
+
 int
 pawl_saver_bring(const struct pawl_saver_opts *opts, const char *place, const char *folder, char *ret, size_t cap,
                  struct pawl_error *err)
 {
-	PAWL_FREE char *found = NULL;
-	if (!opts || !place || !folder)
-		return err_set(err, PAWL_EUSAGE, "checkpoint saver: expected a place and a folder, found none");
-	TRY(fetch_checkpoint(opts, place, folder, &found, err));
-	return copy_text(found, ret, cap, err);
+	struct pawl_error own = {0};
+
+	return err_give(err, bring_to(opts, place, folder, ret, cap, &own), &own);
 }

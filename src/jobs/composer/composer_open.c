@@ -19,6 +19,32 @@ keep_text(const char *text, char **ret, struct pawl_error *err)
 	return text && !*ret ? err_nomem(err, "checkpoint saver") : 0;
 }
 
+int
+composer_take_opts(const struct pawl_saver_opts *given, struct pawl_saver_opts *ret, struct pawl_error *err)
+{
+	*ret = (struct pawl_saver_opts){0};
+	if (!given)
+		return 0;
+	if (!given->size)
+		return err_set(err, PAWL_EUSAGE,
+		               "checkpoint saver: the options have no size; start from PAWL_SAVER_OPTS_INIT");
+	memcpy(ret, given, given->size < sizeof *ret ? given->size : sizeof *ret);
+	return 0;
+}
+
+int
+composer_take_rank(const struct pawl_rank *given, struct pawl_rank *ret, struct pawl_error *err)
+{
+	*ret = (struct pawl_rank)PAWL_RANK_INIT;
+	if (!given)
+		return pawl_rank_identify(ret, err);
+	if (!given->size)
+		return err_set(err, PAWL_EUSAGE,
+		               "checkpoint saver: the rank has no size; start from PAWL_RANK_INIT");
+	memcpy(ret, given, given->size < sizeof *ret ? given->size : sizeof *ret);
+	return 0;
+}
+
 /* A template that cannot be filled in, or whose suffix is not a format, fails now and not at the
  * first save. */
 static int
@@ -63,12 +89,7 @@ keep_remote(struct pawl_saver *s, const struct pawl_saver_opts *opts, struct paw
 static int
 keep_rank(struct pawl_saver *s, const struct pawl_saver_opts *opts, struct pawl_error *err)
 {
-	static const struct pawl_rank init = PAWL_RANK_INIT;
-	s->rank = init;
-	if (opts->rank)
-		s->rank = *opts->rank;
-	else
-		TRY(pawl_rank_identify(&s->rank, err));
+	TRY(composer_take_rank(opts->rank, &s->rank, err));
 	if (s->rank.world_size < 1) {
 		s->rank.rank = 0;
 		s->rank.world_size = 1;
@@ -83,7 +104,7 @@ keep_rank(struct pawl_saver *s, const struct pawl_saver_opts *opts, struct pawl_
 static int
 check_options(const struct pawl_saver_opts *opts, struct pawl_error *err)
 {
-	if (!opts || !opts->folder || !opts->filename)
+	if (!opts->folder || !opts->filename)
 		return err_set(err, PAWL_EUSAGE, "checkpoint saver: expected a folder and a filename, found none");
 	if (opts->num_checkpoints_to_keep < -1)
 		return err_set(err, PAWL_EUSAGE,
@@ -156,9 +177,12 @@ check_saver(struct pawl_saver *s, const struct pawl_saver_opts *opts, struct paw
 	return 0;
 }
 
-int
-pawl_saver_open(const struct pawl_saver_opts *opts, struct pawl_saver **ret, struct pawl_error *err)
+static int
+open_saver(const struct pawl_saver_opts *given, struct pawl_saver **ret, struct pawl_error *err)
 {
+	struct pawl_saver_opts taken;
+	const struct pawl_saver_opts *const opts = &taken;
+	TRY(composer_take_opts(given, &taken, err));
 	TRY(check_options(opts, err));
 	struct pawl_saver *s = mem_zalloc(1, sizeof *s);
 	if (!s)
@@ -176,4 +200,12 @@ pawl_saver_open(const struct pawl_saver_opts *opts, struct pawl_saver **ret, str
 	}
 	*ret = s;
 	return 0;
+}
+
+int
+pawl_saver_open(const struct pawl_saver_opts *opts, struct pawl_saver **ret, struct pawl_error *err)
+{
+	struct pawl_error own = {0};
+
+	return err_give(err, open_saver(opts, ret, &own), &own);
 }

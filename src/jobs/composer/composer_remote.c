@@ -104,8 +104,8 @@ composer_follow(const char *root, char **key, struct pawl_error *err)
 	return rc;
 }
 
-int
-pawl_saver_fetch(const char *url, const char *path, struct pawl_error *err)
+static int
+fetch_to(const char *url, const char *path, struct pawl_error *err)
 {
 	PAWL_FREE char *root = NULL;
 	PAWL_FREE char *key = NULL;
@@ -123,4 +123,12 @@ pawl_saver_fetch(const char *url, const char *path, struct pawl_error *err)
 	job.from_key = key;
 	job.to = to;
 	return copy_object(&job, err);
+}
+
+int
+pawl_saver_fetch(const char *url, const char *path, struct pawl_error *err)
+{
+	struct pawl_error own = {0};
+
+	return err_give(err, fetch_to(url, path, &own), &own);
 }

@@ -552,9 +552,9 @@ write_anew(struct reshard_job *x, uint64_t id, const char *target, struct pawl_e
 	return publish_result(x, err);
 }
 
-int
-pawl_reshard(struct pawl *run, uint64_t id, const char *target, const struct pawl_reshard_opts *opts,
-             struct pawl_meter *meter, struct pawl_error *err)
+static int
+reshard_to(struct pawl *run, uint64_t id, const char *target, const struct pawl_reshard_opts *opts,
+           struct pawl_meter *meter, struct pawl_error *err)
 {
 	PAWL_CLEAN(reshard_clear) struct reshard_job x = {.run = run, .meter = meter};
 
@@ -562,4 +562,13 @@ pawl_reshard(struct pawl *run, uint64_t id, const char *target, const struct paw
 		return err_set(err, PAWL_EUSAGE, "reshard: expected a run and a target, found NULL or an empty text");
 	TRY(take_options(&x, opts, err));
 	return write_anew(&x, id, target, err);
+}
+
+int
+pawl_reshard(struct pawl *run, uint64_t id, const char *target, const struct pawl_reshard_opts *opts,
+             struct pawl_meter *meter, struct pawl_error *err)
+{
+	struct pawl_error own = {0};
+
+	return err_give(err, reshard_to(run, id, target, opts, meter, &own), &own);
 }

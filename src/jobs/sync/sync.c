@@ -204,6 +204,8 @@ pawl_syncer_open(const char *local, const char *remote, const struct pawl_syncer
 {
 	struct pawl_syncer_opts o = PAWL_SYNCER_OPTS_INIT;
 	struct pawl_error own = {0};
+	if (opts != NULL && opts->size == 0)
+		return err_set(err, PAWL_EUSAGE, "sync: the options have no size; start from PAWL_SYNCER_OPTS_INIT");
 	if (opts != NULL)
 		memcpy(&o, opts, opts->size < sizeof o ? opts->size : sizeof o);
 	struct pawl_syncer *s = mem_zalloc(1, sizeof *s);

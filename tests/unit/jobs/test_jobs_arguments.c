@@ -69,6 +69,116 @@ test_ids_that_are_NULL_are_refused(void **state)
 	assert_false(small_exists(r, "copy"));
 }
 
+static void
+test_options_without_a_size_are_refused(void **state)
+{
+	struct small_run *r = *state;
+	const struct pawl_syncer_opts sync = {.no_verify = 1};
+	struct pawl_saver_opts saver = {.folder = r->root, .filename = "x.pt"};
+	struct pawl_rank rank = {.world_size = 1};
+	struct pawl_syncer *syncer;
+	struct pawl_saver *s;
+	char path[256];
+
+	FAILS(PAWL_EUSAGE, "start from PAWL_SYNCER_OPTS_INIT",
+	      pawl_syncer_open(r->root, small_path(r, "there").text, &sync, &syncer, err));
+	FAILS(PAWL_EUSAGE, "start from PAWL_SAVER_OPTS_INIT", pawl_saver_open(&saver, &s, err));
+	FAILS(PAWL_EUSAGE, "start from PAWL_SAVER_OPTS_INIT", pawl_saver_latest(&saver, path, sizeof(path), err));
+	FAILS(PAWL_EUSAGE, "start from PAWL_SAVER_OPTS_INIT",
+	      pawl_saver_bring(&saver, "latest", r->root, path, sizeof(path), err));
+	saver = (struct pawl_saver_opts)PAWL_SAVER_OPTS_INIT;
+	saver.rank = &rank;
+	FAILS(PAWL_EUSAGE, "start from PAWL_RANK_INIT", pawl_saver_open(&saver, &s, err));
+}
+
+/* ---- the caller's error, and what a failure leaves alone */
+
+static void
+save_file(struct pawl_saver *saver, const struct pawl_progress *now)
+{
+	struct pawl_state *tree;
+	float data[4] = {1, 2, 3, 4};
+
+	OK(pawl_state_new(&tree, err));
+	small_add(tree, "state/model/w", PAWL_F32, COUNT(data), data);
+	QUIET(pawl_saver_save(saver, now, tree, err));
+	QUIET(pawl_saver_wait_saves(saver, -1, err));
+	QUIET(pawl_saver_wait(saver, -1, err));
+	QUIET(pawl_saver_check(saver, err));
+	pawl_state_free(tree);
+}
+
+static void
+test_a_call_that_succeeds_leaves_the_error_alone(void **state)
+{
+	struct small_run *r = *state;
+	struct small_path folder = small_path(r, "saver/{run_name}"), copy = small_path(r, "copy.pt"), remote, again;
+	struct pawl_saver_opts opts = PAWL_SAVER_OPTS_INIT;
+	struct pawl_progress now = PAWL_PROGRESS_INIT;
+	struct pawl_saved row = PAWL_SAVED_INIT;
+	struct pawl_saver *saver;
+	char path[512];
+
+	snprintf(remote.text, sizeof(remote.text), "file://%.500s/there/ep{epoch}-ba{batch}.pt", r->root);
+	snprintf(again.text, sizeof(again.text), "file://%.500s/there/latest-rank{rank}.pt", r->root);
+	opts.folder = folder.text;
+	opts.run_name = "r";
+	opts.remote_file_name = remote.text;
+	opts.latest_remote_file_name = again.text;
+	now.epoch = 0;
+	now.batch = 10;
+	QUIET(pawl_saver_open(&opts, &saver, err));
+	QUIET(pawl_saver_start(saver, &now, err));
+	QUIET(pawl_saver_due(saver, &now, err));
+	now.epoch = 1;
+	now.batch = 20;
+	QUIET(pawl_saver_due(saver, &now, err));
+	save_file(saver, &now);
+	QUIET(pawl_saver_get(saver, 0, 1, &row, err));
+	QUIET(pawl_saver_path(saver, &row, 0, path, sizeof(path), err));
+	QUIET(pawl_saver_uploaded(saver, row.seq, err));
+	QUIET(pawl_saver_close(saver, err));
+	QUIET(pawl_saver_open(&opts, &saver, err)); /* a later process */
+	QUIET(pawl_saver_start(saver, &now, err));
+	QUIET(pawl_saver_close(saver, err));
+	QUIET(pawl_saver_latest(&opts, path, sizeof(path), err));
+	snprintf(path, sizeof(path), "file://%.400s/there/ep1-ba20.pt", r->root);
+	QUIET(pawl_saver_fetch(path, copy.text, err));
+	small_open(r);
+	small_save(r, 1, NAN);
+	struct pawl_reshard_opts reshard = PAWL_RESHARD_OPTS_INIT;
+	struct pawl_convert_opts convert = PAWL_CONVERT_OPTS_INIT;
+	reshard.world_size = 2;
+	QUIET(pawl_reshard(r->run, 1, small_path(r, "resharded").text, &reshard, NULL, err));
+	QUIET(pawl_convert(r->run, 1, small_path(r, "x.safetensors").text, NULL, NULL, NULL, err));
+	convert.to = "pawl";
+	QUIET(pawl_convert(r->run, 1, small_path(r, "x").text, &convert, NULL, NULL, err));
+}
+
+static void
+test_a_path_that_is_too_long_is_not_given_in_part(void **state)
+{
+	struct small_run *r = *state;
+	struct pawl_saver_opts opts = PAWL_SAVER_OPTS_INIT;
+	struct pawl_progress now = PAWL_PROGRESS_INIT;
+	struct pawl_saved row = PAWL_SAVED_INIT;
+	const struct small_path folder = small_path(r, "saver");
+	struct pawl_saver *saver;
+	char path[8] = "as was";
+
+	opts.folder = folder.text;
+	opts.remote_file_name = opts.latest_remote_file_name = NULL;
+	now.epoch = 1;
+	now.batch = 20;
+	OK(pawl_saver_open(&opts, &saver, err));
+	save_file(saver, &now);
+	OK(pawl_saver_get(saver, 0, 1, &row, err));
+	FAILS(PAWL_ELIMIT, "too long", pawl_saver_path(saver, &row, 0, path, sizeof(path), err));
+	FAILS(PAWL_ELIMIT, "too long", pawl_saver_latest(&opts, path, sizeof(path), err));
+	assert_string_equal(path, "as was");
+	OK(pawl_saver_close(saver, err));
+}
+
 int
 main(void)
 {
@@ -76,6 +186,9 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		CASE(test_lists_of_names_that_are_NULL_are_refused),
 		CASE(test_ids_that_are_NULL_are_refused),
+		CASE(test_options_without_a_size_are_refused),
+		CASE(test_a_call_that_succeeds_leaves_the_error_alone),
+		CASE(test_a_path_that_is_too_long_is_not_given_in_part),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

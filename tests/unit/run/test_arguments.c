@@ -142,6 +142,48 @@ test_a_function_that_fails_without_a_reason_is_named(void **state)
 	assert_int_equal(why.code, PAWL_ECANCELLED);
 }
 
+/* ---- what a failure leaves alone */
+
+static void
+test_a_prune_that_fails_at_the_end_gives_no_decisions(void **state)
+{
+	struct small_run *r = *state;
+	struct pawl_decisions *decisions = NULL;
+	struct pawl_retention policy = PAWL_RETENTION_INIT;
+
+	small_open(r);
+	small_save(r, 1, NAN);
+	small_save(r, 2, NAN);
+	small_remove(r, "latest");
+	small_mkdir(r, "latest"); /* the pointer cannot be written */
+	small_mkdir(r, "latest/taken");
+	policy.keep_last = 1;
+	assert_true(pawl_prune(r->run, &policy, 0, &decisions, NULL) < 0);
+	assert_null(decisions);
+	small_remove(r, "latest");
+	OK(pawl_prune(r->run, &policy, 0, &decisions, err)); /* the control */
+	assert_int_equal(pawl_decisions_count(decisions), 1);
+	pawl_decisions_free(decisions);
+}
+
+static void
+test_a_policy_without_a_size_is_refused(void **state)
+{
+	struct small_run *r = *state;
+	struct pawl_retention none = {.keep_last = 1};
+	const struct small_path there = small_path(r, "there");
+	const struct pawl_mirror mirror = {.url = there.text, .retention = &none};
+
+	small_open(r);
+	small_save(r, 1, NAN);
+	FAILS(PAWL_EUSAGE, "start from PAWL_RETENTION_INIT", pawl_prune(r->run, &none, 1, NULL, err));
+	pawl_close(r->run, NULL);
+	r->run = NULL;
+	r->opts.mirrors.list = &mirror;
+	r->opts.mirrors.n = 1;
+	FAILS(PAWL_EUSAGE, "start from PAWL_RETENTION_INIT", pawl_open(&r->opts, &r->run, err));
+}
+
 /* ---- values per rank */
 
 static void
@@ -177,6 +219,8 @@ main(void)
 		CASE(test_metrics_without_a_name_or_given_twice_are_refused),
 		CASE(test_lists_of_names_that_are_NULL_are_refused),
 		CASE(test_a_function_that_fails_without_a_reason_is_named),
+		CASE(test_a_prune_that_fails_at_the_end_gives_no_decisions),
+		CASE(test_a_policy_without_a_size_is_refused),
 		CASE(test_a_value_per_rank_has_one_child),
 	};
 
