@@ -58,7 +58,7 @@ struct pawl_convert_opts {
 	const char *strip_prefix; /* removed from names of tensors, for example "model/"; NULL = none */
 	int model;                /* 1: only the model, under the names that load_state_dict takes */
 	int dots;                 /* 1: write '.' instead of '/' in names, after renaming */
-	int overwrite;
+	int overwrite;            /* 1: replace existing files; a checkpoint of pawl replaces nothing */
 };
 #define PAWL_CONVERT_OPTS_INIT {.size = sizeof(struct pawl_convert_opts)}
 struct pawl_convert_report {

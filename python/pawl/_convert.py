@@ -92,7 +92,8 @@ def convert(
         model: Write the model alone, under the names that ``load_state_dict`` takes. Default:
             False.
         dots: Write "." between the parts of a name. Default: False, "/".
-        overwrite: Replace what exists at ``dst``. Default: False.
+        overwrite: Replace what exists at ``dst``; a checkpoint of pawl replaces nothing. Default:
+            False.
         progress: Called with the bytes done and all bytes, a few times a second.
 
     Returns:

@@ -176,7 +176,14 @@ write_whole(struct convert_job *c, struct pawl *run, uint64_t id, const char *ds
 	opts.world_size = m->world_size;
 	for (uint64_t i = 0; i < m->n_tensors; i++)
 		c->whole_bytes += m->tensors[i].nbytes;
-	return pawl_reshard(run, id, dst, &opts, c->meter, err);
+	int rc = pawl_reshard(run, id, dst, &opts, c->meter, err);
+
+	if (rc == PAWL_EEXISTS && c->opts.overwrite)
+		return err_set(err, rc,
+		               "%s already exists, and a checkpoint of pawl replaces nothing; remove it, or choose another "
+		               "name",
+		               dst);
+	return rc;
 }
 
 static int

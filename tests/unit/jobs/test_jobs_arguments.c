@@ -179,6 +179,31 @@ test_a_path_that_is_too_long_is_not_given_in_part(void **state)
 	OK(pawl_saver_close(saver, err));
 }
 
+/* ---- converting */
+
+static void
+test_a_checkpoint_of_pawl_overwrites_nothing(void **state)
+{
+	struct small_run *r = *state;
+	struct pawl_convert_opts opts = PAWL_CONVERT_OPTS_INIT;
+	struct small_path target = small_path(r, "run");
+	struct pawl_open_opts there = PAWL_OPEN_OPTS_INIT;
+	struct pawl *run;
+
+	small_open(r);
+	small_save(r, 1, NAN);
+	there.root = target.text;
+	OK(pawl_open(&there, &run, err));
+	OK(pawl_close(run, err));
+	opts.to = "pawl";
+	opts.overwrite = 1;
+	FAILS(PAWL_EEXISTS, "a checkpoint of pawl replaces nothing; remove it, or choose another name",
+	      pawl_convert(r->run, 1, target.text, &opts, NULL, NULL, err));
+	assert_true(small_exists(r, "run/run.json"));
+	assert_false(small_exists(r, "run/manifest.json"));
+	OK(pawl_convert(r->run, 1, small_path(r, "free").text, &opts, NULL, NULL, err));
+}
+
 int
 main(void)
 {
@@ -189,6 +214,7 @@ main(void)
 		CASE(test_options_without_a_size_are_refused),
 		CASE(test_a_call_that_succeeds_leaves_the_error_alone),
 		CASE(test_a_path_that_is_too_long_is_not_given_in_part),
+		CASE(test_a_checkpoint_of_pawl_overwrites_nothing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
