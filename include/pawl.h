@@ -387,7 +387,8 @@ struct pawl_staging {
 	struct pawl_arena *arena; /* shared staging memory; NULL = own */
 	int mode;                 /* enum pawl_mode */
 	uint32_t copy_threads;    /* 0 = one per processor, at most 4 */
-	uint64_t arena_bytes;     /* most memory of one save; larger states use a ring; 0 = no limit */
+	uint64_t arena_bytes;     /* most memory of one save, at least 8 MiB; larger states use a ring;
+	                             0 = no limit */
 	uint64_t ring_bytes;      /* 0 = 64 MiB */
 	int device;               /* 1: a snapshot of tensors on devices is first copied within the
 	                             device where its memory allows, so that pawl_save returns at

@@ -33,7 +33,7 @@ static const struct pawl_option options[] = {
 	FLAG(maintenance, "open to maintain the run, not to train"),
 	TEXT(run_id, "expected id of the run; default: any"),
 	TEXT(name_template, "name of a checkpoint's folder; default: checkpoint_{id:06d}"),
-	ANY(after_id, COUNT, "new checkpoints get ids above this one"),
+	NUMBER(after_id, COUNT, 0, INT64_C(1) << 62, 0, "new checkpoints get ids above this one"),
 	TEXT(save_interval, "when a save is due, as a time string; default: at every call"),
 	NUMBER(mtbf_seconds, SECONDS, 0, 0, 86400, "mean time between failures, for the interval \"auto\""),
 	CHOICE(on_busy, 3, "wait skip replace", "what a save does while another one is written"),
@@ -60,7 +60,7 @@ static const struct pawl_option options[] = {
 	CALLER(staging.arena, "staging memory that several runs share; default: own"),
 	CHOICE(staging.mode, 3, "snapshot ring direct", "how tensors get from the caller to the writers"),
 	NUMBER(staging.copy_threads, COUNT, 1, 256, 0, "threads that copy; default: one per processor, at most 4"),
-	ANY(staging.arena_bytes, BYTES, "most staging memory of one save; larger states use a ring"),
+	NUMBER(staging.arena_bytes, BYTES, MIB(8), INT64_C(1) << 62, 0, "most staging memory of one save; larger states use a ring"),
 	NUMBER(staging.ring_bytes, BYTES, MIB(8), INT64_C(1) << 40, MIB(64), "memory of a ring"),
 	CHOICE(staging.device, 2, "off auto", "copy a snapshot within its device first, where memory allows"),
 

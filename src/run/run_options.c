@@ -45,6 +45,23 @@ copy_scores(struct pawl *run, struct pawl_retention *r, struct pawl_error *err)
 	return 0;
 }
 
+/* Memory only: the run is in this process alone, and ends with it. */
+static int
+check_memory(const struct pawl *run, struct pawl_error *err)
+{
+	const struct pawl_open_opts *o = &run->opts;
+	const char *other = o->read_only     ? "read_only"
+	                    : o->single      ? "single"
+	                    : o->maintenance ? "maintenance"
+	                                     : NULL;
+
+	if (o->retention.num_to_keep != PAWL_KEEP_MEMORY || !other)
+		return 0;
+	return err_set(err, PAWL_EUSAGE,
+	               "retention.num_to_keep: a run in memory only begins empty and is trained; found %s as well",
+	               other);
+}
+
 /* A template that cannot make a folder name is refused at open, not at the first save. */
 static int
 check_template(const char *text, struct pawl_error *err)
@@ -302,6 +319,7 @@ run_options_take(struct pawl *run, const struct pawl_open_opts *opts, struct paw
 	TRY(run_options_copy_text(run, &run->opts.packs.compression, err));
 	run->settings.retention = run->opts.retention;
 	TRY(retain_check(&run->settings.retention, err));
+	TRY(check_memory(run, err));
 	if (run->settings.retention.num_to_keep == PAWL_KEEP_MEMORY) /* R3: no scores, the newest only, in memory */
 		run->settings.retention = (struct pawl_retention){.size = sizeof(run->settings.retention),
 		                                                  .num_to_keep = PAWL_KEEP_MEMORY};

@@ -272,7 +272,7 @@ def test_an_unknown_option_of_a_group_is_answered_as_well() -> None:
 )
 def test_sizes_are_text_as_well(text: str, nbytes: int) -> None:
     assert _pawl.parse_bytes(text) == nbytes
-    pawl.CheckpointManager("mem:", staging=pawl.Staging(arena_bytes=text)).close()
+    pawl.CheckpointManager("mem:", io=pawl.IO(write_bytes_per_second=text)).close()
 
 
 @pytest.mark.parametrize("text", ["", "GB", "-1GB", "1XB", "1  kB", "0.5B", "1e30GB", "nanGB", "0x10"])

@@ -184,6 +184,53 @@ test_a_policy_without_a_size_is_refused(void **state)
 	FAILS(PAWL_EUSAGE, "start from PAWL_RETENTION_INIT", pawl_open(&r->opts, &r->run, err));
 }
 
+/* ---- options that cannot work */
+
+static void
+test_a_run_in_memory_is_not_opened_to_be_read(void **state)
+{
+	struct small_run *r = *state;
+	int *const flags[] = {&r->opts.read_only, &r->opts.single, &r->opts.maintenance};
+	const char *const names[] = {"found read_only", "found single", "found maintenance"};
+
+	r->opts.retention.num_to_keep = PAWL_KEEP_MEMORY;
+	for (size_t i = 0; i < COUNT(flags); i++) {
+		*flags[i] = 1;
+		FAILS(PAWL_EUSAGE, names[i], pawl_open(&r->opts, &r->run, err));
+		*flags[i] = 0;
+	}
+	OK(pawl_open(&r->opts, &r->run, err)); /* the control */
+}
+
+static void
+test_numbers_that_nothing_can_have_are_refused(void **state)
+{
+	struct small_run *r = *state;
+	struct pawl_fault *fault = NULL;
+	struct pawl_arena *arena;
+
+	r->opts.after_id = UINT64_MAX;
+	FAILS(PAWL_EUSAGE, "after_id", pawl_open(&r->opts, &r->run, err));
+	r->opts.after_id = INT64_MAX;
+	FAILS(PAWL_EUSAGE, "after_id", pawl_open(&r->opts, &r->run, err));
+	r->opts.after_id = 0;
+	r->opts.staging.arena_bytes = 17;
+	FAILS(PAWL_EUSAGE, "staging.arena_bytes: expected 8388608 to", pawl_open(&r->opts, &r->run, err));
+	r->opts.staging.arena_bytes = 0;
+	r->opts.after_id = UINT64_C(1) << 62;
+	small_open(r);
+	small_save(r, 1, NAN);
+	small_open(r);
+	small_save(r, 2, NAN);
+	ASSERT_IDS("4611686018427387905 4611686018427387906", r->run);
+	FAILS(PAWL_EUSAGE, "-21 is not an error code", pawl_fault_new("put", 1, PAWL_EDEVICE - 1, 0, &fault, err));
+	OK(pawl_fault_new("put", 1, PAWL_EDEVICE, 0, &fault, err));
+	pawl_fault_free(fault);
+	OK(pawl_arena_new(0, &arena, err));
+	FAILS(PAWL_ELIMIT, "cannot be mapped", pawl_arena_reserve(arena, SIZE_MAX, err));
+	pawl_arena_free(arena);
+}
+
 /* ---- values per rank */
 
 static void
@@ -221,6 +268,8 @@ main(void)
 		CASE(test_a_function_that_fails_without_a_reason_is_named),
 		CASE(test_a_prune_that_fails_at_the_end_gives_no_decisions),
 		CASE(test_a_policy_without_a_size_is_refused),
+		CASE(test_a_run_in_memory_is_not_opened_to_be_read),
+		CASE(test_numbers_that_nothing_can_have_are_refused),
 		CASE(test_a_value_per_rank_has_one_child),
 	};
 

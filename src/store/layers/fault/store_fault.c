@@ -49,7 +49,7 @@ pawl_fault_new(const char *operation, uint64_t nth, int code, int forever, struc
 		               operation == NULL ? "" : operation);
 	if (nth == 0)
 		return err_set(err, PAWL_EUSAGE, "fault: calls count from 1, found 0");
-	if (code >= 0 || code < PAWL_EINTERNAL)
+	if (code >= 0 || code < PAWL_EDEVICE)
 		return err_set(err, PAWL_EUSAGE, "fault: %d is not an error code", code);
 
 	struct pawl_fault *fault = mem_zalloc(1, sizeof *fault);
