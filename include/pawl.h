@@ -37,10 +37,11 @@
  *
  * Rules for all functions:
  * - A function that can fail returns 0, or another value that its comment explains, or a negative
- *   enum pawl_code. On failure it fills the caller's struct pawl_error, which may be NULL, and
- *   leaves all other out-parameters alone. On success it leaves the error alone.
- * - Structs that the caller fills begin with `size`. Their _INIT macro sets it. In options, zero
- *   means the default. Later versions only add fields.
+ *   enum pawl_code. On failure it fills the caller's struct pawl_error, which may be NULL. It
+ *   leaves all other out-parameters alone, unless its comment says otherwise. On success it leaves
+ *   the error alone.
+ * - Structs that may grow begin with `size`. Their _INIT macro sets it. In options, zero means the
+ *   default. Later versions only add fields.
  * - Handles are opaque. A function that frees one accepts NULL. Strings that a handle returns live
  *   as long as the handle.
  * - A struct pawl and its tickets may be used from any thread. States, lists and restores may be
@@ -947,7 +948,9 @@ PAWL_API const char *pawl_restore_report_get(const struct pawl_restore *restore,
  * "10ba" "5000sp" "1000000tok" "30sec" "0.25dur" "auto" "first", or several with commas, of which
  * any may be due. Always 1 without an interval, and once when fraction reaches 1. Intervals count
  * from the last save or from the restored checkpoint. A failed save is due again at the next point,
- * except with many ranks. progress may be NULL: then step counts batches. */
+ * except with many ranks. progress may be NULL: then step counts batches. With many ranks and
+ * an interval that uses a clock, rank 0 decides, and every rank calls it at the same point. If
+ * rank 0 cannot tell, all ranks get an error. */
 PAWL_API int pawl_should_save(struct pawl *run, int64_t step, const struct pawl_progress *progress,
                               struct pawl_error *err);
 /* The same as a pure function: is a save due by `interval` between two points? */

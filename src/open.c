@@ -256,8 +256,9 @@ check_shelf(struct pawl *run, struct pawl_error *err)
 	if (run->home.single_name || !run->home.caps.local)
 		return 0;
 	if (run->opts.read_only || run->opts.maintenance)
-		return places_kind_of(run->home.root, NULL, NULL) == PAWL_KIND_OTHER ? explain_address(run->opts.root, err)
-		                                                               : 0;
+		return places_kind_of(run->home.root, NULL, NULL) == PAWL_KIND_OTHER
+		               ? explain_address(run->opts.root, err)
+		               : 0;
 	(void)store_list(run->store, "", see_run, &shelf, NULL);
 	PAWL_FREE char *name = shelf.name;
 

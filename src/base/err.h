@@ -28,8 +28,8 @@ int err_waited(struct pawl_error *err, const char *format, ...) __attribute__((f
 /* Puts "context: " before an existing message; returns err->code (or code when err is NULL). */
 int err_prefix(struct pawl_error *err, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* A function of the caller has returned rc, and perhaps filled *why. Returns rc. A failure fills *err
- * with rc and its message, or with one that names `what` if it gave none. */
+/* A function of the caller has returned rc, and perhaps filled *why. Returns rc. A failure fills
+ * *err with rc and its message, or with one that names `what` if it gave none. */
 int err_of_caller(struct pawl_error *err, int rc, const struct pawl_error *why, const char *what);
 
 /* Is the checkpoint itself damaged, so that an older one may be restored? */

@@ -326,9 +326,11 @@ places_open(struct pawl_places *places, const char *root, int recursive, struct 
 int
 pawl_places_open(const char *root, int recursive, struct pawl_places **ret, struct pawl_error *err)
 {
-	struct pawl_places *places = mem_zalloc(1, sizeof(*places));
 	struct pawl_error own = {0};
 
+	if (!ret)
+		return err_set(err, PAWL_EUSAGE, "places: expected a place for the list, found NULL");
+	struct pawl_places *places = mem_zalloc(1, sizeof(*places));
 	if (!places)
 		return err_nomem(err, "places");
 	int rc = places_open(places, root, recursive, &own);

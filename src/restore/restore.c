@@ -51,6 +51,12 @@ restore_rows_clear(struct restore_rows *rows)
 }
 
 int
+restore_check_handle(const struct pawl_restore *r, struct pawl_error *err)
+{
+	return r ? 0 : err_set(err, PAWL_EUSAGE, "restore: expected a handle, found NULL");
+}
+
+int
 restore_note_reason(struct pawl_restore *r, int rc, const struct pawl_error *err)
 {
 	if (rc < 0 && err) {
@@ -259,6 +265,7 @@ select_again(struct pawl_restore *r, struct pawl_error *err)
 static int
 fall_back(struct pawl_restore *r, const struct pawl_error *why, struct pawl_error *err)
 {
+	TRY(restore_check_handle(r, err));
 	const size_t before = r->fallbacks.n;
 	const uint64_t id = r->info.id;
 	if (why && why->code == PAWL_ENOTFOUND && r->n_looks++ < RESTORE_LOOKS)
@@ -338,6 +345,7 @@ prepare_save(struct pawl_restore *r, uint64_t nbytes)
 static int
 restore_read(struct pawl_restore *r, struct pawl_error *err)
 {
+	TRY(restore_check_handle(r, err));
 	const uint64_t wanted = restore_wanted_bytes(r->bindings, r->n_bindings);
 	int rc = restore_read_own(r, err);
 	uint64_t nbytes = r->read_bytes;

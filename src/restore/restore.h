@@ -81,6 +81,8 @@ int restore_check_rules(const struct restore_rules *rules, struct pawl_error *er
  * PAWL_EMISMATCH. */
 int restore_apply_rules(const struct restore_rules *rules, struct manifest *m, struct restore_rows *rows,
                         struct pawl_error *err);
+/* PAWL_EUSAGE if the handle is NULL. */
+int restore_check_handle(const struct pawl_restore *r, struct pawl_error *err);
 /* Copies a list of n texts into the memory of the options. */
 int restore_copy_texts(struct pawl_restore *r, const char *what, const char *const *texts, size_t n,
                        const char *const **ret, size_t *ret_n, struct pawl_error *err);

@@ -113,8 +113,9 @@ check_destination(const char *name, const struct pawl_tensor *dst, const struct 
 int
 pawl_restore_bind(struct pawl_restore *r, size_t index, const struct pawl_tensor *given, struct pawl_error *err)
 {
-	const struct manifest *m = r->manifest;
+	const struct manifest *m = r ? r->manifest : NULL;
 	struct pawl_tensor dst = {0};
+	TRY(restore_check_handle(r, err));
 	if (!given || !given->size)
 		return err_set(err, PAWL_EUSAGE, "restore: expected a tensor made by PAWL_TENSOR_INIT");
 	if (index >= m->n_tensors)
@@ -150,6 +151,7 @@ pawl_restore_piece(const struct pawl_restore *r, size_t index, size_t i, const u
 {
 	const struct manifest_piece *piece;
 
+	TRY(restore_check_handle(r, err));
 	if (i >= pawl_restore_piece_count(r, index))
 		return err_set(err, PAWL_ENOTFOUND, "%s: tensor %zu has no piece %zu", r->info.name, index, i);
 	piece = &r->manifest->tensors[index].pieces[i];
@@ -403,6 +405,7 @@ static int
 match_live(struct pawl_restore *r, const struct pawl_state *live, struct pawl_error *err)
 {
 	PAWL_CLEAN(matcher_clear) struct matcher m = {.r = r, .live = live};
+	TRY(restore_check_handle(r, err));
 	const size_t before = r->n_bindings;
 	if (!live)
 		return err_set(err, PAWL_EUSAGE, "restore: expected a state, found NULL");

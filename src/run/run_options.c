@@ -50,10 +50,7 @@ static int
 check_memory(const struct pawl *run, struct pawl_error *err)
 {
 	const struct pawl_open_opts *o = &run->opts;
-	const char *other = o->read_only     ? "read_only"
-	                    : o->single      ? "single"
-	                    : o->maintenance ? "maintenance"
-	                                     : NULL;
+	const char *other = o->read_only ? "read_only" : o->single ? "single" : o->maintenance ? "maintenance" : NULL;
 
 	if (o->retention.num_to_keep != PAWL_KEEP_MEMORY || !other)
 		return 0;

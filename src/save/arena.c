@@ -41,8 +41,9 @@ struct pawl_arena {
 int
 pawl_arena_new(size_t limit_bytes, struct pawl_arena **ret, struct pawl_error *err)
 {
+	if (!ret)
+		return err_set(err, PAWL_EUSAGE, "arena: expected a place for the handle, found NULL");
 	struct pawl_arena *a = mem_zalloc(1, sizeof(*a));
-
 	if (!a)
 		return err_nomem(err, "arena");
 	a->limit_bytes = limit_bytes;

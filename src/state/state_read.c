@@ -377,10 +377,12 @@ state_resolve_ranks(struct pawl_state *state, size_t source)
 /* ---------------------------------------------------------------- getters */
 
 static int
-get_at(const struct pawl_state *s, const char *path, int type, const struct pawl_scalar **ret, struct pawl_error *err)
+get_at(const struct pawl_state *s, const char *path, int type, const void *place, const struct pawl_scalar **ret,
+       struct pawl_error *err)
 {
-	if (!s || !path)
-		return err_set(err, PAWL_EUSAGE, "state: expected a state and a path, found NULL");
+	if (!s || !path || !place)
+		return err_set(err, PAWL_EUSAGE,
+		               "state: expected a state, a path and a place for the value, found NULL");
 	const struct pawl_node *node = pawl_state_at(s, path);
 
 	if (!node) {
@@ -401,7 +403,7 @@ pawl_state_get_int(const struct pawl_state *s, const char *path, int64_t *ret, s
 {
 	const struct pawl_scalar *scalar;
 
-	TRY(get_at(s, path, PAWL_INT, &scalar, err));
+	TRY(get_at(s, path, PAWL_INT, ret, &scalar, err));
 	if (scalar->ptr)
 		return err_set(err, PAWL_ELIMIT, "state: %.400s does not fit 64 bits: %.40s%s", path, scalar->ptr,
 		               scalar->len > 40 ? "..." : "");
@@ -414,7 +416,7 @@ pawl_state_get_float(const struct pawl_state *s, const char *path, double *ret, 
 {
 	const struct pawl_scalar *scalar;
 
-	TRY(get_at(s, path, PAWL_FLOAT, &scalar, err));
+	TRY(get_at(s, path, PAWL_FLOAT, ret, &scalar, err));
 	*ret = scalar->f;
 	return 0;
 }
@@ -424,7 +426,7 @@ pawl_state_get_str(const struct pawl_state *s, const char *path, const char **re
 {
 	const struct pawl_scalar *scalar;
 
-	TRY(get_at(s, path, PAWL_STR, &scalar, err));
+	TRY(get_at(s, path, PAWL_STR, ret, &scalar, err));
 	if (!scalar->ptr)
 		return err_set(err, PAWL_EUSAGE, "state: %.400s is a long str whose bytes have not been read yet",
 		               path);

@@ -24,11 +24,20 @@
 
 #define INNER "in" /* folder of the data to pack */
 
+static int
+check_handle(const struct pawl_saver *s, const void *other, struct pawl_error *err)
+{
+	return s && other ? 0
+	                  : err_set(err, PAWL_EUSAGE,
+	                            "checkpoint saver: expected a handle, the progress and a state, found NULL");
+}
+
 /* ------------------------------------------------------------------- saving */
 
 static int
 start_at(struct pawl_saver *s, const struct pawl_progress *now, struct pawl_error *err)
 {
+	TRY(check_handle(s, now, err));
 	TRY(composer_start(s, now, s->rank.rank == 0, false, err));
 	s->last = *now;
 	s->has_last = true;
@@ -59,6 +68,7 @@ take_error(struct pawl_saver *s, bool uploads, struct pawl_error *err)
 static int
 is_due(struct pawl_saver *s, const struct pawl_progress *now, struct pawl_error *err)
 {
+	TRY(check_handle(s, now, err));
 	TRY(composer_start(s, now, s->rank.rank == 0, false, err));
 	/* The end of a batch may be the end of an epoch, too. */
 	if (s->has_last && now->batch >= 0 && now->batch == s->last.batch)
@@ -230,9 +240,10 @@ save_filtered(struct pawl_saver *s, const struct pawl_progress *now, const struc
 }
 
 static int
-save_at(struct pawl_saver *s, const struct pawl_progress *now, const struct pawl_state *state,
-        struct pawl_error *err)
+save_at(struct pawl_saver *s, const struct pawl_progress *now, const struct pawl_state *state, struct pawl_error *err)
 {
+	TRY(check_handle(s, now, err));
+	TRY(check_handle(s, state, err));
 	TRY(composer_start(s, now, s->rank.rank == 0, false, err));
 	TRY(take_error(s, false, err));
 	TRY(save_filtered(s, now, state, err));
@@ -285,6 +296,7 @@ save_folder(struct composer_job *job, const struct pawl_progress *now, const cha
 static int
 save_folder_at(struct pawl_saver *s, const struct pawl_progress *now, const char *folder, struct pawl_error *err)
 {
+	TRY(check_handle(s, now, err));
 	if (!folder)
 		return err_set(err, PAWL_EUSAGE, "checkpoint saver: expected a folder, found none");
 	TRY(check_folders(s, err));
@@ -319,6 +331,7 @@ pawl_saver_save_folder(struct pawl_saver *s, const struct pawl_progress *now, co
 int
 pawl_saver_check(struct pawl_saver *s, struct pawl_error *err)
 {
+	TRY(check_handle(s, s, err));
 	return take_error(s, true, err);
 }
 
@@ -341,6 +354,7 @@ wait_for(struct pawl_saver *s, const unsigned *count, int64_t timeout_ms, struct
 int
 pawl_saver_wait(struct pawl_saver *s, int64_t timeout_ms, struct pawl_error *err)
 {
+	TRY(check_handle(s, s, err));
 	TRY(wait_for(s, &s->n_busy, timeout_ms, err));
 	return take_error(s, true, err);
 }
@@ -348,6 +362,7 @@ pawl_saver_wait(struct pawl_saver *s, int64_t timeout_ms, struct pawl_error *err
 int
 pawl_saver_wait_saves(struct pawl_saver *s, int64_t timeout_ms, struct pawl_error *err)
 {
+	TRY(check_handle(s, s, err));
 	return wait_for(s, &s->n_saving, timeout_ms, err);
 }
 
@@ -428,6 +443,7 @@ show_row(const struct pawl_saver *s, const struct composer_row *row, struct pawl
 int
 pawl_saver_get(struct pawl_saver *s, size_t i, int all, struct pawl_saved *ret, struct pawl_error *err)
 {
+	TRY(check_handle(s, s, err));
 	if (!ret || !ret->size)
 		return err_set(err, PAWL_EUSAGE, "checkpoint saver: the row has no size; start from PAWL_SAVED_INIT");
 	pthread_mutex_lock(&s->lock);
@@ -442,8 +458,11 @@ int
 pawl_saver_path(struct pawl_saver *s, const struct pawl_saved *row, int32_t rank, char *ret, size_t cap,
                 struct pawl_error *err)
 {
-	struct name_values values = composer_values(s, &row->progress);
 	PAWL_FREE char *folder = NULL, *name = NULL, *path = NULL;
+	if (!s || !row || !ret)
+		return err_set(err, PAWL_EUSAGE,
+		               "checkpoint saver: expected a handle, a row and a place for the path, found NULL");
+	struct name_values values = composer_values(s, &row->progress);
 	if (!s->of_folders || rank == s->rank.rank)
 		return composer_give_text(row->path, ret, cap, err);
 	values.rank = rank;
@@ -467,6 +486,7 @@ static int
 note_upload(struct pawl_saver *s, uint64_t seq, struct pawl_error *err)
 {
 	int rc = 0;
+	TRY(check_handle(s, s, err));
 	pthread_mutex_lock(&s->lock);
 	for (size_t i = 0; i < s->n_rows; i++)
 		if (s->rows[i].seq == seq) {

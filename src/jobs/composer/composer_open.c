@@ -39,8 +39,7 @@ composer_take_rank(const struct pawl_rank *given, struct pawl_rank *ret, struct 
 	if (!given)
 		return pawl_rank_identify(ret, err);
 	if (!given->size)
-		return err_set(err, PAWL_EUSAGE,
-		               "checkpoint saver: the rank has no size; start from PAWL_RANK_INIT");
+		return err_set(err, PAWL_EUSAGE, "checkpoint saver: the rank has no size; start from PAWL_RANK_INIT");
 	memcpy(ret, given, given->size < sizeof *ret ? given->size : sizeof *ret);
 	return 0;
 }
@@ -184,6 +183,8 @@ open_saver(const struct pawl_saver_opts *given, struct pawl_saver **ret, struct 
 	const struct pawl_saver_opts *const opts = &taken;
 	TRY(composer_take_opts(given, &taken, err));
 	TRY(check_options(opts, err));
+	if (!ret)
+		return err_set(err, PAWL_EUSAGE, "checkpoint saver: expected a place for the handle, found NULL");
 	struct pawl_saver *s = mem_zalloc(1, sizeof *s);
 	if (!s)
 		return err_nomem(err, "checkpoint saver");

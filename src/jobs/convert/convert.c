@@ -179,10 +179,11 @@ write_whole(struct convert_job *c, struct pawl *run, uint64_t id, const char *ds
 	int rc = pawl_reshard(run, id, dst, &opts, c->meter, err);
 
 	if (rc == PAWL_EEXISTS && c->opts.overwrite)
-		return err_set(err, rc,
-		               "%s already exists, and a checkpoint of pawl replaces nothing; remove it, or choose another "
-		               "name",
-		               dst);
+		return err_set(
+			err, rc,
+			"%s already exists, and a checkpoint of pawl replaces nothing; remove it, or choose another "
+			"name",
+			dst);
 	return rc;
 }
 

@@ -204,6 +204,8 @@ pawl_syncer_open(const char *local, const char *remote, const struct pawl_syncer
 {
 	struct pawl_syncer_opts o = PAWL_SYNCER_OPTS_INIT;
 	struct pawl_error own = {0};
+	if (ret == NULL)
+		return err_set(err, PAWL_EUSAGE, "sync: expected a place for the handle, found NULL");
 	if (opts != NULL && opts->size == 0)
 		return err_set(err, PAWL_EUSAGE, "sync: the options have no size; start from PAWL_SYNCER_OPTS_INIT");
 	if (opts != NULL)
@@ -383,6 +385,17 @@ go_down(struct pawl_syncer *s, enum what what, const struct sync_limit *limit, s
 	return what != VERIFY_ONLY ? transfer_files(s, &s->remote, &s->local, true, limit, err) : 0;
 }
 
+/* One call at a time; the caller unlocks. */
+static int
+begin_sync(struct pawl_syncer *s, struct pawl_error *err)
+{
+	if (s == NULL)
+		return err_set(err, PAWL_EUSAGE, "sync: expected a handle, found NULL");
+	if (pthread_mutex_trylock(&s->lock) != 0)
+		return err_set(err, PAWL_EBUSY, "%s: is already being synced", s->local.text);
+	return 0;
+}
+
 static int
 run_transfer(struct pawl_syncer *s, bool down, enum what what, struct pawl_meter *meter, struct pawl_syncer_report *ret,
              struct pawl_error *err)
@@ -390,9 +403,8 @@ run_transfer(struct pawl_syncer *s, bool down, enum what what, struct pawl_meter
 	struct pawl_syncer_report report = PAWL_SYNCER_REPORT_INIT;
 	struct pawl_error own = {0};
 	struct sync_limit limit = {.begin_ms = clock_mono_ms(), .meter = meter};
+	TRY(begin_sync(s, err));
 	limit.deadline_ms = limit.begin_ms + s->timeout_ms;
-	if (pthread_mutex_trylock(&s->lock) != 0)
-		return err_set(err, PAWL_EBUSY, "%s: is already being synced", s->local.text);
 	int rc = (down ? go_down : go_up)(s, what, &limit, &report, &own);
 	pthread_mutex_unlock(&s->lock);
 	report.seconds = (double)(clock_mono_ms() - limit.begin_ms) / 1000;
@@ -409,14 +421,14 @@ run_transfer(struct pawl_syncer *s, bool down, enum what what, struct pawl_meter
 int
 pawl_syncer_up(struct pawl_syncer *s, struct pawl_meter *meter, struct pawl_syncer_report *ret, struct pawl_error *err)
 {
-	return run_transfer(s, false, s->verify ? BOTH : MOVE_ONLY, meter, ret, err);
+	return run_transfer(s, false, s && !s->verify ? MOVE_ONLY : BOTH, meter, ret, err);
 }
 
 int
 pawl_syncer_down(struct pawl_syncer *s, struct pawl_meter *meter, struct pawl_syncer_report *ret,
                  struct pawl_error *err)
 {
-	return run_transfer(s, true, s->verify ? BOTH : MOVE_ONLY, meter, ret, err);
+	return run_transfer(s, true, s && !s->verify ? MOVE_ONLY : BOTH, meter, ret, err);
 }
 
 int
@@ -440,8 +452,9 @@ int
 pawl_syncer_freeze(struct pawl_syncer *s, struct pawl_meter *meter, const char **ret_path, struct pawl_error *err)
 {
 	struct pawl_error own = {0};
-	if (pthread_mutex_trylock(&s->lock) != 0)
-		return err_set(err, PAWL_EBUSY, "%s: is already being synced", s->local.text);
+	if (ret_path == NULL)
+		return err_set(err, PAWL_EUSAGE, "sync: expected a place for the path, found NULL");
+	TRY(begin_sync(s, err));
 	int rc = freeze_view(s, meter, &own);
 	if (rc == 0)
 		*ret_path = s->view.path;
@@ -481,8 +494,7 @@ int
 pawl_syncer_prune(struct pawl_syncer *s, const char *const *folders, size_t n, struct pawl_error *err)
 {
 	struct pawl_error own = {0};
-	if (pthread_mutex_trylock(&s->lock) != 0)
-		return err_set(err, PAWL_EBUSY, "%s: is already being synced", s->local.text);
+	TRY(begin_sync(s, err));
 	int rc = prune_folders(s, folders, n, &own);
 	pthread_mutex_unlock(&s->lock);
 	return err_give(err, rc, &own);

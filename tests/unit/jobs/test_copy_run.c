@@ -200,7 +200,8 @@ test_what_lies_in_a_mirror_alone_is_brought_over_too(void **state)
 	OK(pawl_wait_level(r->run, PAWL_LEVEL_REMOTE, -1, err));
 	keep.num_to_keep = 1;
 	OK(pawl_prune(r->run, &keep, 0, NULL, err));
-	assert_int_equal(pawl_kind_of(beside(r, "source/checkpoints/checkpoint_000002"), NULL, NULL), PAWL_KIND_NOTHING);
+	assert_int_equal(pawl_kind_of(beside(r, "source/checkpoints/checkpoint_000002"), NULL, NULL),
+	                 PAWL_KIND_NOTHING);
 	COPIES("3 2 1", pawl_copy_run(r->run, beside(r, "there"), NULL, NULL, &copies, err));
 	assert_int_equal(count_at(beside(r, "there")), 3);
 }

@@ -91,6 +91,41 @@ test_options_without_a_size_are_refused(void **state)
 	FAILS(PAWL_EUSAGE, "start from PAWL_RANK_INIT", pawl_saver_open(&saver, &s, err));
 }
 
+static void
+test_a_NULL_is_an_error_of_every_call_that_can_fail(void **state)
+{
+	struct small_run *r = *state;
+	const struct small_path there = small_path(r, "there"), folder = small_path(r, "saver");
+	struct pawl_saver_opts opts = PAWL_SAVER_OPTS_INIT;
+	struct pawl_progress now = PAWL_PROGRESS_INIT;
+	struct pawl_syncer *syncer;
+	struct pawl_saver *saver;
+	char path[64];
+
+	opts.folder = folder.text;
+	opts.remote_file_name = opts.latest_remote_file_name = NULL;
+	OK(pawl_syncer_open(r->root, there.text, NULL, &syncer, err));
+	FAILS(PAWL_EUSAGE, "found NULL", pawl_syncer_open(r->root, there.text, NULL, NULL, err));
+	FAILS(PAWL_EUSAGE, "found NULL", pawl_syncer_up(NULL, NULL, NULL, err));
+	FAILS(PAWL_EUSAGE, "found NULL", pawl_syncer_down(NULL, NULL, NULL, err));
+	FAILS(PAWL_EUSAGE, "found NULL", pawl_syncer_verify(NULL, 0, NULL, NULL, err));
+	FAILS(PAWL_EUSAGE, "found NULL", pawl_syncer_prune(NULL, NULL, 0, err));
+	FAILS(PAWL_EUSAGE, "found NULL", pawl_syncer_freeze(syncer, NULL, NULL, err));
+	pawl_syncer_close(syncer);
+	FAILS(PAWL_EUSAGE, "found NULL", pawl_saver_open(&opts, NULL, err));
+	OK(pawl_saver_open(&opts, &saver, err));
+	FAILS(PAWL_EUSAGE, "found NULL", pawl_saver_start(saver, NULL, err));
+	FAILS(PAWL_EUSAGE, "found NULL", pawl_saver_due(saver, NULL, err));
+	FAILS(PAWL_EUSAGE, "found NULL", pawl_saver_save(saver, &now, NULL, err));
+	FAILS(PAWL_EUSAGE, "found NULL", pawl_saver_save_folder(saver, NULL, r->root, err));
+	FAILS(PAWL_EUSAGE, "found NULL", pawl_saver_path(saver, NULL, 0, path, sizeof(path), err));
+	FAILS(PAWL_EUSAGE, "no size", pawl_saver_get(saver, 0, 0, NULL, err));
+	FAILS(PAWL_EUSAGE, "found NULL", pawl_saver_check(NULL, err));
+	FAILS(PAWL_EUSAGE, "found NULL", pawl_saver_wait(NULL, 0, err));
+	FAILS(PAWL_EUSAGE, "found NULL", pawl_saver_uploaded(NULL, 1, err));
+	OK(pawl_saver_close(saver, err));
+}
+
 /* ---- the caller's error, and what a failure leaves alone */
 
 static void
@@ -212,6 +247,7 @@ main(void)
 		CASE(test_lists_of_names_that_are_NULL_are_refused),
 		CASE(test_ids_that_are_NULL_are_refused),
 		CASE(test_options_without_a_size_are_refused),
+		CASE(test_a_NULL_is_an_error_of_every_call_that_can_fail),
 		CASE(test_a_call_that_succeeds_leaves_the_error_alone),
 		CASE(test_a_path_that_is_too_long_is_not_given_in_part),
 		CASE(test_a_checkpoint_of_pawl_overwrites_nothing),

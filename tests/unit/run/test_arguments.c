@@ -231,6 +231,36 @@ test_numbers_that_nothing_can_have_are_refused(void **state)
 	pawl_arena_free(arena);
 }
 
+/* ---- nothing where a handle or a result belongs */
+
+static void
+test_a_NULL_is_an_error_of_every_call_that_can_fail(void **state)
+{
+	const struct pawl_tensor tensor = PAWL_TENSOR_INIT;
+	struct pawl_state *tree;
+
+	(void)state;
+	OK(pawl_state_new(&tree, err));
+	OK(pawl_state_set_int(tree, "int", 1, err));
+	OK(pawl_state_set_float(tree, "float", 1, err));
+	OK(pawl_state_set_str(tree, "str", "1", err));
+	FAILS(PAWL_EUSAGE, "found NULL", pawl_state_get_int(tree, "int", NULL, err));
+	FAILS(PAWL_EUSAGE, "found NULL", pawl_state_get_float(tree, "float", NULL, err));
+	FAILS(PAWL_EUSAGE, "found NULL", pawl_state_get_str(tree, "str", NULL, err));
+	FAILS(PAWL_EUSAGE, "found NULL", pawl_parse_bytes("1", NULL, err));
+	FAILS(PAWL_EUSAGE, "found NULL", pawl_parse_seconds("1", NULL, err));
+	FAILS(PAWL_EUSAGE, "found NULL", pawl_places_open("/", 0, NULL, err));
+	FAILS(PAWL_EUSAGE, "found NULL", pawl_arena_new(0, NULL, err));
+	FAILS(PAWL_EUSAGE, "found NULL", pawl_watch_open(1, NULL, err));
+	FAILS(PAWL_EUSAGE, "found NULL", pawl_fault_new("put", 1, PAWL_EIO, 0, NULL, err));
+	FAILS(PAWL_EUSAGE, "found NULL", pawl_restore_match(NULL, tree, err));
+	FAILS(PAWL_EUSAGE, "found NULL", pawl_restore_bind(NULL, 0, &tensor, err));
+	FAILS(PAWL_EUSAGE, "found NULL", pawl_restore_piece(NULL, 0, 0, NULL, NULL, err));
+	FAILS(PAWL_EUSAGE, "found NULL", pawl_restore_read(NULL, err));
+	FAILS(PAWL_EUSAGE, "found NULL", pawl_restore_fallback(NULL, NULL, err));
+	pawl_state_free(tree);
+}
+
 /* ---- values per rank */
 
 static void
@@ -270,6 +300,7 @@ main(void)
 		CASE(test_a_policy_without_a_size_is_refused),
 		CASE(test_a_run_in_memory_is_not_opened_to_be_read),
 		CASE(test_numbers_that_nothing_can_have_are_refused),
+		CASE(test_a_NULL_is_an_error_of_every_call_that_can_fail),
 		CASE(test_a_value_per_rank_has_one_child),
 	};
 
