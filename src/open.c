@@ -38,6 +38,10 @@ static int
 split_single(struct pawl *run, const char *root, char **ret_parent, struct pawl_error *err)
 {
 	PAWL_FREE char *copy = NULL;
+	if (strcmp(root, "mem:") == 0)
+		return err_set(
+			err, PAWL_EUSAGE,
+			"mem: holds a run, and is lost when it is closed; a single checkpoint needs a path or a URL");
 	char *slash, *real = run->opts.read_only ? realpath(root, NULL)
 	                                         : NULL; /* "latest" is a link that a store would not follow */
 

@@ -27,6 +27,7 @@
 #include "store/store.h"
 
 #define DEFAULT_TIMEOUT_MS (INT64_C(1800) * 1000)
+#define LONGEST_TIMEOUT_MS INT64_C(1000000000000) /* as of pawl_open_opts: can be added to any time */
 
 struct pawl_syncer {
 	struct sync_place local, remote;
@@ -179,9 +180,9 @@ read_options(struct pawl_syncer *s, const char *local, const char *remote, const
 	TRY(sync_place_read(remote, &s->remote, err));
 	if (s->local.kind != SYNC_LOCAL)
 		return err_set(err, PAWL_EUSAGE, "%s: expected a path of this machine", s->local.text);
-	if (o->timeout_ms < 0)
-		return err_set(err, PAWL_EUSAGE, "sync: expected a timeout of 0 or more, found %lld",
-		               (long long)o->timeout_ms);
+	if (o->timeout_ms < 0 || o->timeout_ms > LONGEST_TIMEOUT_MS)
+		return err_set(err, PAWL_EUSAGE, "sync: expected a timeout of 0 to %lld ms, found %lld",
+		               (long long)LONGEST_TIMEOUT_MS, (long long)o->timeout_ms);
 	s->shell = o->shell != 0;
 	s->verify = !o->no_verify;
 	s->timeout_ms = o->timeout_ms > 0 ? o->timeout_ms : DEFAULT_TIMEOUT_MS;

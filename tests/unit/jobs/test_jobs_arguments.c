@@ -126,6 +126,28 @@ test_a_NULL_is_an_error_of_every_call_that_can_fail(void **state)
 	OK(pawl_saver_close(saver, err));
 }
 
+static void
+test_a_timeout_that_no_clock_can_hold_is_refused(void **state)
+{
+	struct small_run *r = *state;
+	const struct small_path here = small_path(r, "here"), there = small_path(r, "there");
+	struct pawl_syncer_opts opts = PAWL_SYNCER_OPTS_INIT;
+	struct pawl_syncer *syncer;
+
+	r->opts.root = here.text;
+	small_open(r);
+	small_save(r, 1, NAN);
+	pawl_close(r->run, NULL);
+	r->run = NULL;
+	opts.timeout_ms = INT64_MAX;
+	FAILS(PAWL_EUSAGE, "a timeout of 0 to 1000000000000 ms",
+	      pawl_syncer_open(here.text, there.text, &opts, &syncer, err));
+	opts.timeout_ms = 1000000000000;
+	OK(pawl_syncer_open(here.text, there.text, &opts, &syncer, err));
+	OK(pawl_syncer_up(syncer, NULL, NULL, err));
+	pawl_syncer_close(syncer);
+}
+
 /* ---- the caller's error, and what a failure leaves alone */
 
 static void
@@ -248,6 +270,7 @@ main(void)
 		CASE(test_ids_that_are_NULL_are_refused),
 		CASE(test_options_without_a_size_are_refused),
 		CASE(test_a_NULL_is_an_error_of_every_call_that_can_fail),
+		CASE(test_a_timeout_that_no_clock_can_hold_is_refused),
 		CASE(test_a_call_that_succeeds_leaves_the_error_alone),
 		CASE(test_a_path_that_is_too_long_is_not_given_in_part),
 		CASE(test_a_checkpoint_of_pawl_overwrites_nothing),

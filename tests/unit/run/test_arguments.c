@@ -231,6 +231,24 @@ test_numbers_that_nothing_can_have_are_refused(void **state)
 	pawl_arena_free(arena);
 }
 
+static void
+test_a_single_checkpoint_is_not_put_into_memory(void **state)
+{
+	struct small_run *r = *state;
+	struct pawl_open_opts opts = PAWL_OPEN_OPTS_INIT;
+	struct pawl *run = NULL;
+
+	small_open(r);
+	small_save(r, 1, NAN);
+	opts.root = "mem:";
+	opts.single = 1;
+	FAILS(PAWL_EUSAGE, "a single checkpoint needs a path or a URL", pawl_open(&opts, &run, err));
+	FAILS(PAWL_EUSAGE, "mem: is lost when it is closed", pawl_copy(r->run, 1, "mem:", NULL, NULL, NULL, err));
+	opts.single = 0;
+	OK(pawl_open(&opts, &run, err)); /* the control */
+	OK(pawl_close(run, err));
+}
+
 /* ---- nothing where a handle or a result belongs */
 
 static void
@@ -300,6 +318,7 @@ main(void)
 		CASE(test_a_policy_without_a_size_is_refused),
 		CASE(test_a_run_in_memory_is_not_opened_to_be_read),
 		CASE(test_numbers_that_nothing_can_have_are_refused),
+		CASE(test_a_single_checkpoint_is_not_put_into_memory),
 		CASE(test_a_NULL_is_an_error_of_every_call_that_can_fail),
 		CASE(test_a_value_per_rank_has_one_child),
 	};
