@@ -693,8 +693,9 @@ PAWL_API int pawl_save(struct pawl *run, const struct pawl_save_opts *opts, cons
 
 /* With many ranks: this rank cannot take part in the save that the others start now, because its
  * state could not be built. Waits for its turn and tells the others why, so that the save fails at
- * once on all ranks. Alone it does nothing. Returns code. */
-PAWL_API int pawl_save_failed(struct pawl *run, int code, const char *why);
+ * once on all ranks. opts: the step and progress of that save, from which intervals count; NULL if
+ * they are unknown. Alone it does nothing. Returns code. */
+PAWL_API int pawl_save_failed(struct pawl *run, const struct pawl_save_opts *opts, int code, const char *why);
 
 enum pawl_stage {
 	PAWL_STAGE_STAGING = 0,   /* tensors are being copied */

@@ -241,7 +241,7 @@ call_save(struct pawl *run, const struct pawl_save_opts *opts, struct py_walk *w
 /* With an exception set: this rank's part of the save has failed, and the other ranks need not wait
  * for it. */
 static void
-tell_others(struct py_run *self)
+tell_others(struct py_run *self, const struct pawl_save_opts *opts)
 {
 	PyObject *kind, *value, *trace;
 
@@ -251,7 +251,7 @@ tell_others(struct py_run *self)
 		AUTO_REF text = value ? PyObject_Str(value) : NULL;
 		const char *why = text ? PyUnicode_AsUTF8AndSize(text, NULL) : NULL;
 
-		UNLOCKED(pawl_save_failed(in->run, PAWL_EUSAGE, why));
+		UNLOCKED(pawl_save_failed(in->run, opts, PAWL_EUSAGE, why));
 	}
 	PyErr_Clear();
 	PyErr_Restore(kind, value, trace);
@@ -295,7 +295,7 @@ save_walked(struct py_run *self, struct py_walk *w, struct pawl_save_opts *opts,
 		if (result && opts->lazy && PyList_Append(self->lazy, result) < 0)
 			Py_CLEAR(result);
 	} else {
-		tell_others(self);
+		tell_others(self, opts);
 	}
 	PyMem_Free(rows);
 	py_lazy_free(w->lazy);
@@ -312,7 +312,7 @@ py_run_save_failed(struct py_run *self, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "s:save_failed", &why) || !(in = py_run_enter(self)))
 		return NULL;
-	UNLOCKED(pawl_save_failed(in->run, PAWL_EUSAGE, why));
+	UNLOCKED(pawl_save_failed(in->run, NULL, PAWL_EUSAGE, why));
 	Py_RETURN_NONE;
 }
 
@@ -371,7 +371,7 @@ py_run_save(struct py_run *self, PyObject *args, PyObject *kwargs)
 	if ((opts.lazy && !lazy) || py_progress(st, progress, &opts.progress) < 0 ||
 	    py_walk_begin_lazy(&walk, st, state, self->run, lazy) < 0) {
 		py_lazy_free(lazy);
-		tell_others(self);
+		tell_others(self, &opts);
 		return NULL;
 	}
 	if (metadata == Py_None || py_walk_begin(&notes, st, metadata, true, NULL) == 0) {
@@ -381,7 +381,7 @@ py_run_save(struct py_run *self, PyObject *args, PyObject *kwargs)
 	} else {
 		py_lazy_free(lazy);
 		py_add_note(NULL, "in the metadata");
-		tell_others(self);
+		tell_others(self, &opts);
 	}
 	py_walk_end(&walk);
 	if (result)

@@ -28,6 +28,16 @@ interval_add_wct(struct interval *i, struct pawl_progress *progress)
 }
 
 void
+interval_mark(struct interval *i, const struct pawl_progress *progress)
+{
+	pthread_mutex_lock(&i->lock);
+	i->last_saved = i->last_good = *progress;
+	i->has_saved = i->has_good = true;
+	i->marking_id = 0;
+	pthread_mutex_unlock(&i->lock);
+}
+
+void
 interval_note_cost(struct interval *i, double seconds)
 {
 	pthread_mutex_lock(&i->lock);

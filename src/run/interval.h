@@ -28,6 +28,8 @@ struct interval {
 void interval_restart(struct interval *i, const struct pawl_progress *progress);
 /* Fills in the training seconds up to now, unless the caller gave them. */
 void interval_add_wct(struct interval *i, struct pawl_progress *progress);
+/* Intervals count from here, also if the save fails. */
+void interval_mark(struct interval *i, const struct pawl_progress *progress);
 /* How long the latest save blocked the training. */
 void interval_note_cost(struct interval *i, double seconds);
 /* Copies what a decision needs. False: nothing has been saved yet. */

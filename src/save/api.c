@@ -80,6 +80,14 @@ save_with_others(struct pawl *run, const struct pawl_save_opts *o, const struct 
 	return rc;
 }
 
+static void
+copy_opts(struct pawl_save_opts *to, const struct pawl_save_opts *opts)
+{
+	memcpy(to, opts, opts->size < sizeof(*to) ? opts->size : sizeof(*to));
+}
+
+/* Many ranks must agree on when a save is due, so a save counts although it fails on one of
+ * them. */
 static int
 save_state(struct pawl *run, const struct pawl_save_opts *opts, const struct pawl_state *state,
            struct pawl_ticket **ret_ticket, struct pawl_error *err)
@@ -90,13 +98,15 @@ save_state(struct pawl *run, const struct pawl_save_opts *opts, const struct paw
 		return err_set(err, PAWL_EUSAGE, "save: expected a run, options and a state, found NULL");
 	if (!opts->size)
 		return err_set(err, PAWL_EUSAGE, "save: the options have no size; start from PAWL_SAVE_OPTS_INIT");
-	memcpy(&o, opts, opts->size < sizeof(o) ? opts->size : sizeof(o));
+	copy_opts(&o, opts);
 	TRY(run_check_writable(run, err));
 	if (!run->group.rendezvous)
 		TRY(mirrors_take_pending(run, err));
 	int rc = check_save(run, &o, state, err);
 
 	complete_progress(run, &o.progress, o.step);
+	if (run->group.rendezvous)
+		interval_mark(&run->interval, &o.progress);
 	if (rc < 0)
 		return run->group.rendezvous ? writer_skip(run->saves.writer, rc, err) : rc;
 	return run->group.rendezvous ? save_with_others(run, &o, state, ret_ticket, err)
@@ -159,12 +169,18 @@ pawl_wait_committed(struct pawl *run, int64_t timeout_ms, struct pawl_error *err
 }
 
 int
-pawl_save_failed(struct pawl *run, int code, const char *why)
+pawl_save_failed(struct pawl *run, const struct pawl_save_opts *opts, int code, const char *why)
 {
+	struct pawl_save_opts o = PAWL_SAVE_OPTS_INIT;
 	struct pawl_error err = {0};
 
 	if (!run || !run->group.rendezvous || code >= 0 || run_check_writable(run, NULL) < 0)
 		return code;
+	if (opts && opts->size) {
+		copy_opts(&o, opts);
+		complete_progress(run, &o.progress, o.step);
+		interval_mark(&run->interval, &o.progress);
+	}
 	err_set(&err, code, "%s", why ? why : "it could not make its state");
 	return writer_skip(run->saves.writer, code, &err);
 }

@@ -249,7 +249,7 @@ save_step(const struct rank_job *job, struct pawl *run, enum twist twist, int64_
 	fill(job, &s, step);
 	opts.step = twist == OTHER_STEP ? step + 100 : step;
 	if (twist == STOPS_OUT) {
-		rc = pawl_save_failed(run, PAWL_EUNSUPPORTED, "it holds a thing that cannot be held");
+		rc = pawl_save_failed(run, &opts, PAWL_EUNSUPPORTED, "it holds a thing that cannot be held");
 		snprintf(err.message, sizeof(err.message), "it holds a thing that cannot be held");
 	} else {
 		rc = make_state(job, &s, twist, &state, &err);
