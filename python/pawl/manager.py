@@ -270,14 +270,14 @@ class CheckpointManager(Contents, Generic[Saved]):
             PawlError: The first error of a background save that no call has raised.
         """
         step = _checks.step(step)
-        self.poll()
+        self._report_early(saves=not force)
         if self._save_on_exception:
             given = {"metrics": metrics, "metadata": metadata, "progress": progress}
             self._offered, self._ticket = {"step": step, "state": state, **given}, None
-        due = force or self.should_save(step, progress)
-        if not due:
+        if not (force or self._is_due(step, progress)):
+            self._report_late()
             return cast(Saved, None)
-        signalled = self._watch is not None and self._watch.signal != 0
+        signalled = self._is_signalled()
         must = force or wait or (signalled and not self._saved_after_signal)
         try:
             ticket = self._run.save(
@@ -296,6 +296,7 @@ class CheckpointManager(Contents, Generic[Saved]):
         self._ticket = ticket
         self._saved_after_signal = signalled
         self._tell_no_numbers(metrics)
+        self._report_late()
         if wait:
             try:
                 ticket.wait()
@@ -308,7 +309,7 @@ class CheckpointManager(Contents, Generic[Saved]):
 
     def should_save(self, step: int, progress: Mapping[str, float] | None = None) -> bool:
         """Asks whether a save is due: by the interval, or once after a signal asked the process to
-        end.
+        end. With many ranks a signal makes none due.
 
         Args:
             step: The training's counter.
@@ -318,13 +319,18 @@ class CheckpointManager(Contents, Generic[Saved]):
             True if ``save`` would save now.
 
         Raises:
-            PawlError: The first error of a background save that no call has raised.
+            PawlError: The first error of a background save that no call has raised. With many ranks
+                the next save raises it.
             UsageError: The interval needs a counter that ``progress`` lacks.
         """
         step = _checks.step(step)
-        self.poll()
-        self._run.check(True)
-        if self._watch is not None and self._watch.signal and not self._saved_after_signal:
+        self._report_early(saves=True)
+        due = self._is_due(step, progress)
+        self._report_late()
+        return due
+
+    def _is_due(self, step: int, progress: Mapping[str, float] | None) -> bool:
+        if self._is_signalled() and not self._saved_after_signal:
             return True
         if self._due is not None:
             return bool(self._due(step))
@@ -346,11 +352,13 @@ class CheckpointManager(Contents, Generic[Saved]):
             timeout: Longest wait, as a duration. Default: None, no limit.
 
         Raises:
-            PawlError: The first error of a background save that no call has raised.
+            PawlError: The first error of a background save that no call has raised. With many ranks
+                the next save raises it.
             TimeoutError: The wait took too long.
         """
         self._run.fence(timeout)
-        self._run.check(True)
+        if self.world_size == 1:
+            self._run.check(True)
 
     def wait_until_finished(
         self, timeout: Duration | None = None, *, level: Literal["local", "remote"] = "local"
@@ -501,7 +509,9 @@ class CheckpointManager(Contents, Generic[Saved]):
 
     @property
     def preempted(self) -> bool:
-        """True once SIGTERM or SIGUSR1 was received: save and end the training."""
+        """True once SIGTERM or SIGUSR1 was received: save and end the training. Many ranks must agree
+        on it (docs/how-to/ranks.md).
+        """
         watch = self._start_watching()
         return watch is not None and watch.signal != 0
 
@@ -564,6 +574,23 @@ class CheckpointManager(Contents, Generic[Saved]):
         return f"<code>{html.escape(repr(self))}</code>{'' if self._run.closed else self.checkpoints()._repr_html_()}"
 
     # ---- inside ----
+
+    def _is_signalled(self) -> bool:
+        """A signal makes a save due. It may reach only one of many ranks, so there it does not."""
+        return self.world_size == 1 and self._watch is not None and self._watch.signal != 0
+
+    # One of many ranks must not raise before the others have its part: it calls hooks after that,
+    # and the library's save raises the error of an earlier one, which all ranks know by then.
+
+    def _report_early(self, saves: bool) -> None:
+        if self.world_size == 1:
+            self.poll()
+            if saves:
+                self._run.check(True)
+
+    def _report_late(self) -> None:
+        if self.world_size > 1:
+            self.poll()
 
     @staticmethod
     def _beside(root: str | os.PathLike[str], error: BaseException, what: str, call: Callable[[], object]) -> None:

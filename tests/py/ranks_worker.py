@@ -7,6 +7,7 @@ import collections
 import datetime
 import json
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from waiting import HANG_SECONDS
+from waiting import HANG_SECONDS, wait_until
 
 import pawl
 
@@ -529,6 +530,67 @@ def wrong_metrics(root: str) -> dict[str, Any]:
                 errors.append([step, str(error)])
         m.reload()
         return {"errors": errors, "steps": m.all_steps()}
+
+
+@case
+def wrong_metrics_and_an_interval(root: str) -> dict[str, Any]:
+    """Rank 1 gives wrong metrics for a save that is due; after that all ranks still save at the same steps."""
+    due, errors = [], []
+    with manager(root, save_interval="3ba") as m:
+        for step in range(1, 8):
+            try:
+                ticket = m.save(step, {"x": np.ones(3)}, metrics=3.0 if RANK == 1 and step == 3 else None)
+            except pawl.PawlError:
+                errors.append(step)
+                continue
+            if ticket is not None:
+                due.append(step)
+                wait_until(ticket.done)
+        m.wait_until_finished()
+        m.reload()
+        return {"due": due, "errors": errors, "steps": m.all_steps()}
+
+
+@case
+def hook_that_raises(root: str) -> dict[str, Any]:
+    """A hook of rank 0 raises in the call of the second save, in which all ranks take part."""
+
+    def refuse(event: pawl.Event) -> None:
+        raise ZeroDivisionError(event.step)
+
+    raised = []
+    with manager(root, on_durable=refuse if RANK == 0 else None) as m:
+        for step in (1, 2):
+            try:
+                ticket = m.save(step, {"x": np.ones(3)})
+                wait_until(ticket.done)
+            except ZeroDivisionError:
+                raised.append(step)
+        m._run.wait()  # calls no hook
+        m.reload()
+        steps = m.all_steps()
+        try:
+            m.poll()
+        except ZeroDivisionError:
+            raised.append(3)
+        return {"raised": raised, "steps": steps}
+
+
+@case
+def signal_to_one(root: str) -> dict[str, Any]:
+    """Rank 1 receives a signal; that makes a save due on no rank, and all still save at the same steps."""
+    due = []
+    limit = pawl.Timeouts(commit=HANG_SECONDS)
+    with pawl.CheckpointManager(root, timeouts=limit, signals=True, save_interval="3ba") as m:
+        for step in range(1, 7):
+            if RANK == 1 and step == 2:
+                signal.raise_signal(signal.SIGUSR1)
+                wait_until(lambda: m.preempted)
+            if m.should_save(step) and m.save(step, {"x": np.ones(3)}) is not None:
+                due.append(step)
+        m.wait_until_finished()
+        m.reload()
+        return {"due": due, "steps": m.all_steps(), "preempted": m.preempted}
 
 
 def unlike(which: str, odd: bool) -> list[Any]:

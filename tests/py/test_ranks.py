@@ -241,6 +241,23 @@ def test_P11_wrong_metrics_of_one_rank_fail_the_save_everywhere(tmp_path: pathli
             assert words in text and (rank == 1 or "rank 1" in text), answer
 
 
+def test_P11_a_save_that_failed_on_one_rank_is_due_again_on_none(tmp_path: pathlib.Path) -> None:
+    first, second = job(tmp_path, 2, "wrong_metrics_and_an_interval", str(tmp_path / "run"))
+    assert first == {"due": [3], "errors": [6], "steps": [6]}, first  # not before it has taken part in the next one
+    assert second == {"due": [6], "errors": [3], "steps": [6]}, second
+
+
+def test_P11_a_hook_that_raises_on_one_rank_does_not_keep_it_from_the_save(tmp_path: pathlib.Path) -> None:
+    first, second = job(tmp_path, 2, "hook_that_raises", str(tmp_path / "run"))
+    assert first == {"raised": [2, 3], "steps": [1, 2]}, first
+    assert second == {"raised": [], "steps": [1, 2]}, second
+
+
+def test_P11_R153_a_signal_to_one_rank_makes_no_save_due(tmp_path: pathlib.Path) -> None:
+    for rank, answer in enumerate(job(tmp_path, 2, "signal_to_one", str(tmp_path / "run"))):
+        assert answer == {"due": [3, 6], "steps": [3, 6], "preempted": rank == 1}, answer
+
+
 @pytest.mark.parametrize(
     ("which", "says"),
     [
