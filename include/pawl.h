@@ -709,7 +709,7 @@ enum pawl_stage {
 
 struct pawl_save_stats {
 	size_t size;
-	uint64_t id;            /* 0 until known */
+	uint64_t id;            /* 0 until known; a skipped save has used it up */
 	uint64_t bytes;         /* of the checkpoint */
 	uint64_t written_bytes; /* without what was reused */
 	uint64_t reused_bytes;

@@ -209,9 +209,10 @@ static PyObject *
 get_id(struct py_ticket *self, void *closure)
 {
 	uint64_t id = stats_of(self).id;
+	const bool skipped = pawl_ticket_stage(self->ticket) == PAWL_STAGE_SKIPPED; /* its id names no checkpoint */
 
 	(void)closure;
-	return id ? PyLong_FromUnsignedLongLong(id) : Py_NewRef(Py_None);
+	return id && !skipped ? PyLong_FromUnsignedLongLong(id) : Py_NewRef(Py_None);
 }
 
 /* ---- the methods of a concurrent.futures.Future ---- */
@@ -344,7 +345,7 @@ py_ticket_init(PyObject *module, struct py_state *st)
 		{"stage", (getter)get_stage, NULL, "staging, staged, written, committed, settled, failed or skipped.",
 	         NULL},
 		{"error", (getter)get_error, NULL, "The save's error, or None.", NULL},
-		{"id", (getter)get_id, NULL, "Id of the checkpoint.", NULL},
+		{"id", (getter)get_id, NULL, "Id of the checkpoint; None if the save was skipped.", NULL},
 		{"step", (getter)get_step, NULL, "The caller's step.", NULL},
 		{"blocked_seconds", (getter)get_blocked_seconds, NULL, "How long save() held the caller.", NULL},
 		{"stats", (getter)get_stats, NULL,

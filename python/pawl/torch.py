@@ -221,7 +221,10 @@ class StorageWriter(_OfRun, _StorageWriter):
         if ticket is not None:
             ticket.wait_durable()  # older checkpoints are deleted in the background
         if ticket is None or ticket.id is None:
-            raise InternalError("the save has no checkpoint")
+            raise UsageError(
+                f"the save of step {step} was refused by its score, and DCP cannot skip a save; leave out "
+                "Retention(strict_score=True)"
+            )
         self._last_step, self._id = step, ticket.id
         return _done([WriteResult(item.index, _dcp_plans.nbytes(item), ticket.id) for item in plan.items])
 

@@ -316,6 +316,18 @@ def test_a_writer_goes_to_another_process_only_before_its_first_save(tmp_path: p
         pawl.torch.StorageWriter(tmp_path / "run", ranks=pawl.Ranks(rank=1))
 
 
+def test_a_save_that_is_refused_by_its_score_is_an_error(tmp_path: pathlib.Path) -> None:
+    with pawl.torch.StorageWriter(
+        tmp_path / "run", num_to_keep=1, score_attribute="a", retention=pawl.Retention(strict_score=True)
+    ) as writer:
+        writer.next_save(metrics={"a": 2.0})
+        dcp.save({"w": torch.ones(1)}, storage_writer=writer)
+        writer.next_save(metrics={"a": 1.0})
+        with pytest.raises(CheckpointException) as raised:
+            dcp.save({"w": torch.ones(1)}, storage_writer=writer)
+        assert "was refused by its score" in str(reasons(raised.value)[0])
+
+
 # ---- many processes ----
 
 

@@ -123,12 +123,14 @@ def test_R33_R34_a_full_list_refuses_a_tie_or_worse_when_strict(tmp_path: pathli
     with pawl.CheckpointManager(
         tmp_path, num_to_keep=2, score_attribute="a", retention=pawl.Retention(strict_score=True)
     ) as manager:
-        stages = []
+        stages, ids = [], []
         for step, score in enumerate([0.5, 0.6, 0.5, 0.4, 0.7]):
             ticket = manager.save(step, STATE, metrics={"a": score}, wait=True)
-            assert ticket is not None
+            assert ticket is not None and ticket.id == ticket.result()
             stages.append(ticket.stage)
+            ids.append(ticket.id)
         assert stages == ["settled", "settled", "skipped", "skipped", "settled"]
+        assert ids == [1, 2, None, None, 5]
         assert manager.all_steps() == [1, 4]
     assert folders(tmp_path) == ["checkpoint_000002", "checkpoint_000005"]  # R23: numbers have gaps
 
