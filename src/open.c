@@ -6,6 +6,7 @@
  * manifests), P10 (lease).
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -553,6 +554,7 @@ pawl_open(const struct pawl_open_opts *opts, struct pawl **ret, struct pawl_erro
 int
 pawl_close(struct pawl *run, struct pawl_error *err)
 {
+	struct pawl_error upload = {0};
 	int rc;
 
 	if (!run)
@@ -560,8 +562,14 @@ pawl_close(struct pawl *run, struct pawl_error *err)
 	if (run->saves.writer)
 		writer_wait(run->saves.writer, -1);
 	rc = mirrors_take_pending(run, err);
-	int uploads = mirrors_stop(run, rc < 0 ? NULL : err);
+	int uploads = mirrors_stop(run, rc < 0 ? &upload : err);
 
+	if (rc < 0 && uploads < 0 && err) {
+		const size_t used = strlen(err->message);
+
+		snprintf(err->message + used, sizeof(err->message) - used, "; an upload has failed too: %s",
+		         upload.message);
+	}
 	rc = rc < 0 ? rc : uploads;
 	run_free(run);
 	return rc;

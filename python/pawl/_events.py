@@ -72,17 +72,7 @@ class Queue:
             self._warned.add(text)
             _reports.trouble(self._run.root, text)
 
-    def serve_last(self, uploads: bool) -> _pawl.PawlError | None:
-        """Waits as closing the run does, then serves the last events.
-
-        Returns the error of the wait.
-        """
-        if self._run.closed or not self._is_needed():
-            return None
-        failed: _pawl.PawlError | None = None
-        try:
+    def wait_last(self, uploads: bool) -> None:
+        """Waits as closing the run does, if the last events are needed."""
+        if not self._run.closed and self._is_needed():
             self._run.wait(None, uploads)
-        except _pawl.PawlError as error:
-            failed = error
-        self.serve()
-        return failed

@@ -379,8 +379,7 @@ class CheckpointManager(Contents, Generic[Saved]):
             self._run.wait(timeout, remote)
         finally:
             self.poll()
-        if self._scalars is not None:
-            self._scalars.flush()
+        self._flush_scalars()
 
     def check_for_errors(self) -> None:
         """Raises the first error of the background that no call has raised. Never waits.
@@ -527,19 +526,28 @@ class CheckpointManager(Contents, Generic[Saved]):
         """Waits for running saves and releases the run.
 
         Raises:
-            PawlError: The first error that no call has raised.
+            PawlError: The first error that no call has raised, of a save before that of an upload.
+                Others become its notes.
+            Exception: A hook has raised it.
         """
         self._stop_watching()
-        try:
-            failed: Exception | None = self._events.serve_last(self._waits_uploads)
-        except Exception as error:  # of a hook; after an interrupt the run is still open
-            failed = error
-        try:
-            self._run.close()
-        finally:
-            if self._scalars is not None:
-                self._scalars.flush()
-        self._left_open.detach()
+        failed: Exception | None = None
+        steps: tuple[tuple[str, Callable[[], object]], ...] = (
+            ("a save or an upload has failed", lambda: self._events.wait_last(self._waits_uploads)),
+            ("a hook has failed", self._events.serve),
+            ("closing the run failed", self._run.close),
+            ("logging has failed", self._flush_scalars),
+        )
+        for what, call in steps:
+            try:
+                call()
+            except Exception as error:  # not an interrupt: after one the run is still open
+                if failed is None:
+                    failed = error
+                else:
+                    _reports.beside(self.root, failed, what, error)
+        if self._run.closed:
+            self._left_open.detach()
         if failed is not None:
             raise failed
 
@@ -618,6 +626,10 @@ class CheckpointManager(Contents, Generic[Saved]):
         if new:
             self._told_metrics.update(new)
             _reports.no_numbers(self.root, new)
+
+    def _flush_scalars(self) -> None:
+        if self._scalars is not None:
+            self._scalars.flush()
 
     def _start_watching(self) -> _pawl.Watch | None:
         if self._watch is None and self._watches and not self._run.closed:

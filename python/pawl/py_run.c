@@ -304,6 +304,8 @@ run_close(struct py_run *self, PyObject *none)
 	rc = close_handle(self, &err);
 	if (type) {
 		PyErr_Restore(type, value, trace);
+		if (rc < 0)
+			py_add_note(NULL, "pawl: closing the run failed too: %s", err.message);
 		return NULL;
 	}
 	if (rc < 0)

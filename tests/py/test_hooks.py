@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import re
+import shutil
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -87,6 +88,34 @@ def test_an_error_of_a_hook_is_the_callers_and_the_run_is_closed(tmp_path: Path)
         manager.close()
     with pawl.CheckpointManager(tmp_path) as again:
         assert again.all_steps() == [1]
+
+
+def test_closing_raises_the_error_of_a_save_before_that_of_a_hook(tmp_path: Path) -> None:
+    def fails(event: pawl.Event) -> None:
+        raise RuntimeError(f"no room for step {event.step}")
+
+    fault = pawl.IO(fault=("publish", 1, -8, False))
+    manager = pawl.CheckpointManager(tmp_path, io=fault, on_error=fails)
+    manager.save(1, STATE)
+    with pytest.raises(pawl.StorageError) as raised:
+        manager.close()
+    assert any("a hook has failed: RuntimeError: no room for step 1" in note for note in raised.value.__notes__)
+    pawl.CheckpointManager(tmp_path).close()  # the lease is free
+
+
+@pytest.mark.parametrize("part", ["manager", "run"])
+def test_closing_tells_of_a_failed_save_and_of_a_failed_upload(tmp_path: Path, part: str) -> None:
+    far = tmp_path / "far"
+    fault = pawl.IO(fault=("publish", 2, -8, False))
+    manager = pawl.CheckpointManager(tmp_path / "run", io=fault, mirrors=far)
+    shutil.rmtree(far, ignore_errors=True)
+    far.write_text("not a folder")
+    manager.save(1, STATE).wait()
+    manager.save(2, STATE)
+    with pytest.raises(pawl.StorageError, match="publish") as raised:
+        (manager if part == "manager" else manager._run).close()
+    assert any("far/run.json" in note for note in raised.value.__notes__)
+    manager.close()
 
 
 def test_the_log_has_a_line_for_each_event(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

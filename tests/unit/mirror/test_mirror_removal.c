@@ -176,6 +176,37 @@ test_P6_a_checkpoint_that_only_a_mirror_has_is_held_there(void **state)
 	assert_false(small_exists(r, "mirror/" DOOMED));
 }
 
+static void
+test_closing_reports_a_failed_save_and_a_failed_upload(void **state)
+{
+	struct small_run *r = *state;
+	struct small_path root = small_path(r, "run"), url = small_path(r, "mirror");
+	const struct pawl_mirror mirror = {.url = url.text};
+	struct pawl_save_opts save = PAWL_SAVE_OPTS_INIT;
+	struct pawl_ticket *ticket = NULL;
+	struct pawl_state *tree = NULL;
+	struct pawl_fault *fault = NULL;
+
+	r->opts.root = root.text;
+	r->opts.mirrors.list = &mirror;
+	r->opts.mirrors.n = 1;
+	OK(pawl_fault_new("publish", 2, PAWL_EIO, 0, &fault, err));
+	r->opts.io.fault = fault;
+	small_open(r);
+	small_remove(r, "mirror");
+	small_write(r, "mirror", "a file", 6);
+	small_save(r, 1, 1);
+	save.step = 2;
+	OK(pawl_state_new(&tree, err));
+	OK(pawl_state_set_int(tree, "step", 2, err));
+	OK(pawl_save(r->run, &save, tree, &ticket, err));
+	FAILS(PAWL_EIO, "; an upload has failed too: ", pawl_close(r->run, err));
+	r->run = NULL;
+	pawl_ticket_free(ticket);
+	pawl_state_free(tree);
+	pawl_fault_free(fault);
+}
+
 int
 main(void)
 {
@@ -187,6 +218,7 @@ main(void)
 		CASE(test_P6_a_checkpoint_of_a_mirror_in_a_bucket_that_is_pinned_before_its_manifest_is_removed_stays),
 		CASE(test_P6_a_checkpoint_of_a_mirror_in_a_bucket_that_is_held_before_its_manifest_is_removed_stays),
 		CASE(test_P6_a_checkpoint_that_only_a_mirror_has_is_held_there),
+		CASE(test_closing_reports_a_failed_save_and_a_failed_upload),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
