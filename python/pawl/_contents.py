@@ -149,9 +149,9 @@ class Contents:
             force: Also a pinned one, the latest and the best. Default: False.
 
         Raises:
-            BusyError: A reader holds it.
+            BusyError: A reader holds it; or it is pinned, the latest or the best, and ``force`` is
+                False.
             NotFoundError: There is no such checkpoint.
-            UsageError: It is protected, and ``force`` is False.
         """
         self._run.remove(self._id(step, id), force)
 

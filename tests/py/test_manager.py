@@ -245,10 +245,10 @@ def test_deleting_by_step_and_id(tmp_path: pathlib.Path) -> None:
         fill(manager, [1.0, 2.0, 3.0, 4.0])
         manager.delete(1)
         manager.delete(id=1)
-        with pytest.raises(pawl.PawlError, match="latest"):
+        with pytest.raises(pawl.BusyError, match="latest"):
             manager.delete(3)
         manager.pin(2)
-        with pytest.raises(pawl.PawlError, match="pinned"):
+        with pytest.raises(pawl.BusyError, match="pinned"):
             manager.delete(2)
         manager.delete(2, force=True)
         manager.delete(3, force=True)
