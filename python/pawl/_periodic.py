@@ -28,7 +28,8 @@ def checkpoint_periodically(interval: object, save_end_of_training: bool = True)
     """A function for ``save_interval``. It takes Composer's ``(State, Event)``.
 
     In any other loop it takes ``(progress, event)``. There it counts from the last call that
-    returned True.
+    returned True. Asked again about the same progress and event, it answers the same: algorithms
+    such as EMA ask before the saver does.
 
     Args:
         interval: A Time, a time string or a number of epochs.
@@ -46,8 +47,16 @@ def checkpoint_periodically(interval: object, save_end_of_training: bool = True)
     _pawl.interval_due(text, None, _START)  # an error if it is not an interval
     last: dict[str, float] = {}
     seen: float | None = None  # the fraction at the call before, which a Timestamp does not have
+    asked: tuple[object, bool] | None = None  # the last question, and its answer
 
     def is_due(state: Any, event: Any) -> bool:
+        nonlocal asked
+        question = (progress_of(getattr(state, "timestamp", state)), event)
+        if asked is None or asked[0] != question:
+            asked = question, answer(state)
+        return asked[1]
+
+    def answer(state: Any) -> bool:
         nonlocal last, seen
         now = progress_of(getattr(state, "timestamp", state))
         elapsed = state.get_elapsed_duration() if hasattr(state, "get_elapsed_duration") else None

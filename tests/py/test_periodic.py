@@ -66,6 +66,19 @@ def test_R92_R93_an_interval_in_parts_of_the_training_is_due_once_for_each_part(
     assert [n for n in range(1, 11) if rule(State(n, 10), BATCH_CHECKPOINT)] == [3, 6, 9] + [10] * at_end
 
 
+def test_R92_everybody_who_asks_a_rule_about_one_event_gets_the_same_answer(tmp_path: pathlib.Path) -> None:
+    """Composer's EMA asks the rule of a saver before the saver does, and two savers may share a rule."""
+    rule = checkpoint_periodically("2ba")
+    answers = [[rule({"batch": n}, event) for _ in range(3)] for n in range(1, 5) for event in ("batch", "epoch")]
+    assert answers == [[due] * 3 for due in (False, False, True, False, False, False, True, False)]
+    shared = checkpoint_periodically("2ba")
+    for batch in range(1, 5):
+        for name in "ab":
+            with CheckpointSaver(tmp_path / name, "ba{batch}.pt", None, None, None, save_interval=shared) as saver:
+                saver.step({"run_name": "a", "batch": batch}, {"w": torch.ones(2)})
+    assert [sorted(path.name for path in (tmp_path / name).glob("*.pt")) for name in "ab"] == [["ba2.pt", "ba4.pt"]] * 2
+
+
 @pytest.mark.parametrize("interval", ["soon", "-1ep", None, 1.5, lambda state, event: True])
 def test_an_interval_that_is_none_is_refused_when_the_rule_is_made(interval: object) -> None:
     with pytest.raises(pawl.UsageError):
