@@ -191,6 +191,8 @@ class CheckpointManager(Contents, Generic[Saved]):
         self._due = save_interval if callable(save_interval) else None
         self._has_interval = save_interval is not None
         self._on_busy = on_busy
+        # A save that copies no complete state cannot replace another one: it waits, where Ctrl+C is heard.
+        self._waits_turn = on_busy == "wait" or (on_busy == "replace" and staging and staging.mode != "snapshot")
         self._told_metrics: set[str] = set()
         self._scalars = None if logger is None else loggers.Scalars(logger)
         self._save_on_exception = save_on_exception
@@ -287,7 +289,7 @@ class CheckpointManager(Contents, Generic[Saved]):
                 metrics=metrics,
                 metadata=metadata,
                 progress=progress,
-                in_turn=self._on_busy == "wait" or (self._on_busy == "skip" and must),
+                in_turn=self._waits_turn or (self._on_busy == "skip" and must),
             )
         except _pawl.BusyError:
             if self._on_busy != "skip":
@@ -587,10 +589,9 @@ class CheckpointManager(Contents, Generic[Saved]):
         """A signal makes a save due. It may reach only one of many ranks, so there it does not."""
         return self.world_size == 1 and self._watch is not None and self._watch.signal != 0
 
-    # One of many ranks must not raise before the others have its part: it calls hooks after that,
-    # and the library's save raises the error of an earlier one, which all ranks know by then.
-
     def _report_early(self, saves: bool) -> None:
+        # One of many ranks must not raise before the others have its part. The library's save
+        # raises the error of an earlier one after that, when all ranks know it.
         if self.world_size == 1:
             self.poll()
             if saves:

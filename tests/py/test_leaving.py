@@ -176,12 +176,15 @@ def test_waiting_for_a_turn_raises_a_pending_error_once(tmp_path: pathlib.Path) 
         assert manager.all_steps() == [2]
 
 
-def test_R136_ctrl_c_is_heard_while_a_save_waits_for_another(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("options", ["", 'on_busy="replace", staging=pawl.Staging(mode="ring")'])
+def test_R136_ctrl_c_is_heard_while_a_save_waits_for_another(tmp_path: pathlib.Path, options: str) -> None:
     program = f"""
-import time, torch, pawl
+import threading, torch, pawl
 state = {{"w": torch.ones(4 << 20)}}
-manager = pawl.CheckpointManager({str(tmp_path)!r}, io=pawl.IO(write_bytes_per_second=1 << 12), packs=pawl.Packs(pack_bytes=1 << 20, block_bytes=1 << 16))
-manager.save(1, state)
+manager = pawl.CheckpointManager({str(tmp_path)!r}, io=pawl.IO(write_bytes_per_second=1 << 12), packs=pawl.Packs(pack_bytes=1 << 20, block_bytes=1 << 16), {options})
+threading.Thread(target=manager.save, args=(1, state), daemon=True).start()
+while not manager.is_saving:
+    pass
 try:
     print("waiting", flush=True)
     manager.save(2, state)
