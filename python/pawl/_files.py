@@ -12,15 +12,26 @@ the target, synced, then renamed.
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 import stat
 import uuid
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 from . import _pawl
-from ._pawl import AccessError, ExistsError, NoSpaceError, NotFoundError, PawlError, ReadOnlyError, StorageError
+from ._pawl import (
+    AccessError,
+    CorruptError,
+    ExistsError,
+    NoSpaceError,
+    NotFoundError,
+    PawlError,
+    ReadOnlyError,
+    StorageError,
+)
 
 _KINDS: tuple[tuple[type[OSError], Callable[[str], PawlError]], ...] = (
     (FileNotFoundError, NotFoundError),
@@ -59,6 +70,18 @@ def walk(top: str, followlinks: bool = False) -> Iterator[tuple[str, list[str], 
 
     with _as_ours(top):
         yield from os.walk(top, onerror=fail, followlinks=followlinks)
+
+
+def read_dict(path: str) -> dict[str, Any]:
+    """Reads a JSON object. Raises CorruptError if the file holds something else, or was cut."""
+    with open(path, encoding="utf-8") as file:
+        try:
+            found = json.load(file)
+        except ValueError as error:
+            raise CorruptError(f"{path}: expected JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise CorruptError(f"{path}: expected a JSON object, found a {type(found).__name__}")
+    return found
 
 
 def _sync(path: str) -> None:

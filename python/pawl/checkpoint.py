@@ -435,13 +435,13 @@ class Checkpoint:
 
         Raises:
             AccessError: The notes cannot be read for lack of permission.
+            CorruptError: The notes are damaged.
         """
         if self._notes is not None:
             return dict(self._notes)
         if self._path is not None:
             try:  # a URL is never the path of a file
-                with open(os.path.join(self._path, _NOTES), encoding="utf-8") as file:
-                    return dict(json.load(file))
+                return _files.read_dict(os.path.join(self._path, _NOTES))
             except (FileNotFoundError, NotADirectoryError):
                 pass
             except PermissionError as error:

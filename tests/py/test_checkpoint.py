@@ -166,6 +166,16 @@ def test_as_directory_copies_only_what_is_in_memory(tmp_path: pathlib.Path) -> N
     assert os.path.isdir(path)
 
 
+@pytest.mark.parametrize("content", [b"", b'{"user": [1,', b"[1]", b'{"a": "\xff"}'])
+def test_metadata_that_was_cut_is_corrupt(tmp_path: pathlib.Path, content: bytes) -> None:
+    pawl.save({"w": torch.ones(3)}, tmp_path / "one")
+    checkpoint = pawl.Checkpoint(tmp_path / "one")
+    checkpoint.set_metadata({"user": [1, 2]})
+    (tmp_path / "one" / ".metadata.json").write_bytes(content)
+    with pytest.raises(pawl.CorruptError, match=r"\.metadata\.json: expected"):
+        checkpoint.get_metadata()
+
+
 def test_metadata_lies_beside_the_checkpoint_and_can_be_replaced(tmp_path: pathlib.Path) -> None:
     with pawl.CheckpointManager(tmp_path / "run") as manager:
         manager.save(0, {"w": torch.ones(3)}, metadata={"from": "save"}, wait=True)

@@ -88,8 +88,7 @@ def note_of(folder: str) -> dict[str, object] | None:
     """The note of a checkpoint that is stored elsewhere; None if it is on this machine."""
     if not os.path.isdir(folder) or os.listdir(folder) != [NOTE]:
         return None
-    with open(os.path.join(folder, NOTE), encoding="utf-8") as file:
-        return dict(json.load(file))
+    return _files.read_dict(os.path.join(folder, NOTE))
 
 
 def bring(folder: str) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .. import _pickled, _pickles
+from .. import _files, _pickled, _pickles
 from .._pawl import UsageError
 from ..checkpoint import load, save
 from .session import Session
@@ -235,8 +235,7 @@ def _texts(config: Mapping[str, Any]) -> dict[str, str]:
 
 def _notes(folder: str) -> dict[str, Any]:
     try:
-        with open(os.path.join(folder, _NOTES), encoding="utf-8") as file:
-            return dict(json.load(file))
+        return _files.read_dict(os.path.join(folder, _NOTES))
     except FileNotFoundError:
         return {}
 
