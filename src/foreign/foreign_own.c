@@ -110,6 +110,18 @@ add_rows(struct manifest *m, struct pawl_state *state, const struct st_table *ta
 	return 1;
 }
 
+/* A file has the values of the process that wrote it. False: it lists those of several ranks. */
+static bool
+is_of_one_rank(const struct pawl_node *node)
+{
+	if ((node->type == PAWL_PER_RANK || node->type == PAWL_DIFFERS) && node->count != 1)
+		return false;
+	for (const struct pawl_node *child = node->first; child; child = child->next)
+		if (!is_of_one_rank(child))
+			return false;
+	return true;
+}
+
 int
 foreign_own_read(const struct st_table *table, struct manifest *m, struct pawl_error *err)
 {
@@ -127,8 +139,10 @@ foreign_own_read(const struct st_table *table, struct manifest *m, struct pawl_e
 	TRY(state_decode("pawl.state", root, &state, err));
 	if (tensors)
 		TRY(parse_text("pawl.tensors", tensors, &scratch, &described, err));
-	if (state->n_tensors != table->n_tensors || state->has_ranks || !find_special(state, described, special))
+	if (state->n_tensors != table->n_tensors || (state->has_ranks && !is_of_one_rank(state->root)) ||
+	    !find_special(state, described, special))
 		return 0;
+	state->has_ranks = false; /* whichever rank reads it */
 	const int rc = add_rows(m, state, table, special, err);
 	if (rc == 1)
 		m->state = steal(&state);

@@ -185,6 +185,19 @@ def test_what_was_saved_as_safetensors_comes_back_as_the_tree(tmp_path: pathlib.
     assert torch.equal(pawl.load(path), torch.arange(3))
 
 
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_a_file_keeps_everything_beside_a_value_of_its_rank(
+    rank: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file has the values of the process that wrote it."""
+    monkeypatch.setenv("RANK", rank)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    state = {"w": torch.ones(3), "epoch": 3, "own": {"t": torch.arange(2), "n": int(rank)}}
+    for suffix in (".safetensors", ".pt"):
+        pawl.save({**state, "own": pawl.PerRank(state["own"])}, tmp_path / f"x{suffix}")
+        assert same(pawl.load(tmp_path / f"x{suffix}"), state)
+
+
 def test_a_state_that_does_not_fit_its_tensors_is_left_alone(tmp_path: pathlib.Path) -> None:
     """Other tensors with the metadata of a file of pawl's: a flat dict, as ever. A state that is damaged: refused."""
     path, other = tmp_path / "x.safetensors", tmp_path / "y.safetensors"
