@@ -272,6 +272,17 @@ def test_a_tied_tensor_with_the_name_of_a_metadata_key_is_written_again(tmp_path
     assert set(torch.load(tmp_path / "m.pt", weights_only=True)) == {*names, "z"}
 
 
+def test_the_name_of_the_metadata_is_refused_for_a_tensor_of_a_safetensors_file(tmp_path: pathlib.Path) -> None:
+    pawl.save({"__metadata__": torch.ones(2), "w": torch.ones(3)}, tmp_path / "ck")
+    for to in (["m.safetensors"], ["hf", "--to", "hf"]):
+        done = run("convert", tmp_path / "ck", tmp_path / to[0], *to[1:], status=2)
+        assert "cannot have the name __metadata__" in done.stderr and not (tmp_path / to[0]).exists()
+    run("convert", tmp_path / "ck", tmp_path / "m.safetensors", "-r", "__metadata__=metadata")
+    assert set(safetensors.torch.load_file(tmp_path / "m.safetensors")) == {"metadata", "w"}
+    run("convert", tmp_path / "ck", tmp_path / "m.pt")
+    assert set(torch.load(tmp_path / "m.pt", weights_only=True)) == {"__metadata__", "w"}
+
+
 def test_a_file_of_torch_is_one_flat_dict(
     model: tuple[pathlib.Path, dict[str, torch.Tensor]], tmp_path: pathlib.Path
 ) -> None:

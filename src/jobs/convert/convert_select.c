@@ -121,11 +121,17 @@ convert_wants(const struct convert_job *c, const char *path, const char *plain)
 	return walk_included(o->include, o->n_include, path) || walk_included(o->include, o->n_include, plain);
 }
 
+static bool
+is_safetensors(const struct convert_target *target)
+{
+	return target->has_ties && target->plan != convert_pt_plan;
+}
+
 /* A key of a safetensors file's metadata with a meaning of its own, so no name of a tied tensor. */
 static bool
 is_reserved(const struct convert_job *c, const char *name)
 {
-	return c->target->plan != convert_pt_plan && (strcmp(name, "format") == 0 || strncmp(name, "pawl.", 5) == 0);
+	return is_safetensors(c->target) && (strcmp(name, "format") == 0 || strncmp(name, "pawl.", 5) == 0);
 }
 
 int
@@ -148,6 +154,11 @@ convert_add_item(struct convert_job *c, size_t tensor, const char *plain, struct
 		c->ties[c->n_ties++] = (struct convert_tie){item.name, c->taken[tensor] - 1};
 		return add_note(c, item.name, first, err);
 	}
+	if (is_safetensors(c->target) && strcmp(item.name, "__metadata__") == 0)
+		return err_set(err, PAWL_EUSAGE,
+		               "%s: a tensor of a safetensors file cannot have the name __metadata__, which is the "
+		               "key of the file's metadata; rename it, such as with __metadata__=metadata",
+		               plain[0] ? plain : "tensor");
 	TRY(convert_take_name(c, item.name, plain, err));
 	if (c->dtype && cast_is_float(t->dtype)) {
 		item.dtype = c->dtype;
