@@ -54,9 +54,10 @@ target_open(struct cli *cli, const struct target *target, bool writable, const s
 	return rc;
 }
 
-/* The damaged checkpoint that a selector names, copied; false if there is none. */
-static bool
-find_bad(struct cli *cli, struct pawl *run, const struct target *target, const char **ret_name, const char **ret_why)
+/* Why the checkpoint that a selector names cannot be used; *ret_name is copied, err set. 0 = there is
+ * none. */
+static int
+find_bad(struct cli *cli, struct pawl *run, const struct target *target, const char **ret_name, struct pawl_error *err)
 {
 	PAWL_CLEAN(pawl_list_free_clean) struct pawl_list *list = NULL;
 	const char *selector = target->selector != NULL ? target->selector : "";
@@ -64,7 +65,7 @@ find_bad(struct cli *cli, struct pawl *run, const struct target *target, const c
 	char *end;
 
 	if (pawl_list_open(run, 1, &list, NULL) < 0)
-		return false;
+		return 0;
 	if (strncmp(selector, "id:", 3) == 0) {
 		id = strtoull(selector + 3, &end, 10);
 		id = *end == '\0' ? id : 0;
@@ -76,30 +77,32 @@ find_bad(struct cli *cli, struct pawl *run, const struct target *target, const c
 		    !(target->single || strcmp(info->name, selector) == 0 || (id > 0 && info->id == id)))
 			continue;
 		*ret_name = keep_printf(&cli->keep, "%s", info->name);
-		*ret_why = keep_printf(&cli->keep, "%s", info->problem);
-		return true;
+		const size_t len = strlen(info->name);
+		const bool named = strncmp(info->problem, info->name, len) == 0 && info->problem[len] == ':';
+
+		return err_set(err, info->code < 0 && info->code != PAWL_ENOTFOUND ? info->code : PAWL_ECORRUPT,
+		               "%s%s%s", named ? "" : info->name, named ? "" : ": ", info->problem);
 	}
-	return false;
+	return 0;
 }
 
 const char *
 target_bad_name(struct cli *cli, struct pawl *run, const struct target *target)
 {
-	const char *name = NULL, *why;
+	const char *name = NULL;
 
-	return find_bad(cli, run, target, &name, &why) ? name : NULL;
+	return find_bad(cli, run, target, &name, NULL) < 0 ? name : NULL;
 }
 
 int
 target_find(struct cli *cli, struct pawl *run, const struct target *target, uint64_t *ret_id, struct pawl_error *err)
 {
-	const char *name, *why;
-	int rc;
+	const char *name;
+	int bad, rc;
 
 	rc = pawl_find(run, target->selector != NULL ? target->selector : "latest", ret_id, err);
-	if (rc == PAWL_ENOTFOUND && find_bad(cli, run, target, &name, &why))
-		return err_set(err, PAWL_ECORRUPT, "%s: %s", name, why);
-	return rc;
+	bad = rc == PAWL_ENOTFOUND ? find_bad(cli, run, target, &name, err) : 0;
+	return bad < 0 ? bad : rc;
 }
 
 const struct pawl_info *

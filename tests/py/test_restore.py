@@ -448,3 +448,13 @@ def test_R137_a_checkpoint_that_is_deleted_after_its_tensors_were_read_is_restor
     assert restored is not None
     assert restored.step == 7
     assert restored.metadata == {"why": "kept"}
+
+
+def test_R137_a_single_checkpoint_in_a_newer_format_is_not_damaged_for_the_command(tmp_path: pathlib.Path) -> None:
+    with pawl.CheckpointManager(tmp_path / "run") as manager:
+        manager.save(1, {"x": np.zeros(3)}, wait=True)
+    write_in_newer_format(tmp_path / "run", 1)
+    (tmp_path / "run/checkpoints/checkpoint_000001").rename(tmp_path / "single")
+    for command in (["show"], ["diff", tmp_path / "single"], ["cp", tmp_path / "copy"]):
+        done = cli.run(command[0], tmp_path / "single", *command[1:], status=1)
+        assert "format version 99" in done.stderr and "single: single" not in done.stderr
