@@ -463,6 +463,7 @@ list_mirrored(struct pawl *run, struct pawl_error *err)
 	int rc = mirrors_list(run, &why);
 	const struct catalog_entry *latest = catalog_latest(run->catalog);
 
+	mirrors_wake(run); /* now it is known what is not due for them */
 	if (rc < 0 && (rc == PAWL_EEXISTS || run->mirrors->is_denied || run->opts.mirrors.fail_saves || !latest ||
 	               latest->id < run->self.stored_id))
 		return err_give(err, rc, &why);

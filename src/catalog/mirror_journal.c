@@ -51,6 +51,17 @@ take_marks(struct mirror *m, const struct json *row, struct pawl_error *err)
 	return 0;
 }
 
+/* A training has its own; maintenance takes that of the last training. */
+static int
+take_every(struct mirror *m, const struct json *every, struct pawl_error *err)
+{
+	if (!every || every->type != JSON_STRING || m->every_text || (m->given && !m->run->opts.maintenance))
+		return 0;
+	TRY(triggers_parse(every->str, &m->every, err));
+	m->every_text = mem_strdup(every->str);
+	return m->every_text ? 0 : err_nomem(err, "mirror");
+}
+
 static int
 read_rows(struct mirror *m, struct pawl_error *err)
 {
@@ -60,6 +71,7 @@ read_rows(struct mirror *m, struct pawl_error *err)
 	struct json *root;
 	TRY(store_get(m->run->store, m->journal_key, JOURNAL_MAX_BYTES, &text, err));
 	TRY(json_parse(m->journal_key, text.ptr, text.len, NULL, &memory, &root, err));
+	TRY(take_every(m, json_get(root, "every"), err));
 	TRY(json_get_type(m->journal_key, root, "done", JSON_ARRAY, &done, err));
 	for (const struct json *row = done->first; row; row = row->next)
 		TRY(take_row(m, row, err));
@@ -107,8 +119,13 @@ mirror_journal_write(struct mirror *m, struct pawl_error *err)
 	const char *comma = "";
 	buf_puts(&text, "{\"pawl_mirror\":1,\"url\":");
 	json_put_string(&text, m->url, strlen(m->url));
+	if (m->every_text) {
+		buf_puts(&text, ",\"every\":");
+		json_put_string(&text, m->every_text, strlen(m->every_text));
+	}
 	buf_puts(&text, ",\"done\":[");
 	run_lock(m->run);
+	m->n_written = m->n_changes;
 	for (size_t i = 0; i < c->n; i++) {
 		const struct catalog_entry *e = &c->entries[i];
 		if (!e->summary || e->at || mirror_lacks(m, e->id, e->summary->token))

@@ -7,7 +7,7 @@
  * run's folder,
  *
  *   .pawl/mirrors/<16 hex of the URL's checksum>.json
- *       {"pawl_mirror":1,"url":"s3://b/r","done":[[7,"<token>"],[8,"<token>","retired"],..],
+ *       {"pawl_mirror":1,"url":"s3://b/r","every":"1000ba","done":[[7,"<token>"],[8,"<token>","retired"],..],
  *        "marks":[[7,"<checksum>"],..]}
  *
  * avoids requests to the mirror: it lists the checkpoints that the mirror has or had, verified. A
@@ -15,6 +15,7 @@
  * journal also shows other processes that the run has this mirror. So they delete no local
  * checkpoint that the mirror lacks (P6). `marks` has the checksums of the pins and late scores last
  * put in the mirror. So the next training also removes there what the run has removed meanwhile.
+ * `every`, if the training gave it, tells maintenance what is not due for the mirror.
  * The upload queue is the catalog without the uploaded checkpoints, so a killed process loses
  * nothing of it.
  *
@@ -59,6 +60,7 @@ struct mirror {
 	char *journal_key;
 	const struct pawl_mirror *options; /* borrowed; NULL: known from a journal only */
 	struct triggers every;             /* none: every checkpoint is copied */
+	char *every_text;                  /* NULL = none */
 	bool given;                        /* given by the options: only such a mirror is read and written */
 	_Atomic(struct store *) store;     /* NULL until it could be opened */
 	bool is_ours;                      /* used by the uploading thread only: its run.json has been checked */
@@ -67,6 +69,7 @@ struct mirror {
 	struct mirror_done *done; /* ascending by id */
 	size_t n_done, cap_done;
 	uint64_t n_changes; /* of done: a listing that began before the last one is old */
+	uint64_t n_written; /* n_changes when the journal was written */
 	struct mirror_try *tries;
 	size_t n_tries, cap_tries;
 	int64_t marks_not_before_ms; /* after marks could not be put */

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/pool.h"
+#include "run/lease.h"
 #include "store/layers/tiers/store_tiers.h"
 
 #define SAME_WAIT_MS 1000
@@ -73,8 +74,12 @@ open_one(struct mirrors *ms, size_t i, const char *url, struct pawl_error *err)
 	m->given = ms->run->opts.mirrors.n > 0;
 	if (m->given) {
 		m->options = &ms->run->opts.mirrors.list[i];
-		if (m->options->every)
+		if (m->options->every) {
 			TRY(triggers_parse(m->options->every, &m->every, err));
+			m->every_text = mem_strdup(m->options->every);
+			if (!m->every_text)
+				return err_nomem(err, "mirror");
+		}
 	}
 	m->url = mem_strdup(url);
 	if (!m->url)
@@ -259,6 +264,7 @@ drop_all(struct mirrors *ms)
 		store_close(atomic_load(&m->store));
 		mem_free(m->url);
 		mem_free(m->journal_key);
+		mem_free(m->every_text);
 		mem_free(m->done);
 		mem_free(m->tries);
 		mem_free(m->latest);
@@ -315,6 +321,17 @@ mirrors_wait(struct pawl *run, int64_t deadline_ms, struct pawl_error *err)
 	return rc;
 }
 
+/* What was not due since the last upload. Not by a process that has lost the run (P10). */
+static void
+write_journals(struct pawl *run)
+{
+	for (size_t i = 0; i < run->mirrors->n; i++) {
+		struct mirror *m = &run->mirrors->list[i];
+		if (m->n_written != m->n_changes && (!run->self.lease || lease_check(run->self.lease, NULL) == 0))
+			mirror_journal_write(m, NULL);
+	}
+}
+
 int
 mirrors_stop(struct pawl *run, struct pawl_error *err)
 {
@@ -332,6 +349,7 @@ mirrors_stop(struct pawl *run, struct pawl_error *err)
 	run_unlock(run);
 	pool_free(ms->pool);
 	ms->pool = NULL;
+	write_journals(run);
 	return rc < 0 ? rc : mirrors_take_error(run, err);
 }
 
