@@ -109,6 +109,7 @@ struct pawl_syncer_opts {
 	int shell;           /* 1: run the command by /bin/sh, with both places quoted */
 	int64_t timeout_ms;  /* of one sync with its verification; 0 = 1,800,000 */
 	int no_verify;       /* 1: do not read back and verify */
+	const struct pawl_stores *stores; /* for URLs that pawl does not know, without a command; copied; NULL = none */
 };
 #define PAWL_SYNCER_OPTS_INIT {.size = sizeof(struct pawl_syncer_opts)}
 

@@ -14,19 +14,20 @@ struct py_sync {
 static PyObject *
 sync_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-	static char *names[] = {"local", "remote", "command", "shell", "timeout_ms", "verify", NULL};
+	static char *names[] = {"local", "remote", "command", "shell", "timeout_ms", "verify", "fsspec", NULL};
 	struct py_state *st = PyType_GetModuleState(type);
 	struct pawl_syncer_opts opts = PAWL_SYNCER_OPTS_INIT;
 	struct pawl_error err = {0};
 	const char *local, *remote;
 	long long timeout_ms = 0;
-	int verify = 1;
+	int verify = 1, fsspec = 0;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ss|$zpLp:Syncer", names, &local, &remote, &opts.command,
-	                                 &opts.shell, &timeout_ms, &verify))
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ss|$zpLpp:Syncer", names, &local, &remote, &opts.command,
+	                                 &opts.shell, &timeout_ms, &verify, &fsspec))
 		return NULL;
 	opts.timeout_ms = timeout_ms;
 	opts.no_verify = !verify;
+	opts.stores = fsspec ? &py_stores : NULL;
 
 	struct py_sync *self = py_object_new(type);
 

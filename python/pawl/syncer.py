@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from . import _checks, _pawl
-from ._fsspec import Fsspec, takes
+from ._fsspec import takes
 from ._pawl import BusyError, PawlError, StorageError, UsageError
 from .options import Duration
 
@@ -124,7 +124,11 @@ class Syncer:
         self._thread: threading.Thread | None = None
         self._call: threading.Thread | None = None
         self._last_up = float("-inf")
-        self._function, command = self._way()
+        syncer = self.config.syncer
+        self._function = syncer if callable(syncer) else None
+        own = syncer == "auto" and self.enabled
+        self._by_fsspec = own and self.remote is not None and takes(self.remote)
+        command = _NEVER_RUN if self._function is not None else None if own else syncer
         self._sync: _pawl.Syncer | None = None
         if self.enabled and self.remote is not None:
             self._sync = _pawl.Syncer(
@@ -134,6 +138,7 @@ class Syncer:
                 shell=self.config.shell,
                 timeout_ms=max(1, int(self._longest * 1000)),
                 verify=self.config.verify,
+                fsspec=self._by_fsspec,
             )
 
     def _remote(self, remote: str | None) -> str | None:
@@ -144,17 +149,6 @@ class Syncer:
         place = _checks.path("upload_dir", self.config.upload_dir)
         place, mark, options = place.partition("?") if "://" in place else (place, "", "")
         return f"{place.rstrip('/')}/{os.path.basename(self.local)}{mark}{options}"
-
-    def _way(self) -> tuple[SyncFunction | Fsspec | None, str | None]:
-        """The function to call, or the command to run. Neither if the library syncs by itself."""
-        syncer = self.config.syncer
-        if callable(syncer):
-            return syncer, _NEVER_RUN
-        if syncer is not None and syncer != "auto":
-            return None, syncer
-        if self.enabled and self.remote is not None and takes(self.remote):
-            return Fsspec(self.local, self.remote), _NEVER_RUN
-        return None, None
 
     # ------------------------------------------------------------------ now
 
@@ -198,9 +192,7 @@ class Syncer:
 
     def _prune(self, folders: list[str]) -> None:
         """Removes folders at the remote place that no longer exist here."""
-        if isinstance(self._function, Fsspec):
-            self._function.prune(folders)
-        elif self._sync is not None:
+        if self._sync is not None:
             self._sync.prune(folders)
 
     def _run(self, down: bool) -> SyncReport | None:
@@ -217,18 +209,19 @@ class Syncer:
             self._lock.release()
 
     def _move(self, sync: _pawl.Syncer, down: bool) -> SyncReport:
-        if self._function is None:
-            return SyncReport(*self._waiting(sync, sync.down if down else sync.up))
-        begin = time.monotonic()
+        transfer = sync.down if down else sync.up
         if self._call is not None and self._call.is_alive():
             raise BusyError(f"{self.local}: the sync function has still not returned")
+        if self._by_fsspec:
+            return SyncReport(*self._in_time(transfer, sync.cancel))
+        if self._function is None:
+            return SyncReport(*self._waiting(sync, transfer))
+        begin = time.monotonic()
         if down:
             os.makedirs(self.local, exist_ok=True)
         try:
             here = os.path.join(self.local if down else self._waiting(sync, sync.freeze), "")
             self._call_function(self._function, here, down)
-            if isinstance(self._function, Fsspec) and not down:
-                return SyncReport(True, self._function.checkpoints, time.monotonic() - begin, "")
             if not self.config.verify:
                 return SyncReport(False, 0, time.monotonic() - begin, "")
             verified, checkpoints, _, note = self._waiting(sync, lambda: sync.verify(down))
@@ -267,24 +260,33 @@ class Syncer:
             raise error[0]
         return result[0]
 
-    def _call_function(self, function: SyncFunction | Fsspec, here: str, down: bool) -> None:
-        """Calls the function with both places, and waits at most sync_timeout.
-
-        A function cannot be stopped from outside: until it returns, no other sync begins.
-        """
+    def _call_function(self, function: SyncFunction, here: str, down: bool) -> None:
+        """Calls the function with both places."""
         there = str(self.remote)
-        outcome: list[object] = []
+        if self._in_time(lambda: function(there, here) if down else function(here, there), lambda: None) is False:
+            raise StorageError(f"{self.local}: the sync function has returned False")
+
+    def _in_time(self, call: Callable[[], _T], cancel: Callable[[], object]) -> _T:
+        """Runs a call on another thread, and waits at most sync_timeout.
+
+        Functions in Python cannot be stopped from outside: until they return, no other sync begins.
+        """
+        outcome: list[_T] = []
         error: list[BaseException] = []
 
         def work() -> None:
             try:
-                outcome.append(function(there, here) if down else function(here, there))
+                outcome.append(call())
             except BaseException as why:
                 error.append(why)
 
         self._call = threading.Thread(target=work, name="pawl-sync-function", daemon=True)
         self._call.start()
-        self._call.join(self._longest)
+        try:
+            self._call.join(self._longest)
+        finally:
+            if self._call.is_alive():
+                cancel()
         if self._call.is_alive():
             raise _pawl.TimeoutError(f"{self.local}: the sync function has not returned within {self._longest:g} s")
         if error:
@@ -292,8 +294,7 @@ class Syncer:
                 raise error[0]
             said = _pawl.hide_secrets(str(error[0]))
             raise StorageError(f"{self.local}: the sync function has failed: {said}") from error[0]
-        if outcome and outcome[0] is False:
-            raise StorageError(f"{self.local}: the sync function has returned False")
+        return outcome[0]
 
     # ------------------------------------------------------- in the background
 
@@ -419,7 +420,8 @@ class Syncer:
             self._thread.join()
             self._thread = None
         if self._sync is not None:
-            self._sync.close()
+            if self._call is None or not self._call.is_alive():  # else it frees the library's part
+                self._sync.close()
             self._sync = None
         self.check_for_errors()
 
@@ -430,4 +432,9 @@ class Syncer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close(sync=kind is None)
+        """Closes it. An error of the block takes precedence over an error of a sync."""
+        try:
+            self.close(sync=kind is None)
+        except PawlError:
+            if kind is None:
+                raise

@@ -292,9 +292,14 @@ put_last(struct copying *c, bool *ret_gone, struct pawl_error *err)
 	if (!c->work.caps.rename_folder) {
 		int exclusive = c->work.caps.exclusive_put ? STORE_EXCLUSIVE : 0;
 		TRY(check_files(c, ret_gone, err));
-		return store_put_bytes(to, key, c->text.ptr, c->text.len, STORE_DURABLE | exclusive, err);
+		rc = store_put_bytes(to, key, c->text.ptr, c->text.len, STORE_DURABLE | exclusive, err);
+	} else {
+		rc = store_put_bytes(to, key, c->text.ptr, c->text.len, STORE_DURABLE, err);
 	}
-	TRY(store_put_bytes(to, key, c->text.ptr, c->text.len, STORE_DURABLE, err));
+	if (rc == PAWL_ENOTFOUND)
+		return err_prefix(err, PAWL_EIO, "cannot be written to %s", to->root);
+	if (rc < 0 || !c->work.caps.rename_folder)
+		return rc;
 	TRY(check_files(c, ret_gone, err));
 	rc = store_publish(to, c->folder, c->job->to_folder, err);
 	if (rc == PAWL_ENOTFOUND) /* not the source's code: callers would read that as "no such checkpoint" */

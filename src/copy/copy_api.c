@@ -10,6 +10,7 @@
 #include "catalog/catalog.h"
 #include "catalog/hold_root.h"
 #include "copy/copies.h"
+#include "copy/copy_object.h"
 #include "run/run.h"
 
 /* "s3://bucket/a/name" -> "s3://bucket/a" and "name". */
@@ -114,7 +115,7 @@ copy_to(struct pawl *run, uint64_t id, const char *to, const struct pawl_copy_op
 	TRY(find_source(run, id, &source, err));
 	source.reading.is_held = hold != NULL;
 	TRY(split_target(to, &parent, &name, err));
-	TRY(store_open_with(run->opts.io.stores, parent, true, run->opts.io.no_direct, &target, err));
+	TRY(copy_open_target(run->opts.io.stores, parent, run->opts.io.no_direct, &target, err));
 	TRY(store_limit(&target, o.bandwidth_bytes_per_second, o.bandwidth_bytes_per_second, err));
 	job.from = source.store;
 	job.to = target;

@@ -169,6 +169,22 @@ copy_object(const struct copy_object *job, struct pawl_error *err)
 }
 
 int
+copy_open_target(const struct pawl_stores *stores, const char *url, bool no_direct, struct store **ret,
+                 struct pawl_error *err)
+{
+	struct pawl_error why = {0};
+	int rc = store_open_with(stores, url, true, no_direct, ret, &why);
+
+	if (rc == 0)
+		return 0;
+	rc = rc == PAWL_ENOTFOUND ? PAWL_EIO : rc;
+	if (!strstr(why.message, url))
+		err_prefix(&why, rc, "%s", url);
+	why.code = rc;
+	return err_give(err, rc, &why);
+}
+
+int
 copy_open_path(const char *path, struct store **ret, const char **ret_key, struct pawl_error *err)
 {
 	const char *slash = strrchr(path, '/');

@@ -38,6 +38,10 @@ struct copy_object {
 
 /* PAWL_ENOTFOUND: the source does not exist. */
 int copy_object(const struct copy_object *job, struct pawl_error *err);
+/* Opens the store that something is copied to; makes its folder. An error names it. If it cannot be
+ * found, that is PAWL_EIO: callers read PAWL_ENOTFOUND as a deleted source. */
+int copy_open_target(const struct pawl_stores *stores, const char *url, bool no_direct, struct store **ret,
+                     struct pawl_error *err);
 /* Opens the folder of a local path as a store. *ret_key points into path. */
 int copy_open_path(const char *path, struct store **ret, const char **ret_key, struct pawl_error *err);
 

@@ -108,13 +108,22 @@ read_source(const struct copy_work *w, const struct copy_item *it, char *bytes, 
 	return 0;
 }
 
+/* Names the target. If it is gone, that is not the source's code: callers would read that as "no such
+ * checkpoint". */
+static int
+say_target(const struct copy_work *w, int rc, struct pawl_error *err)
+{
+	return rc == PAWL_ENOTFOUND ? err_prefix(err, PAWL_EIO, "%s: cannot be written to %s", w->name, w->to->root)
+	                            : err_prefix(err, rc, "%s", w->name);
+}
+
 static int
 send_piece(const struct worker *k, const struct copy_item *it, uint64_t begin, uint64_t end, struct pawl_error *err)
 {
 	const struct copy_work *w = k->w;
 	TRY(read_source(w, it, k->buffer, begin, end, err));
 	int rc = store_write(w->to, it->target, begin, k->buffer, (size_t)(end - begin), err);
-	return rc < 0 ? err_prefix(err, rc, "%s", w->name) : 0;
+	return rc < 0 ? say_target(w, rc, err) : 0;
 }
 
 /* Reads a piece of the target back. 1 = it differs. */
@@ -175,7 +184,7 @@ enter_send(const struct copy_work *w, struct copy_item *it, bool *ret_linked, st
 	if (!it->source)
 		TRY(open_source(w, it, err));
 	rc = store_create(to, it->to_key, &(struct store_create){.nbytes = it->file->nbytes}, &it->target, err);
-	return rc < 0 ? err_prefix(err, rc, "%s", w->name) : 0;
+	return rc < 0 ? say_target(w, rc, err) : 0;
 }
 
 /* Opens the target's object. 1 = it is missing or has another size. */
@@ -280,7 +289,7 @@ close_item(struct copy_work *w, struct copy_item *it)
 	if (it->phase == COPY_SEND)
 		rc = store_finish(w->to, steal(&it->target), &err);
 	if (rc < 0)
-		err_prefix(&err, rc, "%s", w->name);
+		rc = say_target(w, rc, &err);
 	if (it->phase == COPY_CHECK && it->differs) {
 		store_remove(w->to, it->to_key, NULL); /* the next call would find the damage, too */
 		rc = say_not_kept(w, it, &err);

@@ -233,10 +233,12 @@ hide_folder(struct store *store, const char *name, const char *folder, const cha
 {
 	TRY(store_publish(store, folder, hidden, err));
 	int rc = is_spared(store, name, ret_spared, err);
-	if (rc == 0 && *ret_spared)
-		return store_publish(store, hidden, folder, err);
-	if (rc < 0)
-		store_publish(store, hidden, folder, NULL);
+	if (rc == 0 && !*ret_spared)
+		return 0;
+	int back = store_publish(store, hidden, folder, rc == 0 ? err : NULL);
+	if (back < 0)
+		return err_prefix(err, rc < 0 ? rc : back, "%s: %s is still needed and remains in %s; rename it",
+		                  store->root, folder, hidden);
 	return rc;
 }
 

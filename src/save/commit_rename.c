@@ -60,10 +60,11 @@ replace_single(struct save *s, struct pawl_error *err)
 	TRY(buf_check(&aside, "commit", err));
 	TRY(store_publish(store, s->folder, buf_str(&aside), err));
 	rc = store_publish(store, s->image.partial, s->folder, err);
-	if (rc < 0) {
-		store_publish(store, buf_str(&aside), s->folder, NULL);
+	if (rc < 0 && store_publish(store, buf_str(&aside), s->folder, NULL) < 0)
+		return err_prefix(err, rc, "%s: the checkpoint before this one remains in %s; rename it to %s",
+		                  store->root, buf_str(&aside), s->folder);
+	if (rc < 0)
 		return rc;
-	}
 	store_remove_folder(store, buf_str(&aside), NULL);
 	return 0;
 }

@@ -25,7 +25,6 @@ from waiting import HANG_SECONDS
 
 import pawl
 from pawl import tune
-from pawl._fsspec import Fsspec
 from pawl.tune import places
 
 SUITE = """
@@ -427,10 +426,10 @@ def test_P8_a_sync_removes_only_the_folders_that_it_was_given(kind: str, tmp_pat
     for file in files:
         fs.makedirs(os.path.dirname(file), exist_ok=True)
         fs.pipe_file(file, b"x")
-    sync = Fsspec(str(tmp_path / "none"), f"{kind}://{top}")
-    sync.prune(["t[12]", "t[3]"])
+    sync = pawl.Syncer(tmp_path / "none", remote=f"{kind}://{top}")
+    sync._prune(["t[12]", "t[3]"])
     assert sorted(fs.find(top)) == files[:4]
-    sync.prune(["t2"])
+    sync._prune(["t2"])
     assert sorted(fs.find(top)) == files[:2]
     fs.rm(top, recursive=True)
 
@@ -444,8 +443,8 @@ def test_P7_a_removal_that_is_cut_off_leaves_no_checkpoint(failing: type[Failing
         raise PermissionError(path)
 
     failing.before["remove"] = refuse
-    with pytest.raises(PermissionError):
-        Fsspec("/none", "failing://exp").prune(["t1"])
+    with pytest.raises(pawl.AccessError):
+        pawl.Syncer("/none", remote="failing://exp")._prune(["t1/checkpoint_000001"])
     assert fs.find("/exp") == ["/exp/t1/checkpoint_000001/a.safetensors"]
 
 

@@ -19,7 +19,6 @@ from fsspec.spec import AbstractFileSystem  # type: ignore[import-untyped, unuse
 
 import pawl
 from pawl import Syncer, tune
-from pawl._fsspec import Fsspec
 from pawl._fsspec_store import Store
 from pawl.tune import places
 
@@ -80,7 +79,7 @@ ASKED: dict[str, Callable[[pathlib.Path], object]] = {
     "find": lambda local: places.find(str(local / "exp"), SYNC, None),
     "find AUTO": lambda local: places.find(str(local / "exp"), SYNC, "AUTO"),
     "can_continue": lambda _: places.can_continue("remote://up/exp"),
-    "prune": lambda _: Fsspec("/none", "remote://up/exp").prune(["t1"]),
+    "prune": lambda _: Syncer("/none", remote="remote://up/exp")._prune(["t1"]),
 }
 
 
@@ -166,18 +165,18 @@ def test_what_another_process_has_changed_meanwhile_is_seen(tmp_path: pathlib.Pa
     with pytest.raises(FileNotFoundError):
         Store(url, False)
     assert not places.can_continue(url)
-    sync = Fsspec(str(local), url)
+    sync = Syncer(local, remote=url)
     for n in (1, 2):
         (folder / f"t{n}").mkdir(parents=True)
         (folder / f"t{n}" / "a").write_bytes(b"x")
         Store(url, False)
-        sync(url, str(local))
+        sync.down()
         assert (local / f"t{n}" / "a").read_bytes() == b"x"
     (folder / "experiment.json").write_bytes(b"{}")
     assert places.can_continue(url)
     (folder / "t2" / "b").mkdir()
     (folder / "t2" / "b" / "c").write_bytes(b"x")
-    sync.prune(["t2/b"])
+    sync._prune(["t2/b"])
     assert not (folder / "t2" / "b").exists()
 
 

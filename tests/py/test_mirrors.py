@@ -235,6 +235,19 @@ def test_a_mirror_gets_the_first_checkpoint_at_or_after_each_multiple(root: path
         assert there.all_steps() == [1200, 2100, 3000]
 
 
+def test_maintenance_counts_as_missing_only_what_is_due_for_a_mirror(root: pathlib.Path, mirror: pathlib.Path) -> None:
+    save(root, range(300, 1900, 300), mirrors=pawl.Mirror(mirror, every="1000ba"))
+    (journal,) = (root / ".pawl" / "mirrors").iterdir()
+    rows = [line for line in journal.read_text().splitlines(keepends=True) if '"retired"' not in line or "]]" in line]
+    journal.write_text("".join(rows))  # as after a kill
+    assert cli.run_json("sync", root)["mirrors"][0]["waiting"] == 0
+    with pawl.CheckpointManager(mirror, read_only=True) as there:
+        assert there.all_steps() == [1200]
+    cli.run("prune", root, "--keep-last", "1", "-y")
+    with pawl.CheckpointManager(root, read_only=True) as here:
+        assert here.all_steps() == [1800]
+
+
 def test_P6_what_is_pinned_or_held_in_the_mirror_stays_there(root: pathlib.Path, mirror: pathlib.Path) -> None:
     with pawl.CheckpointManager(root, mirrors=pawl.Mirror(mirror, keep=pawl.Retention(keep_last=3))) as m:
         for step in (1, 2, 3):
@@ -540,6 +553,16 @@ def test_R143_a_full_bucket_stops_no_training(fake: Fake, root: pathlib.Path) ->
     wait_for_uploads(m)
     m.close()
     assert assert_whole("s3://bucket/full") == 2
+
+
+def test_a_target_that_is_gone_is_not_taken_for_a_deleted_checkpoint(fake: Fake, root: pathlib.Path) -> None:
+    save(root, range(1, 2))
+    gone = error(404, "NoSuchBucket")
+    for what in ("/", PACK, "manifest.json"):
+        fake.always = lambda method, target, what=what: gone if method in ("PUT", "POST") and what in target else None
+        with pytest.raises(pawl.StorageError, match="s3://bucket/kept") as caught:
+            pawl.copy(root, "s3://bucket/kept/one")
+        assert not isinstance(caught.value, pawl.NotFoundError)
 
 
 def test_P14_an_object_that_was_stored_wrongly_is_found_by_reading_it_back(fake: Fake, root: pathlib.Path) -> None:

@@ -20,6 +20,7 @@ from ssh_servers import Host, started_host
 from waiting import HANG_SECONDS, exists, wait_until
 
 import pawl
+from pawl._fsspec_store import Store
 
 __all__ = ["started_host"]
 
@@ -431,18 +432,16 @@ def test_rsync_sends_the_journal_of_a_search_late_and_its_document_last(
 def test_fsspec_sends_the_journal_of_a_search_late_and_its_document_last(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fsspec = pytest.importorskip("fsspec")
-    fs, root = fsspec.filesystem("memory"), f"/search-{os.getpid()}/s"
     sent: list[str] = []
-    put = type(fs).put_file
+    put = Store.put
 
-    def note(self: object, here: str, there: str) -> None:
-        sent.append(there)
-        put(self, here, there)
+    def note(self: Store, key: str, data: bytes) -> None:
+        sent.append(key)
+        put(self, key, data)
 
-    monkeypatch.setattr(type(fs), "put_file", note)  # each thread has its own object
-    pawl.Syncer(make_search(tmp_path / "s"), remote=f"memory:/{root}").up()
-    assert_in_order_of_a_search([name.removeprefix(f"{root}/") for name in sent])
+    monkeypatch.setattr(Store, "put", note)
+    pawl.Syncer(make_search(tmp_path / "s"), remote=f"memory://search-{os.getpid()}/s").up()
+    assert_in_order_of_a_search(sent)
 
 
 # ------------------------------------------------------------ stores, in background

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from .. import _checks, _pawl
-from .._fsspec import Fsspec, takes
+from .._fsspec import has, takes
 from .._names import listed
 from .._pawl import ExistsError, NotFoundError, PawlError, UsageError
 from ..syncer import SyncConfig, Syncer, SyncReport
@@ -135,7 +135,7 @@ def to_continue(place: str, local_dir: str) -> tuple[str, SyncConfig]:
 def can_continue(place: str) -> bool:
     """Whether a place holds something that may be an experiment."""
     if takes(place):
-        return Fsspec("", place).has("experiment.json")
+        return has(place, "experiment.json")
     try:
         return _pawl.kind_of(place) == _KIND_OTHER
     except PawlError:
@@ -165,7 +165,7 @@ def _is_taken(folder: str, sync: SyncConfig) -> bool:
         return False
     place = _place_of(folder, sync)
     if takes(place):
-        return Fsspec(folder, place).has("experiment.json")
+        return has(place, "experiment.json")
     if _is_of_rsync(place):
         return False
     with contextlib.suppress(PawlError):  # the first sync raises it again

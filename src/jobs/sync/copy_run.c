@@ -25,6 +25,7 @@
 #include "catalog/pins.h"
 #include "catalog/places.h"
 #include "copy/copies.h"
+#include "copy/copy_object.h"
 #include "keep/pointers.h"
 #include "run/run.h"
 
@@ -187,7 +188,7 @@ begin_target(struct copy_run *t, const char *target, struct pawl_error *err)
 	PAWL_CLEAN(store_close_clean) struct store *store = NULL;
 	struct store_caps caps;
 
-	TRY(store_open_with(t->from->opts.io.stores, target, true, false, &store, err));
+	TRY(copy_open_target(t->from->opts.io.stores, target, false, &store, err));
 	store_get_caps(store, &caps);
 	return copy_small(t->from->store, store, RUN_KEY, STORE_DURABLE | (caps.exclusive_put ? STORE_EXCLUSIVE : 0),
 	                  err);

@@ -22,6 +22,7 @@
 #include "base/fd.h"
 #include "base/hide.h"
 #include "base/text.h"
+#include "copy/copy_object.h"
 #include "pawl_jobs.h"
 #include "store/registry.h"
 #include "store/store.h"
@@ -34,6 +35,7 @@ struct pawl_syncer {
 	char *command; /* or NULL */
 	bool shell, verify;
 	int64_t timeout_ms;
+	struct pawl_stores stores; /* of the caller, for remote */
 	pthread_mutex_t lock;                   /* held over a sync; guards all below */
 	struct sync_seen seen_here, seen_there; /* checkpoints that were verified */
 	struct sync_view view;                  /* for a caller that moves the files itself */
@@ -145,6 +147,13 @@ sync_place_read(const char *given, struct sync_place *ret, struct pawl_error *er
 	return 0;
 }
 
+int
+sync_place_open(const struct sync_place *p, bool create, struct store **ret, struct pawl_error *err)
+{
+	return create ? copy_open_target(p->stores, p->store, false, ret, err)
+	              : store_open_with(p->stores, p->store, false, true, ret, err);
+}
+
 /* ------------------------------------------------------------------- handle */
 
 void
@@ -189,6 +198,13 @@ read_options(struct pawl_syncer *s, const char *local, const char *remote, const
 	if (o->command != NULL) {
 		s->command = mem_strdup(o->command);
 		return s->command == NULL ? err_nomem(err, "sync") : check_command(s, err);
+	}
+	if (s->remote.kind == SYNC_OTHER && o->stores != NULL) {
+		s->stores = *o->stores;
+		s->remote.stores = &s->stores;
+		s->remote.kind = SYNC_STORE;
+		s->remote.store = mem_strdup(s->remote.text);
+		return s->remote.store == NULL ? err_nomem(err, "sync") : 0;
 	}
 	if (s->remote.kind == SYNC_OTHER)
 		return err_set(
@@ -257,16 +273,19 @@ transfer_files(struct pawl_syncer *s, const struct sync_place *source, const str
 {
 	if (s->command != NULL)
 		return pointers_only ? 0 : run_command(s, source, target, limit, err);
+	/* pawl's own store sends no pointer to a checkpoint that the training has saved meanwhile. */
+	if (pointers_only && target->kind == SYNC_HOST && sync_store(source, target, true, limit, NULL) == 0)
+		return 0;
 	if (s->remote.kind == SYNC_HOST)
 		return sync_rsync(source, target, pointers_only, limit, err);
-	return sync_store(source->store, target->store, pointers_only, limit, err);
+	return sync_store(source, target, pointers_only, limit, err);
 }
 
 static int
 list_here(struct pawl_syncer *s, const struct sync_limit *limit, struct sync_names *ret, struct pawl_error *err)
 {
 	struct store *store;
-	TRY(store_open(s->local.store, false, true, &store, err));
+	TRY(sync_place_open(&s->local, false, &store, err));
 	int rc = sync_list(store, limit, ret, err);
 	store_close(store);
 	return rc;
@@ -283,7 +302,7 @@ verify_there(struct pawl_syncer *s, const struct sync_names *before, const struc
 		text_copy(report->note, sizeof report->note, "sent, but not verified: pawl cannot read there");
 		return 0;
 	}
-	int rc = store_open(s->remote.store, false, true, &store, &why);
+	int rc = sync_place_open(&s->remote, false, &store, &why);
 	/* If nothing is there, nothing was copied. If a command can reach a place that pawl cannot,
 	 * the sync has not failed. */
 	bool missing =
@@ -297,7 +316,7 @@ verify_there(struct pawl_syncer *s, const struct sync_names *before, const struc
 	if (rc < 0)
 		return err_give(err, rc, &why);
 	store_close(store);
-	TRY(sync_check(s->remote.store, s->local.store, before, &s->seen_there, limit, &report->n_checkpoints, err));
+	TRY(sync_check(&s->remote, s->local.store, before, &s->seen_there, limit, &report->n_checkpoints, err));
 	report->verified = 1;
 	return 0;
 }
@@ -306,7 +325,7 @@ static int
 verify_here(struct pawl_syncer *s, const struct sync_limit *limit, struct pawl_syncer_report *report,
             struct pawl_error *err)
 {
-	TRY(sync_check(s->local.store, NULL, NULL, &s->seen_here, limit, &report->n_checkpoints, err));
+	TRY(sync_check(&s->local, NULL, NULL, &s->seen_here, limit, &report->n_checkpoints, err));
 	report->verified = 1;
 	return 0;
 }
@@ -350,7 +369,7 @@ go_up_from_view(struct pawl_syncer *s, enum what what, const struct sync_limit *
 	if (s->command != NULL)
 		TRY(make_parents(&s->remote, err));
 	TRY(sync_view_make(s->local.text, limit, &view, err));
-	const struct sync_place source = {SYNC_LOCAL, view.path, view.path};
+	const struct sync_place source = {SYNC_LOCAL, view.path, view.path, NULL};
 	TRY(transfer_files(s, &source, &s->remote, false, limit, err));
 	if (what != MOVE_ONLY)
 		TRY(verify_there(s, &view.names, limit, report, err));
@@ -483,7 +502,7 @@ prune_folders(struct pawl_syncer *s, const char *const *folders, size_t n, struc
 		if (!text_is_key(folders[i]))
 			return err_set(err, PAWL_EUSAGE, "%.200s: expected the path of a folder below the target",
 			               folders[i]);
-	int rc = store_open(s->remote.store, false, true, &store, err);
+	int rc = sync_place_open(&s->remote, false, &store, err);
 	if (rc < 0)
 		return s->command != NULL || rc == PAWL_EUNSUPPORTED ? 0 : rc;
 	rc = sync_prune(store, folders, n, &limit, err);

@@ -41,17 +41,21 @@ int sync_limit_check(const struct sync_limit *l, const char *what, struct pawl_e
 enum sync_place_kind {
 	SYNC_LOCAL, /* a path */
 	SYNC_HOST,  /* user@host:path, as for rsync and scp */
-	SYNC_STORE, /* a URL that store_open knows */
+	SYNC_STORE, /* a URL that store_open knows, or the caller's stores */
 	SYNC_OTHER  /* another URL */
 };
 struct sync_place {
 	enum sync_place_kind kind;
 	char *text;  /* as given; a path absolute */
 	char *store; /* as store_open takes it, or NULL */
+	const struct pawl_stores *stores; /* the caller's own, or NULL */
 };
 /* PAWL_EUSAGE: empty, with a password, or a host that would be an option. */
 int sync_place_read(const char *given, struct sync_place *ret, struct pawl_error *err);
 void sync_place_clear(struct sync_place *p);
+struct store;
+/* Opens the store of a place that has one. */
+int sync_place_open(const struct sync_place *p, bool create, struct store **ret, struct pawl_error *err);
 
 /* ---- sync_command.c */
 
@@ -70,16 +74,17 @@ int sync_run(char *const argv[], const struct buf *feed, const struct sync_limit
 
 /* Files below a store's root, grouped by the order of transfer, each name ended by NUL. Files that
  * belong only to this place are left out (saves in progress, leases, temporary names). */
-struct store;
 struct sync_names {
 	struct buf packs; /* and all other files */
 	struct buf manifests, searches, pointers;
+	struct buf runs; /* folders with a run, each with '/' at its end: "", "a/b/" */
 };
 /* True if an entry of a folder belongs only to this place: saves in progress, leases, holds, what
  * is being removed. */
 bool sync_stays_here(const char *folder, const char *name);
-/* True for a file of a run's checkpoint. Such files never change. */
-bool sync_is_fixed(const char *key);
+/* True for a file of a checkpoint of one of the listed runs. Such files never change. Folders of
+ * users may have the same names. */
+bool sync_is_fixed(const struct sync_names *names, const char *key);
 int sync_list(struct store *store, const struct sync_limit *limit, struct sync_names *ret, struct pawl_error *err);
 void sync_names_clear(struct sync_names *names);
 
@@ -99,8 +104,8 @@ void sync_view_clear(struct sync_view *v);
 /* One of the two must be local. pointers_only: only pointers, else all other files. */
 int sync_rsync(const struct sync_place *source, const struct sync_place *target, bool pointers_only,
                const struct sync_limit *limit, struct pawl_error *err);
-int sync_store(const char *source, const char *target, bool pointers_only, const struct sync_limit *limit,
-               struct pawl_error *err);
+int sync_store(const struct sync_place *source, const struct sync_place *target, bool pointers_only,
+               const struct sync_limit *limit, struct pawl_error *err);
 
 /* ---- sync_prune.c: removes folders of a store and their contents; a missing one is success. */
 int sync_prune(struct store *store, const char *const *folders, size_t n, const struct sync_limit *limit,
@@ -140,7 +145,7 @@ void sync_seen_clear(struct sync_seen *seen);
 /* Verifies all checkpoints below target that are not in seen. expected: a folder whose checkpoints
  * must exist in the target, or NULL. Then only those with a manifest in before (listed before the
  * sync) are checked. PAWL_ECORRUPT, PAWL_ENOTFOUND. */
-int sync_check(const char *target, const char *expected, const struct sync_names *before, struct sync_seen *seen,
+int sync_check(const struct sync_place *target, const char *expected, const struct sync_names *before, struct sync_seen *seen,
                const struct sync_limit *limit, uint64_t *ret_n, struct pawl_error *err);
 
 #endif

@@ -45,7 +45,7 @@ remember_name(struct sync_seen *seen, const char *name, struct pawl_error *err)
 }
 
 struct check {
-	const char *target;
+	const struct sync_place *target;
 	struct sync_seen *seen;
 	const struct sync_limit *limit;
 	const struct sync_names *before;
@@ -85,13 +85,14 @@ verify_one(struct check *c, struct pawl *run, const char *path, const struct paw
 	if (rc == PAWL_ETIMEOUT)
 		TRY(sync_limit_check(c->limit, info->name, err));
 	if (rc < 0)
-		return err_set(err, rc, "%s%s%s/%s: the synced copy failed verification: %s", c->target,
+		return err_set(err, rc, "%s%s%s/%s: the synced copy failed verification: %s", c->target->store,
 		               path[0] ? "/" : "", path, info->name, why.message);
 	return remember_name(c->seen, name, err);
 }
 
 static int
-open_run(const char *root, const char *path, struct pawl **ret, struct pawl_error *err)
+open_run(const struct pawl_stores *stores, const char *root, const char *path, struct pawl **ret,
+         struct pawl_error *err)
 {
 	/* The options of a URL stay at its end. */
 	size_t len = strstr(root, "://") != NULL ? strcspn(root, "?") : strlen(root);
@@ -100,6 +101,7 @@ open_run(const char *root, const char *path, struct pawl **ret, struct pawl_erro
 	if (whole == NULL)
 		return err_nomem(err, "sync");
 	opts.root = whole;
+	opts.io.stores = stores;
 	opts.read_only = 1;
 	return pawl_open(&opts, ret, err);
 }
@@ -110,14 +112,14 @@ check_run(struct check *c, const char *path, struct pawl_error *err)
 {
 	PAWL_CLEAN(close_run) struct pawl *run = NULL;
 	PAWL_CLEAN(pawl_list_free_clean) struct pawl_list *list = NULL;
-	TRY(open_run(c->target, path, &run, err));
+	TRY(open_run(c->target->stores, c->target->store, path, &run, err));
 	TRY(pawl_list_open(run, 1, &list, err));
 	for (size_t i = 0; i < pawl_list_count(list); i++) {
 		const struct pawl_info *info = pawl_list_get(list, i);
 		if (info->marks & PAWL_MARK_BAD) {
 			if (strcmp(info->problem, CATALOG_NO_MANIFEST) == 0)
 				continue; /* still being written */
-			return err_set(err, info->code, "%s%s%s/%s: the synced copy failed verification: %s", c->target,
+			return err_set(err, info->code, "%s%s%s/%s: the synced copy failed verification: %s", c->target->store,
 			               path[0] ? "/" : "", path, info->name, info->problem);
 		}
 		TRY(verify_one(c, run, path, info, err));
@@ -138,20 +140,28 @@ was_there(const struct check *c, const char *path, const char *name)
 	return false;
 }
 
-/* A missing checkpoint is fine if the run's retention has removed it meanwhile. */
+/* A missing checkpoint is fine if the run's retention has removed it meanwhile. there: what the
+ * target has. */
 static int
-check_missing(struct check *c, struct pawl *ours, const struct pawl_info *want, struct pawl_error *err)
+check_missing(struct check *c, struct pawl *ours, const struct pawl_info *want, const struct pawl_list *there,
+              struct pawl_error *err)
 {
 	PAWL_CLEAN(pawl_list_free_clean) struct pawl_list *now = NULL;
 	uint64_t id = want->id;
 	char name[200];
+	bool here = false;
 	snprintf(name, sizeof name, "%.199s", want->name);
 	TRY(pawl_reload(ours, err));
 	TRY(pawl_list_open(ours, 0, &now, err));
 	for (size_t i = 0; i < pawl_list_count(now); i++)
-		if (pawl_list_get(now, i)->id == id)
-			return err_set(err, PAWL_ENOTFOUND, "%s: %s was not copied completely", c->target, name);
-	return 0;
+		here = here || pawl_list_get(now, i)->id == id;
+	for (size_t i = 0; here && i < pawl_list_count(there); i++)
+		if (strcmp(pawl_list_get(there, i)->name, name) == 0)
+			return err_set(err, PAWL_ECONFLICT,
+			               "%s: another checkpoint %s of this run is stored there; choose another place, or "
+			               "remove it there",
+			               c->target->store, name);
+	return here ? err_set(err, PAWL_ENOTFOUND, "%s: %s was not copied completely", c->target->store, name) : 0;
 }
 
 /* Checks that the target has every checkpoint that the expected run had. */
@@ -163,11 +173,11 @@ check_against(struct check *c, const char *expected, const char *path, struct pa
 	PAWL_CLEAN(pawl_list_free_clean) struct pawl_list *wanted = NULL;
 	PAWL_CLEAN(pawl_list_free_clean) struct pawl_list *list = NULL;
 	char name[1400], other[1400];
-	TRY(open_run(expected, path, &ours, err));
+	TRY(open_run(NULL, expected, path, &ours, err));
 	TRY(pawl_list_open(ours, 0, &wanted, err));
 	if (pawl_list_count(wanted) == 0)
 		return 0;
-	TRY(open_run(c->target, path, &run, err));
+	TRY(open_run(c->target->stores, c->target->store, path, &run, err));
 	TRY(pawl_list_open(run, 0, &list, err));
 	for (size_t i = 0; i < pawl_list_count(wanted); i++) {
 		const struct pawl_info *want = pawl_list_get(wanted, i), *found = NULL;
@@ -180,7 +190,7 @@ check_against(struct check *c, const char *expected, const char *path, struct pa
 				found = pawl_list_get(list, j);
 		}
 		if (found == NULL)
-			TRY(check_missing(c, ours, want, err));
+			TRY(check_missing(c, ours, want, list, err));
 		if (found != NULL)
 			TRY(verify_one(c, run, path, found, err));
 	}
@@ -204,7 +214,7 @@ check_all(struct check *c, const char *expected, const struct sync_names *names,
 }
 
 int
-sync_check(const char *target, const char *expected, const struct sync_names *before, struct sync_seen *seen,
+sync_check(const struct sync_place *target, const char *expected, const struct sync_names *before, struct sync_seen *seen,
            const struct sync_limit *limit, uint64_t *ret_n, struct pawl_error *err)
 {
 	struct check c = {.target = target, .seen = seen, .limit = limit, .before = before};
@@ -212,7 +222,7 @@ sync_check(const char *target, const char *expected, const struct sync_names *be
 	struct store *store;
 	int rc = 0;
 	if (expected == NULL) {
-		TRY(store_open(target, false, true, &store, err));
+		TRY(sync_place_open(target, false, &store, err));
 		rc = sync_list(store, limit, &names, err);
 		store_close(store);
 	}

@@ -9,8 +9,10 @@
  * overwritten, least of all by a damaged one. Nothing is deleted on the other side. Folders of
  * saves in progress, the lease, and records of running processes are not copied.
  */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/err.h"
 #include "base/hidden.h"
@@ -111,20 +113,20 @@ run_line(struct line *l, const struct buf *feed, const struct sync_place *source
 
 /* Selects the names of checkpoints' files, or the others. */
 static void
-choose_names(const struct buf *names, bool fixed, struct buf *ret)
+choose_names(const struct sync_names *all, const struct buf *names, bool fixed, struct buf *ret)
 {
 	for (size_t at = 0; at < names->len; at += strlen(names->ptr + at) + 1)
-		if (sync_is_fixed(names->ptr + at) == fixed)
+		if (sync_is_fixed(all, names->ptr + at) == fixed)
 			buf_put(ret, names->ptr + at, strlen(names->ptr + at) + 1);
 }
 
 static int
-push_some(const struct buf *names, bool fixed, const struct sync_place *source, const struct sync_place *target,
-          const struct sync_limit *limit, struct pawl_error *err)
+push_some(const struct sync_names *all, const struct buf *names, bool fixed, const struct sync_place *source,
+          const struct sync_place *target, const struct sync_limit *limit, struct pawl_error *err)
 {
 	PAWL_CLEAN(clear_line) struct line l = {0};
 	PAWL_CLEAN(buf_clear) struct buf some = {0};
-	choose_names(names, fixed, &some);
+	choose_names(all, names, fixed, &some);
 	TRY(buf_check(&some, "rsync", err));
 	if (some.len == 0)
 		return 0;
@@ -139,11 +141,11 @@ push_some(const struct buf *names, bool fixed, const struct sync_place *source, 
 }
 
 static int
-push_names(const struct buf *names, const struct sync_place *source, const struct sync_place *target,
-           const struct sync_limit *limit, struct pawl_error *err)
+push_names(const struct sync_names *all, const struct buf *names, const struct sync_place *source,
+           const struct sync_place *target, const struct sync_limit *limit, struct pawl_error *err)
 {
-	TRY(push_some(names, true, source, target, limit, err));
-	return push_some(names, false, source, target, limit, err);
+	TRY(push_some(all, names, true, source, target, limit, err));
+	return push_some(all, names, false, source, target, limit, err);
 }
 
 static int
@@ -155,6 +157,28 @@ pull_patterns(const char *const *patterns, const struct sync_place *source, cons
 	for (; *patterns != NULL; patterns++)
 		add_word(&l, *patterns);
 	return run_line(&l, NULL, source, target, limit, err);
+}
+
+/* A pointer may name a checkpoint that was saved there after the others were copied. The next
+ * training writes it again. */
+static int
+drop_dangling(const char *folder, const struct sync_limit *limit, struct pawl_error *err)
+{
+	PAWL_CLEAN(sync_names_clear) struct sync_names names = {0};
+	PAWL_CLEAN(store_close_clean) struct store *store = NULL;
+	TRY(store_open(folder, false, true, &store, err));
+	TRY(sync_list(store, limit, &names, err));
+	const struct buf *all = &names.pointers;
+	for (size_t at = 0; at < all->len; at += strlen(all->ptr + at) + 1) {
+		PAWL_FREE char *path = mem_printf("%s/%s", folder, all->ptr + at);
+		if (path == NULL)
+			return err_nomem(err, folder);
+		const char *slash = strrchr(path, '/');
+		const bool ours = strcmp(slash, "/latest") == 0 || strcmp(slash, "/best") == 0;
+		if (ours && access(path, F_OK) < 0 && errno == ENOENT)
+			TRY(store_remove(store, all->ptr + at, err));
+	}
+	return 0;
 }
 
 int
@@ -176,8 +200,10 @@ sync_rsync(const struct sync_place *source, const struct sync_place *target, boo
 	PAWL_CLEAN(sync_names_clear) struct sync_names names = {0};
 	struct store *from;
 	if (source->kind == SYNC_HOST) {
-		if (pointers_only)
-			return pull_patterns(pointers, source, target, limit, err);
+		if (pointers_only) {
+			TRY(pull_patterns(pointers, source, target, limit, err));
+			return drop_dangling(target->text, limit, err);
+		}
 		for (size_t i = 0; i < sizeof passes / sizeof passes[0]; i++)
 			TRY(pull_patterns(passes[i], source, target, limit, err));
 		return 0;
@@ -187,8 +213,8 @@ sync_rsync(const struct sync_place *source, const struct sync_place *target, boo
 	store_close(from);
 	TRY(rc);
 	if (pointers_only)
-		return push_names(&names.pointers, source, target, limit, err);
-	TRY(push_names(&names.packs, source, target, limit, err));
-	TRY(push_names(&names.manifests, source, target, limit, err));
-	return push_names(&names.searches, source, target, limit, err);
+		return push_names(&names, &names.pointers, source, target, limit, err);
+	TRY(push_names(&names, &names.packs, source, target, limit, err));
+	TRY(push_names(&names, &names.manifests, source, target, limit, err));
+	return push_names(&names, &names.searches, source, target, limit, err);
 }

@@ -16,6 +16,7 @@
 #include "base/err.h"
 #include "base/hidden.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "base/vec.h"
 #include "catalog/catalog.h"
 #include "copy/copy_object.h"
@@ -26,6 +27,7 @@
 #include "store/store.h"
 
 #define MAX_POINTER_BYTES 1024u
+#define TRIES 3 /* of a file that changes while it is sent */
 #define MAX_ID_BYTES ((size_t)16 << 20) /* experiment.json holds the search's space */
 
 /* ------------------------------------------------------------------ listing */
@@ -82,14 +84,17 @@ sync_stays_here(const char *folder, const char *name)
 }
 
 bool
-sync_is_fixed(const char *key)
+sync_is_fixed(const struct sync_names *names, const char *key)
 {
 	static const char folder[] = CATALOG_FOLDER "/";
-	const char *at = strncmp(key, folder, sizeof folder - 1) == 0 ? key : strstr(key, "/" CATALOG_FOLDER "/");
-	if (at == NULL)
-		return false;
-	at += (at == key ? 0 : 1) + sizeof folder - 1;
-	return strchr(at, '/') != NULL;
+	const struct buf *runs = &names->runs;
+	for (size_t at = 0; at < runs->len; at += strlen(runs->ptr + at) + 1) {
+		const size_t len = strlen(runs->ptr + at);
+		if (strncmp(key, runs->ptr + at, len) == 0 && strncmp(key + len, folder, sizeof folder - 1) == 0 &&
+		    strchr(key + len + sizeof folder - 1, '/') != NULL)
+			return true;
+	}
+	return false;
 }
 
 static int
@@ -115,6 +120,10 @@ add_entry(void *arg, const struct store_entry *entry)
 	struct buf *to = pointer ? &w->names->pointers : last ? &w->names->manifests : &w->names->packs;
 	if (strcmp(entry->name, SYNC_SEARCH) == 0)
 		to = &w->names->searches;
+	if (strcmp(entry->name, RUN_KEY) == 0) {
+		buf_printf(&w->names->runs, "%s%s", step->folder, slash);
+		buf_putc(&w->names->runs, '\0');
+	}
 	buf_printf(to, "%s%s%s", step->folder, slash, entry->name);
 	buf_putc(to, '\0');
 	return to->failed;
@@ -164,6 +173,7 @@ sync_names_clear(struct sync_names *names)
 	buf_clear(&names->manifests);
 	buf_clear(&names->searches);
 	buf_clear(&names->pointers);
+	buf_clear(&names->runs);
 }
 
 /* ------------------------------------------------------------------ copying */
@@ -171,19 +181,21 @@ sync_names_clear(struct sync_names *names)
 struct copy {
 	struct store *from, *to;
 	bool local_source; /* from's root is a path */
+	bool flat_source;  /* its pointers are objects */
 	bool links;        /* `to` can make an object from another one */
 	const struct sync_limit *limit;
+	struct sync_names names; /* of from */
 	struct sync_links linked; /* of a local source */
 };
 
-/* True if the target's file seems the same by size and time. Its contents are verified later. */
+/* True if the target's file seems the same by size and time. Its contents are verified later. A file
+ * that was written in the moment when the target's was made may have changed after that. */
 static bool
 is_there(struct copy *c, const char *key, const struct store_entry *source, struct store_entry *ret)
 {
 	if (store_stat(c->to, key, ret, NULL) < 0 || ret->is_folder || ret->is_link)
 		return false;
-	return ret->nbytes == source->nbytes && source->mtime_ns > 0 &&
-	       ret->mtime_ns / 1000000000 >= source->mtime_ns / 1000000000;
+	return ret->nbytes == source->nbytes && source->mtime_ns > 0 && ret->mtime_ns > source->mtime_ns;
 }
 
 /* A checkpoint that is complete at the target is never overwritten, least of all by a damaged one.
@@ -192,7 +204,7 @@ static bool
 is_complete_there(struct copy *c, const char *key)
 {
 	struct store_entry entry;
-	if (!sync_is_fixed(key))
+	if (!sync_is_fixed(&c->names, key))
 		return false;
 	const char *slash = strrchr(key, '/');
 	PAWL_FREE char *manifest = mem_printf("%.*s/" MANIFEST_NAME, (int)(slash - key), key);
@@ -230,6 +242,21 @@ send_file(struct copy *c, const char *key, struct pawl_error *err)
 	return rc == PAWL_ENOTFOUND && store_stat(c->from, key, &entry, NULL) == PAWL_ENOTFOUND ? 1 : rc;
 }
 
+/* A file that is written to while it is sent is sent again. 1 = the source is gone. */
+static int
+send_current(struct copy *c, const char *key, struct store_entry *source, struct pawl_error *err)
+{
+	for (int i = 0; i < TRIES; i++) {
+		struct store_entry now;
+		int rc = send_file(c, key, err);
+		if (rc != 0 || store_stat(c->from, key, &now, NULL) < 0 ||
+		    (now.nbytes == source->nbytes && now.mtime_ns == source->mtime_ns))
+			return rc;
+		*source = now;
+	}
+	return 0; /* it still changes: the next sync sends it again */
+}
+
 static void
 note_link(struct sync_link *link, bool there, const struct store_entry *source)
 {
@@ -265,7 +292,7 @@ find_twin(struct copy *c, struct sync_link *link, const struct store_entry *sour
 static bool
 link_there(struct copy *c, struct sync_link *link, const struct store_entry *source)
 {
-	const char *twin = c->links && !sync_is_fixed(link->key) ? find_twin(c, link, source) : NULL;
+	const char *twin = c->links && !sync_is_fixed(&c->names, link->key) ? find_twin(c, link, source) : NULL;
 	const char *slash = strrchr(link->key, '/');
 	PAWL_FREE char *folder = mem_printf("%.*s", slash != NULL ? (int)(slash - link->key) : 0, link->key);
 	if (twin == NULL || folder == NULL || store_remove(c->to, link->key, NULL) < 0)
@@ -293,7 +320,7 @@ copy_file(struct copy *c, const char *key, struct pawl_error *err)
 		return err_give(err, rc, &why);
 	if (there)
 		return 0;
-	rc = send_file(c, key, err);
+	rc = send_current(c, key, &source, err);
 	if (rc == 0 && link != NULL)
 		note_link(link, true, &source);
 	return rc < 0 ? rc : 0;
@@ -321,14 +348,53 @@ read_pointer(struct copy *c, const char *key, char text[MAX_POINTER_BYTES], stru
 	return len > 0;
 }
 
-/* Pointers are hints: one that leads out of the folder, or nowhere, is skipped. */
+static int
+find_any(void *arg, const struct store_entry *entry)
+{
+	(void)arg;
+	(void)entry;
+	return PAWL_EEXISTS;
+}
+
+/* True if the target has what a pointer names; a checkpoint must have its manifest. The training
+ * may have saved it after the other files were copied. */
+static bool
+leads_somewhere(struct copy *c, const char *key, const char *text)
+{
+	struct store_entry entry;
+	const char *slash = strrchr(key, '/');
+	PAWL_FREE char *to = mem_printf("%.*s%s", slash != NULL ? (int)(slash + 1 - key) : 0, key, text);
+	PAWL_FREE char *manifest = to != NULL ? mem_printf("%s/" MANIFEST_NAME, to) : NULL;
+	if (manifest == NULL || !text_is_key(to))
+		return false;
+	if (sync_is_fixed(&c->names, manifest))
+		return store_stat(c->to, manifest, &entry, NULL) == 0;
+	return store_stat(c->to, to, &entry, NULL) == 0 || store_list(c->to, to, find_any, NULL, NULL) == PAWL_EEXISTS;
+}
+
+static bool
+is_in_run(const struct copy *c, const char *key)
+{
+	const struct buf *runs = &c->names.runs;
+	const char *slash = strrchr(key, '/');
+	const size_t len = slash != NULL ? (size_t)(slash + 1 - key) : 0;
+	for (size_t at = 0; at < runs->len; at += strlen(runs->ptr + at) + 1)
+		if (strlen(runs->ptr + at) == len && strncmp(runs->ptr + at, key, len) == 0)
+			return true;
+	return false;
+}
+
+/* Pointers are hints: one that leads out of the folder, or nowhere, is skipped. In a store without
+ * links a user's file may have the name of a pointer; it is copied like any other. */
 static int
 copy_pointer(struct copy *c, const char *key, struct pawl_error *err)
 {
 	char text[MAX_POINTER_BYTES];
 	int found = read_pointer(c, key, text, err);
-	if (found <= 0)
+	if (found < 0)
 		return found;
+	if (found == 0 || !leads_somewhere(c, key, text))
+		return c->flat_source && !is_in_run(c, key) ? copy_file(c, key, err) : 0;
 	int rc = store_pointer(c->to, key, text, err);
 	return rc == PAWL_EUSAGE ? 0 : rc;
 }
@@ -393,40 +459,40 @@ check_identities(struct copy *c, const struct buf *names, struct pawl_error *err
 }
 
 static int
-copy_tree(struct copy *c, bool pointers_only, struct pawl_error *err)
+copy_tree(struct copy *c, struct pawl_error *err)
 {
-	PAWL_CLEAN(sync_names_clear) struct sync_names names = {0};
-	TRY(sync_list(c->from, c->limit, &names, err));
-	if (pointers_only)
-		return copy_all(c, &names.pointers, true, err);
-	TRY(check_identities(c, &names.packs, err));
-	TRY(check_identities(c, &names.searches, err));
+	TRY(check_identities(c, &c->names.packs, err));
+	TRY(check_identities(c, &c->names.searches, err));
 	if (c->local_source)
-		TRY(sync_links_find(&c->linked, c->from->root, &names.packs, err));
-	int rc = copy_all(c, &names.packs, false, err);
+		TRY(sync_links_find(&c->linked, c->from->root, &c->names.packs, err));
+	int rc = copy_all(c, &c->names.packs, false, err);
 	sync_links_clear(&c->linked); /* its keys are those of names.packs */
 	if (rc < 0)
 		return rc;
-	TRY(copy_all(c, &names.manifests, false, err));
-	return copy_all(c, &names.searches, false, err);
+	TRY(copy_all(c, &c->names.manifests, false, err));
+	return copy_all(c, &c->names.searches, false, err);
 }
 
 int
-sync_store(const char *source, const char *target, bool pointers_only, const struct sync_limit *limit,
-           struct pawl_error *err)
+sync_store(const struct sync_place *source, const struct sync_place *target, bool pointers_only,
+           const struct sync_limit *limit, struct pawl_error *err)
 {
 	struct copy c = {.limit = limit};
 	struct store_caps caps;
-	int rc = store_open(source, false, true, &c.from, err);
+	int rc = sync_place_open(source, false, &c.from, err);
 	if (rc == 0)
-		rc = store_open(target, true, false, &c.to, err);
-	if (rc == 0) {
+		rc = sync_list(c.from, limit, &c.names, err);
+	if (rc == 0 && (!pointers_only || c.names.pointers.len > 0))
+		rc = sync_place_open(target, true, &c.to, err);
+	if (rc == 0 && c.to != NULL) {
 		store_get_caps(c.from, &caps);
 		c.local_source = caps.local;
+		c.flat_source = caps.flat;
 		store_get_caps(c.to, &caps);
 		c.links = caps.link;
-		rc = copy_tree(&c, pointers_only, err);
+		rc = pointers_only ? copy_all(&c, &c.names.pointers, true, err) : copy_tree(&c, err);
 	}
+	sync_names_clear(&c.names);
 	store_close(c.to);
 	store_close(c.from);
 	return rc;

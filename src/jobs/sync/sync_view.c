@@ -33,6 +33,7 @@
 #include "base/os.h"
 #include "catalog/catalog.h"
 #include "jobs/sync/sync.h"
+#include "run/run.h"
 #include "state/manifest.h"
 #include "store/store.h"
 
@@ -126,12 +127,13 @@ copy_link(int from_fd, int to_fd, const char *name, bool in, struct pawl_error *
 static int make_folder(struct making *m, int from_fd, int to_fd, const char *name, const char *path, bool in,
                        struct pawl_error *err);
 
-/* True for the folder of a run's checkpoints. */
+/* True for the folder of a run's checkpoints. Users may have folders of that name. */
 static bool
-is_catalog(const char *path)
+is_catalog(int fd, const char *path)
 {
+	struct stat st;
 	const char *slash = strrchr(path, '/');
-	return strcmp(slash != NULL ? slash + 1 : path, CATALOG_FOLDER) == 0;
+	return strcmp(slash != NULL ? slash + 1 : path, CATALOG_FOLDER) == 0 && fstatat(fd, "../" RUN_KEY, &st, 0) == 0;
 }
 
 /* Adds a checkpoint of a run or of a trial; its folder gets its name when it is complete. All of
@@ -175,8 +177,9 @@ make_entry(struct making *m, int from_fd, int to_fd, const char *above, const ch
 	PAWL_FREE char *path = mem_printf("%s%s%s", above, above[0] != '\0' ? "/" : "", name);
 	if (path == NULL)
 		return err_nomem(err, name);
-	return !in && (is_catalog(above) || strncmp(name, "checkpoint_", 11) == 0)
-	               ? make_checkpoint(m, from_fd, to_fd, name, path, is_catalog(above), err)
+	const bool of_run = !in && is_catalog(from_fd, above);
+	return of_run || (!in && strncmp(name, "checkpoint_", 11) == 0)
+	               ? make_checkpoint(m, from_fd, to_fd, name, path, of_run, err)
 	               : make_folder(m, from_fd, to_fd, name, path, in, err);
 }
 
