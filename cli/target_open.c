@@ -54,8 +54,8 @@ target_open(struct cli *cli, const struct target *target, bool writable, const s
 	return rc;
 }
 
-/* Why the checkpoint that a selector names cannot be used; *ret_name is copied, err set. 0 = there is
- * none. */
+/* Why the checkpoint that a selector names cannot be used; *ret_name is copied, err set. 0 = there
+ * is none. */
 static int
 find_bad(struct cli *cli, struct pawl *run, const struct target *target, const char **ret_name, struct pawl_error *err)
 {

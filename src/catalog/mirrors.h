@@ -7,7 +7,8 @@
  * run's folder,
  *
  *   .pawl/mirrors/<16 hex of the URL's checksum>.json
- *       {"pawl_mirror":1,"url":"s3://b/r","every":"1000ba","done":[[7,"<token>"],[8,"<token>","retired"],..],
+ *       {"pawl_mirror":1,"url":"s3://b/r","every":"1000ba",
+ *        "done":[[7,"<token>"],[8,"<token>","retired"],..],
  *        "marks":[[7,"<checksum>"],..]}
  *
  * avoids requests to the mirror: it lists the checkpoints that the mirror has or had, verified. A

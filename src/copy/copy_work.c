@@ -108,8 +108,8 @@ read_source(const struct copy_work *w, const struct copy_item *it, char *bytes, 
 	return 0;
 }
 
-/* Names the target. If it is gone, that is not the source's code: callers would read that as "no such
- * checkpoint". */
+/* Names the target. If it is gone, that is not the source's code: callers would read that as "no
+ * such checkpoint". */
 static int
 say_target(const struct copy_work *w, int rc, struct pawl_error *err)
 {

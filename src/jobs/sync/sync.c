@@ -273,7 +273,7 @@ transfer_files(struct pawl_syncer *s, const struct sync_place *source, const str
 {
 	if (s->command != NULL)
 		return pointers_only ? 0 : run_command(s, source, target, limit, err);
-	/* pawl's own store sends no pointer to a checkpoint that the training has saved meanwhile. */
+	/* pawl's own store sends no pointer to a checkpoint that was saved meanwhile. */
 	if (pointers_only && target->kind == SYNC_HOST && sync_store(source, target, true, limit, NULL) == 0)
 		return 0;
 	if (s->remote.kind == SYNC_HOST)

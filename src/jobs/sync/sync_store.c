@@ -188,8 +188,8 @@ struct copy {
 	struct sync_links linked; /* of a local source */
 };
 
-/* True if the target's file seems the same by size and time. Its contents are verified later. A file
- * that was written in the moment when the target's was made may have changed after that. */
+/* True if the target's file seems the same by size and time. Its contents are verified later. A
+ * file that was written in the moment when the target's was made may have changed after that. */
 static bool
 is_there(struct copy *c, const char *key, const struct store_entry *source, struct store_entry *ret)
 {
