@@ -28,6 +28,7 @@ from .rng import RngState
 
 try:
     from lightning.pytorch import Callback
+    from lightning.pytorch.callbacks import Checkpoint
     from lightning.pytorch.plugins.io import CheckpointIO as _CheckpointIO
     from lightning.pytorch.plugins.io import TorchCheckpointIO
     from lightning.pytorch.utilities.exceptions import SIGTERMException
@@ -122,6 +123,23 @@ def _remove_far(url: str) -> None:
             run.close()
 
 
+class _AtTheEnd(Checkpoint):
+    """What Lightning calls after the module and all other callbacks, since it is a Checkpoint: the
+    state has what they changed at the end of a batch or an epoch.
+
+    It is in the Trainer only during ``fit``: elsewhere Lightning takes it for a ModelCheckpoint.
+    """
+
+    def __init__(self, saver: Saver) -> None:
+        self.saver = saver
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        self.saver._offer(trainer, trainer.current_epoch)
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        self.saver._offer(trainer, trainer.current_epoch + 1)
+
+
 class Saver(Callback):
     """Callback: saves the complete state of the training and the random generators into a run.
 
@@ -155,24 +173,30 @@ class Saver(Callback):
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         if stage != "fit":
             return
+        trainer.callbacks = [*self._others(trainer), _AtTheEnd(self)]  # a new list: Lightning walks the old one
         self._saved = -1  # of an earlier training
         if trainer.is_global_zero and self._manager is None:
             self._manager = CheckpointManager(self._root, **self._options)
 
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        self._offer(trainer, trainer.current_epoch)
-
-    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        self._offer(trainer, trainer.current_epoch + 1)
-
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         if isinstance(exception, SIGTERMException):
             self._offer(trainer, trainer.current_epoch, force=True)
+        manager = self._end(trainer)
+        if manager is not None:
+            manager.__exit__(type(exception), exception, exception.__traceback__)
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        manager, self._manager = self._manager, None
+        manager = self._end(trainer)
         if manager is not None:
             manager.close()
+
+    def _end(self, trainer: Any) -> CheckpointManager | None:
+        trainer.callbacks = self._others(trainer)
+        manager, self._manager = self._manager, None
+        return manager
+
+    def _others(self, trainer: Any) -> list[Any]:
+        return [one for one in trainer.callbacks if not isinstance(one, _AtTheEnd) or one.saver is not self]
 
     def state_dict(self) -> dict[str, Any]:
         return {"rng": RngState().state_dict()}

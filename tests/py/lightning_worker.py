@@ -14,7 +14,7 @@ from unittest import mock
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer, seed_everything
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -44,6 +44,26 @@ class Model(LightningModule):
         numbers = torch.Generator().manual_seed(1)
         data = TensorDataset(torch.randn(24, 4, generator=numbers), torch.randn(24, 1, generator=numbers))
         return DataLoader(data, 4, shuffle=True)
+
+
+class Ends(Model):
+    """Counts its epochs when they end, where it also logs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("ends", torch.zeros(()))
+
+    def on_train_epoch_end(self) -> None:
+        self.ends += 1
+        self.log("ends", float(self.ends))
+
+
+class Fails(Callback):
+    """Raises in the middle of the second epoch."""
+
+    def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, index: int) -> None:
+        if trainer.global_step == 8:
+            raise ArithmeticError
 
 
 class Kill(Callback):
@@ -154,6 +174,13 @@ def main() -> None:
         for _ in range(2):
             with contextlib.suppress(SIGTERMException):
                 trainer(folder, saver, Kill(15, signal.SIGTERM)).fit(Model())
+    elif what == "ends":
+        stopping = EarlyStopping("ends", patience=9, check_on_train_epoch_end=True)
+        trainer(folder, pawl.lightning.Saver(folder / "run", score_attribute="ends"), stopping).fit(Ends())
+    elif what == "fails":
+        for _ in range(2):
+            with contextlib.suppress(ArithmeticError):
+                trainer(folder, pawl.lightning.Saver(folder / "run"), Fails()).fit(Model())
     elif what == "own":
         own_checkpoint(folder)
     elif what == "url":

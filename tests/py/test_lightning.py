@@ -43,6 +43,22 @@ def test_a_second_training_with_the_same_saver_saves_the_step_that_the_first_one
         assert [(info.id, info.step) for info in manager.checkpoints()] == [(1, 16), (2, 16)]
 
 
+def test_a_save_has_what_the_module_and_other_callbacks_change_at_the_end_of_an_epoch(tmp_path: pathlib.Path) -> None:
+    run("lightning", WORKER, tmp_path, "ends")
+    with pawl.CheckpointManager(tmp_path / "run", read_only=True) as manager:
+        for epoch, info in enumerate(manager.checkpoints(), 1):
+            state = manager.restore(id=info.id).state
+            assert state["state_dict"]["ends"] == info.metrics["ends"] == epoch
+            (stopping,) = [value for name, value in state["callbacks"].items() if name.startswith("EarlyStopping")]
+            assert (stopping["wait_count"], stopping["best_score"]) == (epoch - 1, 1)
+
+
+def test_a_training_that_fails_releases_the_run(tmp_path: pathlib.Path) -> None:
+    run("lightning", WORKER, tmp_path, "fails")  # twice, in one process
+    with pawl.CheckpointManager(tmp_path / "run", read_only=True) as manager:
+        assert manager.all_steps() == [6]
+
+
 def test_the_plugin_writes_what_lightning_names(tmp_path: pathlib.Path) -> None:
     run("lightning", WORKER, tmp_path, "plugin")
     names = sorted(path.name for path in tmp_path.iterdir() if path.is_dir())
