@@ -21,7 +21,7 @@ import torch
 
 from . import _checks, _options
 from ._holds import newest
-from ._pawl import UnsupportedError
+from ._pawl import UnsupportedError, UsageError
 from .accelerate import AcceleratorSaver
 from .manager import CheckpointManager
 from .rng import RngState
@@ -62,6 +62,9 @@ class Saver(TrainerCallback):
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._saved = -1
         self._after = ""  # what a save that is due still waits for
+        self._metrics: dict[str, Any] = {}
+        self._rng: dict[str, Any] = {}
+        self._n_logs = 0
 
     def resume(self) -> str | None:
         """Writes the newest valid checkpoint in the Trainer's own form, to continue from.
@@ -82,6 +85,8 @@ class Saver(TrainerCallback):
         torch.save(state["model"], os.path.join(folder, "pytorch_model.bin"))
         torch.save(state["optimizer"], os.path.join(folder, "optimizer.pt"))
         torch.save(state["lr_scheduler"], os.path.join(folder, "scheduler.pt"))
+        if "scaler" in state:
+            torch.save(state["scaler"], os.path.join(folder, "scaler.pt"))
         torch.save(generators, os.path.join(folder, "rng_state.pth"))
         with open(os.path.join(folder, "trainer_state.json"), "w", encoding="utf-8") as file:
             file.write(state["trainer_state"])
@@ -92,9 +97,25 @@ class Saver(TrainerCallback):
             raise UnsupportedError(
                 "pawl.huggingface.Saver saves models that are complete in each process; this one is not"
             )
+        if args.load_best_model_at_end and args.save_strategy != "best":
+            raise UnsupportedError(
+                "load_best_model_at_end: the Trainer knows only the checkpoints that it writes; set it to False, give "
+                'pawl.huggingface.Saver a score_attribute, and call CheckpointManager.restore(which="best")'
+            )
+        if not self._by_interval and args.save_strategy in ("no", "best"):
+            raise UsageError(
+                f'save_strategy is "{args.save_strategy.value}", so pawl.huggingface.Saver saves nothing; expected '
+                '"steps", "epoch" or a save_interval'
+            )
         self._saved, self._after = -1, ""  # of an earlier training
         if state.is_world_process_zero and self._manager is None:
             self._manager = CheckpointManager(self._root, **self._options)
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        self._save_waiting(state, control, given)
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        self._save_waiting(state, control, given)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         if self._folder is not None:
@@ -103,17 +124,23 @@ class Saver(TrainerCallback):
         self._offer(state, control, given)
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        self._save_waiting(state, control, given)
         self._offer(state, control, given)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **given: Any) -> None:
+        # Another data set may follow, then a step of the scheduler: the next event saves.
         if self._after == "evaluation":
-            self._save(state, control, given, metrics)
+            self._note(state, metrics)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **given: Any) -> None:
         if self._after == "log":
-            self._save(state, control, given, None)
+            self._note(state, None)
+            self._save(state, control, given)
+        elif "train_runtime" in (logs or {}):  # the training is over
+            self._save_waiting(state, control, given)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        self._save_waiting(state, control, given)
         manager, self._manager = self._manager, None
         if manager is not None:
             manager.close()
@@ -127,18 +154,33 @@ class Saver(TrainerCallback):
             due = self._manager.should_save(state.global_step, _progress(state)) or due
         if due:
             self._after = "evaluation" if control.should_evaluate else "log" if control.should_log else ""
+            self._metrics = {}
+            self._note(state, None)
             if not self._after:
-                self._save(state, control, given, None)
+                self._save(state, control, given)
 
-    def _save(self, state: Any, control: Any, given: dict[str, Any], metrics: Any) -> None:
+    def _note(self, state: Any, metrics: Any) -> None:
+        """What the next batch and the end of the training change before the save."""
+        self._metrics |= metrics or {}
+        self._rng, self._n_logs = RngState().state_dict(), len(state.log_history)
+
+    def _save_waiting(self, state: Any, control: Any, given: dict[str, Any]) -> None:
+        if self._after:
+            self._save(state, control, given)
+
+    def _save(self, state: Any, control: Any, given: dict[str, Any]) -> None:
         self._after = ""
         if self._manager is None:
             return
         state.stateful_callbacks["TrainerControl"] = control.state()
         tree = {name: given[name] for name in ("model", "optimizer", "lr_scheduler")}
-        tree["rng"] = RngState().state_dict()
-        tree["trainer_state"] = json.dumps(dataclasses.asdict(state))
-        self._manager.save(state.global_step, tree, metrics=metrics, progress=_progress(state), force=True)
+        if (scaler := getattr(given["optimizer"], "scaler", None)) is not None:  # of fp16
+            tree["scaler"] = scaler
+        tree["rng"] = self._rng
+        tree["trainer_state"] = json.dumps(
+            {**dataclasses.asdict(state), "log_history": state.log_history[: self._n_logs]}
+        )
+        self._manager.save(state.global_step, tree, metrics=self._metrics, progress=_progress(state), force=True)
         self._saved = state.global_step
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import shutil
 import signal
 import sys
 from typing import Any
@@ -55,24 +56,43 @@ class Kill(TrainerCallback):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def train(folder: pathlib.Path, saver: Any, *more: Any, resume: bool = True, save_steps: int = 3) -> Any:
+class Scales(TrainerCallback):
+    """Gives the optimizer a scaler from the end of a step to the next one."""
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        given["optimizer"].scaler = torch.amp.GradScaler("cpu", init_scale=128.0)
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        given["optimizer"].scaler = None
+
+
+def train(
+    folder: pathlib.Path,
+    saver: Any,
+    *more: Any,
+    resume: bool = True,
+    save_steps: int = 3,
+    data: Any = None,
+    first: tuple[Any, ...] = (),
+    **others: Any,
+) -> Any:
     set_seed(7)
+    given = {"save_strategy": "steps", "eval_strategy": "steps", "eval_steps": 6} | others
     args = TrainingArguments(
         output_dir=str(folder / "out"),
         max_steps=STEPS,
         per_device_train_batch_size=4,
-        save_strategy="steps",
         save_steps=save_steps,
-        eval_strategy="steps",
-        eval_steps=6,
         logging_steps=3,
         learning_rate=1e-2,
         use_cpu=True,
         report_to=[],
         disable_tqdm=True,
+        **given,
     )
     model = Model(Config())
-    trainer = Trainer(model, args, train_dataset=Rows(), eval_dataset=Rows(), callbacks=[saver, *more])
+    tests = Rows() if data is None else data
+    trainer = Trainer(model, args, train_dataset=Rows(), eval_dataset=tests, callbacks=[*first, saver, *more])
     trainer.train(resume_from_checkpoint=saver.resume() if resume else None)
     return model, trainer.state
 
@@ -125,6 +145,33 @@ def main() -> None:
         keeper = saver(folder)
         for _ in range(2):
             train(folder, keeper, resume=False, save_steps=STEPS)
+    elif what == "evaluated":
+        given = {"lr_scheduler_type": "reduce_lr_on_plateau", "lr_scheduler_kwargs": {"patience": 0, "threshold": 9.0}}
+        given |= {"metric_for_best_model": "eval_a_loss", "eval_steps": 3}
+        data = {"a": Rows(), "b": Rows()}
+        keeper = pawl.huggingface.Saver(folder / "run", score_attribute="eval_b_loss")
+        _, whole = train(folder, keeper, data=data, **given)
+        shutil.rmtree(folder / "run" / "checkpoints" / "checkpoint_000004")
+        model, state = train(folder, pawl.huggingface.Saver(folder / "run"), data=data, **given)
+        rates = [[row["learning_rate"] for row in one.log_history if "loss" in row] for one in (state, whole)]
+        assert rates[0] == rates[1]
+        assert state.best_metric == whole.best_metric and state.best_global_step == whole.best_global_step
+    elif what == "scaler":
+        keeper = saver(folder)
+        train(folder, keeper, first=(Scales(),), eval_strategy="no")
+        assert torch.load(pathlib.Path(keeper.resume() or "") / "scaler.pt")["scale"] == 128
+    elif what == "refused":
+        for word, given in (
+            ("load_best_model_at_end", {"load_best_model_at_end": True, "metric_for_best_model": "eval_loss"}),
+            ('save_strategy is "no"', {"save_strategy": "no"}),
+            ('save_strategy is "best"', {"save_strategy": "best", "metric_for_best_model": "eval_loss"}),
+        ):
+            try:
+                train(folder, saver(folder), save_steps=6, **given)
+            except pawl.PawlError as error:
+                assert word in str(error), error
+            else:
+                raise AssertionError(word)
     elif what == "loop-kill":
         loop(folder, "loop", 7)
     elif what == "loop":

@@ -36,6 +36,22 @@ def test_a_second_training_with_the_same_saver_saves_the_step_that_the_first_one
         assert [(info.id, info.step) for info in manager.checkpoints()] == [(1, 12), (2, 12)]
 
 
+def test_a_save_waits_for_all_data_sets_of_an_evaluation_and_the_scheduler(tmp_path: pathlib.Path) -> None:
+    run("huggingface", WORKER, tmp_path, "evaluated")
+    with pawl.CheckpointManager(tmp_path / "run", read_only=True) as manager:
+        assert manager.all_steps() == [3, 6, 9, 12]
+        for step in manager.all_steps():
+            assert {"eval_a_loss", "eval_b_loss"} <= set(manager.metrics(step))
+
+
+def test_the_scaler_of_fp16_is_saved(tmp_path: pathlib.Path) -> None:
+    run("huggingface", WORKER, tmp_path, "scaler")
+
+
+def test_arguments_with_which_nothing_would_be_saved_or_found_are_refused(tmp_path: pathlib.Path) -> None:
+    run("huggingface", WORKER, tmp_path, "refused")
+
+
 def test_a_killed_loop_of_accelerate_goes_on_bit_for_bit(tmp_path: pathlib.Path) -> None:
     run("huggingface", WORKER, tmp_path, "loop-kill", expect=-signal.SIGKILL)
     with pawl.CheckpointManager(tmp_path / "loop", read_only=True) as manager:
