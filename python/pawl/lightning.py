@@ -18,6 +18,8 @@ import os
 import shutil
 from typing import Any
 
+import torch.distributed as dist
+
 from . import _checks, _options, _pawl
 from ._holds import newest
 from ._pawl import NotFoundError, UsageError
@@ -124,8 +126,8 @@ def _remove_far(url: str) -> None:
 
 
 class _AtTheEnd(Checkpoint):
-    """What Lightning calls after the module and all other callbacks, since it is a Checkpoint: the
-    state has what they changed at the end of a batch or an epoch.
+    """Lightning calls a Checkpoint after all other callbacks, at the end of an epoch also after the
+    module. So the state has what these changed.
 
     It is in the Trainer only during ``fit``: elsewhere Lightning takes it for a ModelCheckpoint.
     """
@@ -157,6 +159,7 @@ class Saver(Callback):
         self._options = _options.with_rank({"signals": False, **options, "save_interval": save_interval}, 0, 1)
         self._manager: CheckpointManager | None = None
         self._saved = -1
+        self._gathers = False  # whether there are several ranks, with generators of their own
 
     def ckpt_path(self) -> str | None:
         """What ``fit`` resumes from with the plugin ``CheckpointIO``.
@@ -175,6 +178,7 @@ class Saver(Callback):
             return
         trainer.callbacks = [*self._others(trainer), _AtTheEnd(self)]  # a new list: Lightning walks the old one
         self._saved = -1  # of an earlier training
+        self._gathers = trainer.world_size > 1 and dist.is_available() and dist.is_initialized()
         if trainer.is_global_zero and self._manager is None:
             self._manager = CheckpointManager(self._root, **self._options)
 
@@ -187,8 +191,12 @@ class Saver(Callback):
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         manager = self._end(trainer)
-        if manager is not None:
-            manager.close()
+        try:
+            if manager is not None:
+                manager.close()
+        finally:
+            if stage == "fit":
+                trainer.strategy.barrier()  # every rank then finds what was saved
 
     def _end(self, trainer: Any) -> CheckpointManager | None:
         trainer.callbacks = self._others(trainer)
@@ -199,10 +207,21 @@ class Saver(Callback):
         return [one for one in trainer.callbacks if not isinstance(one, _AtTheEnd) or one.saver is not self]
 
     def state_dict(self) -> dict[str, Any]:
-        return {"rng": RngState().state_dict()}
+        """Called on all ranks. One of them writes the generators of all."""
+        own = RngState().state_dict()
+        if not self._gathers:
+            return {"rng": own}
+        gathered = [own] * dist.get_world_size()
+        dist.all_gather_object(gathered, own)
+        first, *others = gathered
+        return {"rng": first, "other_ranks": others}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        RngState().load_state_dict(state_dict["rng"])
+        """Sets the generators. A rank that the saved training did not have keeps its own."""
+        saved = [state_dict["rng"], *state_dict.get("other_ranks", ())]
+        rank = dist.get_rank() if self._gathers else 0
+        if rank < len(saved):
+            RngState().load_state_dict(saved[rank])
 
     def _offer(self, trainer: Any, epochs: int, force: bool = False) -> None:
         step = trainer.global_step

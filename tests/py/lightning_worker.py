@@ -77,7 +77,7 @@ class Kill(Callback):
             os.kill(os.getpid(), self.sig)
 
 
-def trainer(folder: pathlib.Path, *callbacks: Any, plugins: bool = True, epochs: int = EPOCHS) -> Any:
+def trainer(folder: pathlib.Path, *callbacks: Any, plugins: bool = True, epochs: int = EPOCHS, **more: Any) -> Any:
     quiet: dict[str, Any] = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
     quiet |= {"enable_checkpointing": any(isinstance(one, ModelCheckpoint) for one in callbacks)}
     return Trainer(
@@ -87,6 +87,7 @@ def trainer(folder: pathlib.Path, *callbacks: Any, plugins: bool = True, epochs:
         callbacks=list(callbacks),
         plugins=[pawl.lightning.CheckpointIO()] if plugins else [],
         **quiet,
+        **more,
     )
 
 
@@ -140,6 +141,22 @@ def failed_save(folder: pathlib.Path) -> None:
     assert not (folder / "1.ckpt").exists()
 
 
+def on_ranks(folder: pathlib.Path) -> None:
+    """A training of two processes. Lightning starts the second one by this same program."""
+    rank = int(os.environ.get("LOCAL_RANK", 0))
+    drawn = []  # after each fit
+    for epochs in (1, 2):
+        saver = pawl.lightning.Saver(folder / "run")
+        seed_everything(7 + rank)
+        pair = trainer(folder, saver, epochs=epochs, devices=2, strategy="ddp")
+        pair.fit(Model(), ckpt_path=saver.ckpt_path() if epochs == 2 else None)
+        drawn.append(torch.rand(1).item())
+    seed_everything(7 + rank)
+    saver = pawl.lightning.Saver(folder / "fresh")
+    trainer(folder, saver, epochs=2, devices=2, strategy="ddp").fit(Model())
+    (folder / f"rank-{rank}").write_text(repr([drawn[-1], torch.rand(1).item()]))
+
+
 def weights(model: Any) -> list[Any]:
     return [value.clone() for value in model.state_dict().values()]
 
@@ -174,6 +191,8 @@ def main() -> None:
         for _ in range(2):
             with contextlib.suppress(SIGTERMException):
                 trainer(folder, saver, Kill(15, signal.SIGTERM)).fit(Model())
+    elif what == "ranks":
+        on_ranks(folder)
     elif what == "ends":
         stopping = EarlyStopping("ends", patience=9, check_on_train_epoch_end=True)
         trainer(folder, pawl.lightning.Saver(folder / "run", score_attribute="ends"), stopping).fit(Ends())

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 import signal
 import subprocess
@@ -51,6 +52,13 @@ def test_a_save_has_what_the_module_and_other_callbacks_change_at_the_end_of_an_
             assert state["state_dict"]["ends"] == info.metrics["ends"] == epoch
             (stopping,) = [value for name, value in state["callbacks"].items() if name.startswith("EarlyStopping")]
             assert (stopping["wait_count"], stopping["best_score"]) == (epoch - 1, 1)
+
+
+def test_each_rank_gets_its_own_generators_back(tmp_path: pathlib.Path) -> None:
+    run("lightning", WORKER, tmp_path, "ranks")
+    (first, fresh), (second, fresh_second) = (json.loads((tmp_path / f"rank-{rank}").read_text()) for rank in range(2))
+    assert (first, second) == (fresh, fresh_second)
+    assert first != second
 
 
 def test_a_training_that_fails_releases_the_run(tmp_path: pathlib.Path) -> None:
