@@ -55,8 +55,16 @@ def arrays(tree: Any, like: Any) -> Any:
 
     Returns:
         The tree with arrays.
+
+    Raises:
+        MismatchError: An array of ``like`` is missing in the tree, or has another shape or dtype.
     """
-    return jax.tree.map(lambda old, new: _to_devices(new, old) if isinstance(old, jax.Array) else new, like, tree)
+    leaves = jax.tree_util.tree_flatten_with_path(like)[0]
+    wanted = {path: leaf for path, leaf in leaves if isinstance(leaf, jax.Array)}
+    made = jax.tree_util.tree_map_with_path(lambda path, new: _to_devices(new, wanted.pop(path, None)), tree)
+    if wanted:
+        raise MismatchError(f"{jax.tree_util.keystr(next(iter(wanted)))}: expected an array, found none in the tree")
+    return made
 
 
 def _place(values: np.ndarray[Any, Any], like: jax.Array) -> jax.Array:
@@ -118,9 +126,14 @@ def _to_host(array: jax.Array, empty: bool) -> Any:
     return Shard(host, array.shape, place, "here" if writer == jax.process_index() else "elsewhere")
 
 
-def _to_devices(host: Any, like: jax.Array) -> jax.Array:
-    values: Any = host.tensor if isinstance(host, Shard) else host
+def _to_devices(host: Any, like: jax.Array | None) -> Any:
+    if like is None:
+        return host
+    values: Any = host.tensor if isinstance(host, Shard) else np.asarray(host)
     begin = host.offsets if isinstance(host, Shard) else [0] * like.ndim
+    shape = tuple(host.global_shape) if isinstance(host, Shard) else values.shape
+    if shape != like.shape:
+        raise MismatchError(f"an array of shape {like.shape}: expected that shape, found {shape}")
     if values.dtype != like.dtype:
         raise MismatchError(f"an array of shape {like.shape}: expected {like.dtype}, found {values.dtype}")
     outer = tuple((b, b + n) for b, n in zip(begin, values.shape, strict=True))

@@ -88,6 +88,15 @@ with pawl.CheckpointManager({str(tmp_path)!r}) as m:
     back = pawl.jax.arrays(live, like=state)
 assert (back["w"] == w).all() and back["w"].sharding == w.sharding and len(back["w"].addressable_shards) == {devices}
 assert (back["n"][2][1] == w + 1).all()
+grown = pawl.jax.arrays({{"w": np.zeros((8, 4), np.float32), "n": [], "best": 2.5}}, like={{"w": w, "n": [1], "best": None}})
+assert (grown["n"], grown["best"], grown["w"].sharding) == ([], 2.5, w.sharding)
+for wrong in ({{"w": np.zeros((9, 4), np.float32)}}, {{"w": np.zeros((8, 4), np.int32)}}, {{"v": 1}}):
+    try:
+        pawl.jax.arrays(wrong, like={{"w": w}})
+    except pawl.MismatchError as error:
+        assert "expected" in str(error)
+    else:
+        raise AssertionError("another tree was taken")
 try:
     pawl.jax.shards({{"key": jax.random.key(0)}})
 except pawl.UnsupportedError as error:
