@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -31,6 +32,7 @@ from ._pawl import Ticket, UsageError
 
 Log = Callable[[Mapping[str, float], int], None]
 
+_LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SCALARS = ("checkpoint/blocked_seconds", "checkpoint/bytes", "checkpoint/durable_seconds")
 
 
@@ -124,10 +126,19 @@ class PrometheusFile:
     Args:
         path: The file.
         labels: Labels of every line.
+
+    Raises:
+        UsageError: A label cannot be used; the message gives the reason.
     """
 
     def __init__(self, path: str | os.PathLike[str], **labels: str) -> None:
         self._path = _checks.path("path", path)
+        for name in labels:
+            if name == "name" or name.startswith("__") or not _LABEL.fullmatch(name):
+                raise UsageError(
+                    f"PrometheusFile: '{name}' cannot be a label; expected letters of ASCII, digits and _, other than "
+                    "'name' (the label of a metric's own name) and names that begin with __ or a digit"
+                )
         text = ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
         self._labels = text
         self._values: dict[str, tuple[str, float]] = {}

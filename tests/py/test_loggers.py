@@ -112,6 +112,14 @@ def test_the_text_file_of_prometheus_holds_what_is_no_number(tmp_path: pathlib.P
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.parametrize("label", ["name", "__job", "a-b", "1st"])
+def test_labels_that_prometheus_or_pawl_cannot_write_are_refused(tmp_path: pathlib.Path, label: str) -> None:
+    with pytest.raises(pawl.UsageError, match=f"'{label}' cannot be a label"):
+        PrometheusFile(tmp_path / "pawl.prom", **{label: "demo"})
+    PrometheusFile(tmp_path / "pawl.prom", _job2="demo").log_metrics({"a": 1.0}, 1)
+    assert 'pawl_metric{_job2="demo",name="a"} 1.0' in (tmp_path / "pawl.prom").read_text()
+
+
 @pytest.mark.parametrize("logger", [3, "tensorboard", [None]])
 def test_what_is_no_logger_is_refused(tmp_path: pathlib.Path, logger: object) -> None:
     with pytest.raises(pawl.UsageError, match="add_scalar, log_metrics or log"):
