@@ -83,7 +83,7 @@ enum pawl_code {
 	PAWL_ENOMEM = -2,        /* out of memory */
 	PAWL_ENOTFOUND = -3,     /* no such run, checkpoint, tensor or file */
 	PAWL_EEXISTS = -4,       /* something would be overwritten */
-	PAWL_EBUSY = -5,         /* another process writes this run, or a save is running */
+	PAWL_EBUSY = -5,         /* another process writes this run, a save is running, or it is protected */
 	PAWL_ECONFLICT = -6,     /* another writer won, or the lease was lost */
 	PAWL_ENOSPACE = -7,      /* the disk or the quota is full */
 	PAWL_EIO = -8,           /* the system reported an I/O error; `sys` holds errno */

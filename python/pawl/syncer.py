@@ -128,7 +128,7 @@ class Syncer:
         self._function = syncer if callable(syncer) else None
         own = syncer == "auto" and self.enabled
         self._by_fsspec = own and self.remote is not None and takes(self.remote)
-        command = _NEVER_RUN if self._function is not None else None if own else syncer
+        command = _NEVER_RUN if callable(syncer) else None if own else syncer
         self._sync: _pawl.Syncer | None = None
         if self.enabled and self.remote is not None:
             self._sync = _pawl.Syncer(

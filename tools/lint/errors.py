@@ -32,7 +32,8 @@ WHAT_TO_DO = {
     "ENOMEM": 'free memory, or let saves use less: `Staging(mode="ring")`',
     "ENOTFOUND": "check the path, step or name: `pawl ls`. From a restore in C: begin a new training",
     "EEXISTS": "choose another place, or `overwrite`",
-    "EBUSY": "wait for the save or process that the message names ([how](../explanation/crash-safety.md#one-writer))",
+    "EBUSY": "wait for the save or process that the message names ([how](../explanation/crash-safety.md#one-writer)); "
+    "a pinned, latest or best checkpoint needs `force`",
     "ECONFLICT": "end one of the two processes that write here",
     "ENOSPACE": "free space or keep less ([how](../how-to/troubleshooting.md)); earlier checkpoints are intact",
     "EIO": "look at the disk and the system's log; the next save writes everything again",

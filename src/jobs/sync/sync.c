@@ -35,7 +35,7 @@ struct pawl_syncer {
 	char *command; /* or NULL */
 	bool shell, verify;
 	int64_t timeout_ms;
-	struct pawl_stores stores; /* of the caller, for remote */
+	struct pawl_stores stores;              /* of the caller, for remote */
 	pthread_mutex_t lock;                   /* held over a sync; guards all below */
 	struct sync_seen seen_here, seen_there; /* checkpoints that were verified */
 	struct sync_view view;                  /* for a caller that moves the files itself */

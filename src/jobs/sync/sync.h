@@ -46,8 +46,8 @@ enum sync_place_kind {
 };
 struct sync_place {
 	enum sync_place_kind kind;
-	char *text;  /* as given; a path absolute */
-	char *store; /* as store_open takes it, or NULL */
+	char *text;                       /* as given; a path absolute */
+	char *store;                      /* as store_open takes it, or NULL */
 	const struct pawl_stores *stores; /* the caller's own, or NULL */
 };
 /* PAWL_EUSAGE: empty, with a password, or a host that would be an option. */
@@ -145,7 +145,7 @@ void sync_seen_clear(struct sync_seen *seen);
 /* Verifies all checkpoints below target that are not in seen. expected: a folder whose checkpoints
  * must exist in the target, or NULL. Then only those with a manifest in before (listed before the
  * sync) are checked. PAWL_ECORRUPT, PAWL_ENOTFOUND. */
-int sync_check(const struct sync_place *target, const char *expected, const struct sync_names *before, struct sync_seen *seen,
-               const struct sync_limit *limit, uint64_t *ret_n, struct pawl_error *err);
+int sync_check(const struct sync_place *target, const char *expected, const struct sync_names *before,
+               struct sync_seen *seen, const struct sync_limit *limit, uint64_t *ret_n, struct pawl_error *err);
 
 #endif

@@ -119,8 +119,8 @@ check_run(struct check *c, const char *path, struct pawl_error *err)
 		if (info->marks & PAWL_MARK_BAD) {
 			if (strcmp(info->problem, CATALOG_NO_MANIFEST) == 0)
 				continue; /* still being written */
-			return err_set(err, info->code, "%s%s%s/%s: the synced copy failed verification: %s", c->target->store,
-			               path[0] ? "/" : "", path, info->name, info->problem);
+			return err_set(err, info->code, "%s%s%s/%s: the synced copy failed verification: %s",
+			               c->target->store, path[0] ? "/" : "", path, info->name, info->problem);
 		}
 		TRY(verify_one(c, run, path, info, err));
 	}
@@ -157,10 +157,11 @@ check_missing(struct check *c, struct pawl *ours, const struct pawl_info *want, 
 		here = here || pawl_list_get(now, i)->id == id;
 	for (size_t i = 0; here && i < pawl_list_count(there); i++)
 		if (strcmp(pawl_list_get(there, i)->name, name) == 0)
-			return err_set(err, PAWL_ECONFLICT,
-			               "%s: another checkpoint %s of this run is stored there; choose another place, or "
-			               "remove it there",
-			               c->target->store, name);
+			return err_set(
+				err, PAWL_ECONFLICT,
+				"%s: another checkpoint %s of this run is stored there; choose another place, or "
+				"remove it there",
+				c->target->store, name);
 	return here ? err_set(err, PAWL_ENOTFOUND, "%s: %s was not copied completely", c->target->store, name) : 0;
 }
 
@@ -214,8 +215,8 @@ check_all(struct check *c, const char *expected, const struct sync_names *names,
 }
 
 int
-sync_check(const struct sync_place *target, const char *expected, const struct sync_names *before, struct sync_seen *seen,
-           const struct sync_limit *limit, uint64_t *ret_n, struct pawl_error *err)
+sync_check(const struct sync_place *target, const char *expected, const struct sync_names *before,
+           struct sync_seen *seen, const struct sync_limit *limit, uint64_t *ret_n, struct pawl_error *err)
 {
 	struct check c = {.target = target, .seen = seen, .limit = limit, .before = before};
 	PAWL_CLEAN(sync_names_clear) struct sync_names names = {0};

@@ -27,7 +27,7 @@
 #include "store/store.h"
 
 #define MAX_POINTER_BYTES 1024u
-#define TRIES 3 /* of a file that changes while it is sent */
+#define TRIES 3                         /* of a file that changes while it is sent */
 #define MAX_ID_BYTES ((size_t)16 << 20) /* experiment.json holds the search's space */
 
 /* ------------------------------------------------------------------ listing */
@@ -184,7 +184,7 @@ struct copy {
 	bool flat_source;  /* its pointers are objects */
 	bool links;        /* `to` can make an object from another one */
 	const struct sync_limit *limit;
-	struct sync_names names; /* of from */
+	struct sync_names names;  /* of from */
 	struct sync_links linked; /* of a local source */
 };
 

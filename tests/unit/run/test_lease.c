@@ -382,7 +382,7 @@ test_P10_a_machine_with_this_ones_name_is_not_taken_for_dead(void **state)
 }
 
 /* A clone with this machine's ids, booted on its own: that it renews since this machine was booted
- * shows that it is no earlier boot of this one. */
+ * shows that it is not an earlier boot of this one. */
 static void
 test_P10_a_clone_of_this_machine_is_not_taken_for_dead(void **state)
 {
