@@ -122,7 +122,7 @@ class Syncer:
         self._error: Exception | None = None
         self._failing = False
         self._thread: threading.Thread | None = None
-        self._call: threading.Thread | None = None
+        self._call: threading.Event | None = None  # set when the function has returned
         self._last_up = float("-inf")
         syncer = self.config.syncer
         self._function = syncer if callable(syncer) else None
@@ -210,7 +210,7 @@ class Syncer:
 
     def _move(self, sync: _pawl.Syncer, down: bool) -> SyncReport:
         transfer = sync.down if down else sync.up
-        if self._call is not None and self._call.is_alive():
+        if self._call is not None and not self._call.is_set():
             raise BusyError(f"{self.local}: the sync function has still not returned")
         if self._by_fsspec:
             return SyncReport(*self._in_time(transfer, sync.cancel))
@@ -227,7 +227,7 @@ class Syncer:
             verified, checkpoints, _, note = self._waiting(sync, lambda: sync.verify(down))
             return SyncReport(verified, checkpoints, time.monotonic() - begin, note)
         finally:
-            if self._call is None or not self._call.is_alive():  # else the next sync does it
+            if self._call is None or self._call.is_set():  # else the next sync does it
                 sync.thaw()
 
     def _waiting(self, sync: _pawl.Syncer, call: Callable[[], _T]) -> _T:
@@ -238,6 +238,8 @@ class Syncer:
         error: list[BaseException] = []
 
         def work() -> None:
+            if not first.acquire(blocking=False):
+                return
             try:
                 result.append(call())
             except BaseException as why:
@@ -245,15 +247,18 @@ class Syncer:
             finally:
                 done.set()
 
+        first = threading.Lock()  # taken by the thread, or by a Ctrl+C before it runs
         done = threading.Event()  # an interrupted join() marks the thread as ended (Python 3.11)
         thread = threading.Thread(target=work, name="pawl-sync")
-        thread.start()
         try:
+            thread.start()
             while not done.wait(0.1):  # a Ctrl+C just before a wait is handled after it
                 pass
         except BaseException:
-            sync.cancel()
-            done.wait()
+            if not first.acquire(blocking=False):
+                sync.cancel()
+                while not done.wait(0.1):  # the call clears a cancel that comes before its begin
+                    sync.cancel()
             raise
         thread.join()
         if error:
@@ -279,15 +284,19 @@ class Syncer:
                 outcome.append(call())
             except BaseException as why:
                 error.append(why)
+            finally:
+                done.set()
 
-        self._call = threading.Thread(target=work, name="pawl-sync-function", daemon=True)
-        self._call.start()
+        self._call = done = threading.Event()  # as in _waiting
+        end = time.monotonic() + self._longest
+        threading.Thread(target=work, name="pawl-sync-function", daemon=True).start()
         try:
-            self._call.join(self._longest)
+            while not done.wait(0.1) and time.monotonic() < end:
+                pass
         finally:
-            if self._call.is_alive():
+            if not done.is_set():
                 cancel()
-        if self._call.is_alive():
+        if not done.is_set():
             raise _pawl.TimeoutError(f"{self.local}: the sync function has not returned within {self._longest:g} s")
         if error:
             if isinstance(error[0], PawlError):
@@ -420,7 +429,7 @@ class Syncer:
             self._thread.join()
             self._thread = None
         if self._sync is not None:
-            if self._call is None or not self._call.is_alive():  # else it frees the library's part
+            if self._call is None or self._call.is_set():  # else it frees the library's part
                 self._sync.close()
             self._sync = None
         self.check_for_errors()
