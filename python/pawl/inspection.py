@@ -73,10 +73,18 @@ def _opened(place: str) -> Iterator[tuple[_pawl.Run, int]]:
     selector = _pawl.split_address(place)[1]
     run = _pawl.Run(place, single=True, read_only=True) if selector is None else checkpoint.run_of(place)
     try:
-        id = checkpoint.only(run, place)["id"] if selector is None else run.find(selector)
+        id = checkpoint.only(run, run.root)["id"] if selector is None else run.find(selector)
         hold = None
-        with contextlib.suppress(PawlError):  # a read-only store, where nothing is deleted either
-            hold = run.hold(id)
+        while hold is None:
+            try:
+                hold = run.hold(id)
+            except NotFoundError:
+                run.reload()
+                if selector is None or id == run.find(selector):
+                    break
+                id = run.find(selector)
+            except PawlError:  # a read-only store, where nothing is deleted either
+                break
         try:
             yield run, id
         finally:
@@ -152,7 +160,12 @@ def tree(place: Place, *, progress: Progress | None = None) -> Any:
         todo = [(root, info) for root, run in opened.items() for info in run.list()]
         for done, (root, info) in enumerate(todo):
             report(done, len(todo))
-            trees.setdefault(root, {})[info["step"]] = _describe(opened[root], info["id"])
+            try:
+                trees.setdefault(root, {})[info["step"]] = _describe(opened[root], info["id"])
+            except NotFoundError:  # deleted meanwhile: there is a newer one
+                opened[root].reload()
+                newest = max(known["id"] for at, known in todo if at == root)
+                todo += [(root, new) for new in opened[root].list() if new["id"] > newest]
         report(len(todo), len(todo))
     if runs == [text]:
         return trees.get(text, {})

@@ -194,12 +194,19 @@ def _convert(place: str, target: pathlib.Path) -> int:
     return int(pawl.load(target)["w"][0])
 
 
+def _steps(trees: dict[int, Any]) -> int:
+    return max(trees, default=0)
+
+
 READS: dict[str, Callable[[Training, int], int]] = {
     "restore": lambda t, n: _restore(t.root),
     "verify, checkpoints": lambda t, n: _checkpoints(t.root),
     "load latest": lambda t, n: int(pawl.load(t.root / "latest")["w"][0]),
     "load @latest": lambda t, n: int(pawl.load(f"{t.root}@latest")["w"][0]),
     "load @best": lambda t, n: int(pawl.load(f"{t.root}@best")["w"][0]),
+    "tree": lambda t, n: _steps(pawl.tree(t.root)),
+    "tree @latest": lambda t, n: t.step if pawl.tree(f"{t.root}@latest") else 0,
+    "diff": lambda t, n: t.step if pawl.diff(f"{t.root}@latest", f"{t.root}@best") is not None else 0,
     "convert @latest": lambda t, n: _convert(f"{t.root}@latest", t.root.parent / f"new{n}.npz"),
     "to_dict": lambda t, n: int(pawl.Checkpoint(t.root / "latest").to_dict()["w"][0]),
     "get_metadata": lambda t, n: int(pawl.Checkpoint(t.root / "latest").get_metadata()["s"]),
