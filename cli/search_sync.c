@@ -89,13 +89,15 @@ sync_up(struct search_sync *s, struct pawl_meter *meter, struct pawl_error *err)
 {
 	struct tune_leftovers *l = NULL;
 	const char *const *names;
+	struct pawl_error why = {0};
 	size_t n;
 	(void)tune_leftovers_open(s->folder, &l, NULL);
 	int rc = pawl_syncer_up(s->syncer, meter, NULL, err);
 
 	s->stays = (struct pawl_error){0};
-	if (rc == 0 && l != NULL && tune_leftovers_after(l, &names, &n, &s->stays) == 0)
-		(void)pawl_syncer_prune(s->syncer, names, n, &s->stays);
+	if (rc == 0 && l != NULL &&
+	    (tune_leftovers_after(l, &names, &n, &why) < 0 || pawl_syncer_prune(s->syncer, names, n, &why) < 0))
+		s->stays = why;
 	tune_leftovers_close(l);
 	return rc;
 }

@@ -466,3 +466,10 @@ def test_the_table_on_a_terminal(tmp_path: pathlib.Path) -> None:
     assert final.count("TERMINATED") == 3 and "best" in final and str(sweep.folder) in final
     assert re.search(r"trial +state +iter .*best +checkpoint +host", re.sub(r"\x1b\[\d*m", "", final)), final
     assert "RUNNING" in shown[: shown.rindex("\x1b[J")]
+
+
+def test_R127_a_search_that_keeps_few_checkpoints_at_its_place_has_nothing_to_report(tmp_path: pathlib.Path) -> None:
+    sweep = Sweep(tmp_path, COUNT, checkpoint={"keep": 1}, sync={"upload_dir": str(tmp_path / "far")})
+    assert "old checkpoints" not in sweep.run()
+    names = [path.name for path in (tmp_path / "far").rglob("checkpoint_*") if path.is_dir()]
+    assert names == ["checkpoint_000006"] * len(sweep.trials())
