@@ -22,7 +22,6 @@
 #include "base/fd.h"
 #include "base/hide.h"
 #include "base/text.h"
-#include "copy/copy_object.h"
 #include "pawl_jobs.h"
 #include "store/registry.h"
 #include "store/store.h"
@@ -150,8 +149,7 @@ sync_place_read(const char *given, struct sync_place *ret, struct pawl_error *er
 int
 sync_place_open(const struct sync_place *p, bool create, struct store **ret, struct pawl_error *err)
 {
-	return create ? copy_open_target(p->stores, p->store, false, ret, err)
-	              : store_open_with(p->stores, p->store, false, true, ret, err);
+	return store_open_with(p->stores, p->store, create, !create, ret, err);
 }
 
 /* ------------------------------------------------------------------- handle */

@@ -189,13 +189,16 @@ struct copy {
 };
 
 /* True if the target's file seems the same by size and time. Its contents are verified later. A
- * file that was written in the moment when the target's was made may have changed after that. */
+ * target's time may be rounded to seconds. */
 static bool
 is_there(struct copy *c, const char *key, const struct store_entry *source, struct store_entry *ret)
 {
 	if (store_stat(c->to, key, ret, NULL) < 0 || ret->is_folder || ret->is_link)
 		return false;
-	return ret->nbytes == source->nbytes && source->mtime_ns > 0 && ret->mtime_ns > source->mtime_ns;
+	const bool is_newer = ret->mtime_ns % 1000000000 != 0
+	                              ? ret->mtime_ns > source->mtime_ns
+	                              : ret->mtime_ns / 1000000000 >= source->mtime_ns / 1000000000;
+	return ret->nbytes == source->nbytes && source->mtime_ns > 0 && is_newer;
 }
 
 /* A checkpoint that is complete at the target is never overwritten, least of all by a damaged one.
@@ -254,7 +257,8 @@ send_current(struct copy *c, const char *key, struct store_entry *source, struct
 			return rc;
 		*source = now;
 	}
-	return 0; /* it still changes: the next sync sends it again */
+	source->mtime_ns = 0; /* it still changes: what was sent is like no other name of it */
+	return 0;
 }
 
 static void
