@@ -108,7 +108,7 @@ def convert(
     place = _checks.path("src", src)
 
     def convert_one(run: _pawl.Run) -> Converted:
-        id = checkpoint.only(run, run.root)["id"] if select is None else run.find(select)
+        id = checkpoint.only(run, checkpoint.opened_as(run, place))["id"] if select is None else run.find(select)
         return write(
             run,
             id,

@@ -154,12 +154,17 @@ def _read(
     def restore(run: _pawl.Run) -> tuple[Any, _pawl.Info, list[str], list[str], Any]:
         answer = run.restore(state, paths=globs, strict=strict, rename=rename, cast=cast)
         if answer is None:
-            _pawl.explain_address(run.root)
+            _pawl.explain_address(opened_as(run, place))
         return answer
 
     answer = look(place, restore)
     _reports.fallbacks(place, answer[1]["name"], answer[2])
     return answer[0], answer[1], answer[4]
+
+
+def opened_as(run: _pawl.Run, place: str) -> str:
+    """How an error about a checkpoint names it: as the caller did, or by the path of RUN@SELECTOR."""
+    return place if _pawl.split_address(place)[1] is None else run.root
 
 
 def run_of(place: str) -> _pawl.Run:

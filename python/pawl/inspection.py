@@ -73,7 +73,7 @@ def _opened(place: str) -> Iterator[tuple[_pawl.Run, int]]:
     selector = _pawl.split_address(place)[1]
     run = _pawl.Run(place, single=True, read_only=True) if selector is None else checkpoint.run_of(place)
     try:
-        id = checkpoint.only(run, run.root)["id"] if selector is None else run.find(selector)
+        id = checkpoint.only(run, place)["id"] if selector is None else run.find(selector)
         hold = None
         while hold is None:
             try:

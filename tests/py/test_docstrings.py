@@ -34,6 +34,8 @@ HOOKS = {
     },
     "huggingface.Saver": {
         "on_train_begin",
+        "on_epoch_begin",
+        "on_step_begin",
         "on_step_end",
         "on_epoch_end",
         "on_evaluate",
@@ -43,8 +45,6 @@ HOOKS = {
     "lightning.CheckpointIO": {"save_checkpoint", "remove_checkpoint"},
     "lightning.Saver": {
         "setup",
-        "on_train_batch_end",
-        "on_train_epoch_end",
         "on_exception",
         "teardown",
         "state_dict",

@@ -241,6 +241,11 @@ class Guarded(MemoryFileSystem):  # type: ignore[misc, unused-ignore]
             raise PermissionError(f"https://me:{OTHER}@host/x is not for {OTHER}")
         super().put_file(*args, **kwargs)
 
+    def pipe_file(self, path: str, *args: Any, **kwargs: Any) -> None:
+        if self.refuses and path.endswith(".safetensors"):
+            raise PermissionError(f"https://me:{OTHER}@host/x is not for {OTHER}")
+        super().pipe_file(path, *args, **kwargs)
+
 
 @pytest.fixture(name="guarded")
 def guarded_kind(monkeypatch: pytest.MonkeyPatch) -> type[Guarded]:
