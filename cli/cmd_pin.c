@@ -30,21 +30,20 @@ static int
 pin_one(struct cli *cli, const char *text, const struct pin_args *args, bool pin, const struct pawl_info **ret,
         bool *ret_was, struct pawl_error *err)
 {
-	PAWL_CLEAN(cli_close) struct pawl *run = NULL;
-	struct target target;
-	uint64_t id = 0;
+	PAWL_CLEAN(target_release) struct taken from = {0};
+	struct target *target = &from.target;
 
-	TRY(target_parse(cli, text, &target, err));
-	if (target.single)
+	TRY(target_parse(cli, text, target, err));
+	if (target->single)
 		return err_set(err, PAWL_EUSAGE, "%s belongs to no run, so no rule can delete it", text);
-	if (target.selector == NULL)
+	if (target->selector == NULL)
 		return err_set(err, PAWL_EUSAGE, "%s is a run; name a checkpoint, such as %s@latest", text, text);
-	TRY(target_open(cli, &target, false, &args->score, &run, err));
-	TRY(target_find(cli, run, &target, &id, err));
-	TRY(target_info(cli, run, id, ret, err));
-	*ret_was = ((*ret)->marks & PAWL_MARK_PINNED) != 0;
-	TRY(pin ? pawl_pin(run, id, err) : pawl_unpin(run, id, err));
-	return target_info(cli, run, id, ret, err);
+	TRY(target_open(cli, target, false, &args->score, &from.run, err));
+	TRY(target_hold(cli, from.run, target, &from.info, &from.hold, err));
+	*ret_was = (from.info->marks & PAWL_MARK_PINNED) != 0;
+	TRY(pin ? pawl_pin(from.run, from.info->id, err) : pawl_unpin(from.run, from.info->id, err));
+	target_close_hold(&from.hold); /* the summary would count it as a reader's */
+	return target_info(cli, from.run, from.info->id, ret, err);
 }
 
 static int

@@ -40,26 +40,28 @@ run_score(struct cli *cli, const void *args)
 {
 	const size_t n = cli->n_operands - 1;
 	struct pawl_metric *metrics = keep_alloc(&cli->keep, n, sizeof(*metrics));
-	PAWL_CLEAN(cli_close) struct pawl *run = NULL;
+	PAWL_CLEAN(target_release) struct taken from = {0};
+	struct target *target = &from.target;
 	const struct pawl_info *info = NULL;
 	struct pawl_error err = {0};
-	struct target target;
 	struct jsonout j;
-	uint64_t id;
 
 	(void)args;
 	for (size_t i = 0; i < n; i++)
 		if (parse_metric(cli, cli->operands[i + 1], &metrics[i], &err) < 0)
 			return cli_usage(cli, "%s", err.message);
-	if (target_parse(cli, cli->operands[0], &target, &err) < 0)
+	if (target_parse(cli, cli->operands[0], target, &err) < 0)
 		return cli_fail(cli, &err);
-	if (target.single)
-		return cli_usage(cli, "%s belongs to no run, which would keep its metrics", target.text);
-	if (target.selector == NULL)
-		return cli_usage(cli, "%s is a run; name a checkpoint, such as %s@latest", target.text, target.text);
-	if (target_open(cli, &target, false, NULL, &run, &err) < 0 || target_find(cli, run, &target, &id, &err) < 0 ||
-	    pawl_score(run, id, metrics, n, &err) < 0 || pawl_reload(run, &err) < 0 ||
-	    target_info(cli, run, id, &info, &err) < 0)
+	if (target->single)
+		return cli_usage(cli, "%s belongs to no run, which would keep its metrics", target->text);
+	if (target->selector == NULL)
+		return cli_usage(cli, "%s is a run; name a checkpoint, such as %s@latest", target->text, target->text);
+	if (target_open(cli, target, false, NULL, &from.run, &err) < 0 ||
+	    target_hold(cli, from.run, target, &from.info, &from.hold, &err) < 0 ||
+	    pawl_score(from.run, from.info->id, metrics, n, &err) < 0 || pawl_reload(from.run, &err) < 0)
+		return cli_fail(cli, &err);
+	target_close_hold(&from.hold); /* the summary would count it as a reader's */
+	if (target_info(cli, from.run, from.info->id, &info, &err) < 0)
 		return cli_fail(cli, &err);
 	for (size_t i = 0; i < n; i++)
 		cli_note(cli, "%s (step %" PRId64 "): %s = %g", info->name, info->step, metrics[i].name,

@@ -122,12 +122,18 @@ def stopped(process: subprocess.Popen[str], fifo: pathlib.Path) -> bool:
         ("convert", "{run}/latest", "{new}.npz"),
         ("cp", "{run}@latest", "{new}"),
         ("diff", "{run}", "{run}/latest"),
+        ("pin", "{run}@latest"),
+        ("pin", "{run}/latest"),
+        ("unpin", "{run}@latest"),
+        ("score", "{run}@latest", "n=1"),
+        ("score", "{run}@best", "n=1"),
     ],
     ids=" ".join,
 )
 def test_R137_a_command_at_any_call_while_a_save_deletes(training: Training, words: tuple[str, ...]) -> None:
     folder = training.root.parent
     for n, room in enumerate(ROOMS):
+        training.save()  # the one before may be pinned
         gate = Gate(folder / "calls", room)
         args = [word.format(run=training.root, new=folder / f"new{n}") for word in words]
         process = subprocess.Popen(
