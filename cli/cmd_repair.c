@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cli.h"
+#include "human.h"
 #include "info.h"
 #include "target.h"
 
@@ -34,7 +35,8 @@ struct repair {
 struct repairs {
 	struct repair *items;
 	size_t n, n_failed;
-	int code; /* first failure */
+	size_t n_unread; /* may be intact: of a newer format, or without permission to read */
+	int code;        /* first failure */
 };
 
 /* Lists the damaged checkpoints that the target names. */
@@ -62,6 +64,10 @@ collect_damaged(struct cli *cli, struct pawl *run, const struct target *target, 
 
 		if ((info->marks & PAWL_MARK_BAD) == 0 || (only != NULL && strcmp(info->name, only) != 0))
 			continue;
+		if (info->code != PAWL_ECORRUPT) {
+			ret->n_unread++;
+			continue;
+		}
 		ret->items[ret->n].name = keep_printf(&cli->keep, "%s", info->name);
 		ret->items[ret->n].path = keep_printf(&cli->keep, "%s", info->path);
 		ret->items[ret->n++].problem = keep_printf(&cli->keep, "%s", info->problem);
@@ -145,7 +151,7 @@ print_text(struct cli *cli, bool dry_run, const struct repairs *repairs)
 		if (r->code != 0 && strcmp(r->message, r->problem) != 0)
 			(void)printf("  why: %s\n", term_clean(keep, r->message));
 	}
-	if (repairs->n == 0)
+	if (repairs->n == 0 && repairs->n_unread == 0)
 		cli_note(cli, "nothing is damaged ('pawl verify' also reads the tensors)");
 }
 
@@ -172,6 +178,9 @@ run_repair(struct cli *cli, const void *ptr)
 		print_json(cli, run, args->dry_run, &repairs);
 	else
 		print_text(cli, args->dry_run, &repairs);
+	if (repairs.n_unread > 0)
+		cli_note(cli, "%s cannot be read and may be intact: 'pawl ls --bad' prints the reason",
+		         human_count(&cli->keep, repairs.n_unread, "checkpoint", "checkpoints"));
 	return pawl_code_exit_status(repairs.code);
 }
 
@@ -181,7 +190,8 @@ const struct command cmd_repair = {
 	.summary = "rebuild lost manifests from the tensor files",
 	.about = "Rebuilds a lost or damaged manifest.json from the checkpoint's tensor files, which hold all that is "
 		 "needed. If a tensor is incomplete, nothing is changed and the reason is printed. "
-		 "TARGET is a run (all damaged checkpoints) or one checkpoint.\n\n"
+		 "TARGET is a run (all damaged checkpoints) or one checkpoint. Checkpoints of a run that cannot be "
+		 "read, such as those of a newer format, are left alone.\n\n"
 		 "The new checksums are those of the files as they are now, so earlier damage to their bytes can no "
 		 "longer be found. The manifest records that the checkpoint was repaired.",
 	.operands = operands,

@@ -53,6 +53,7 @@ class Info(TypedDict):
     world_size: int
     blocked_seconds: float
     problem: str
+    damaged: bool
     format: str
     level: str
     here: bool

@@ -498,7 +498,8 @@ def repair(run: Place, *, dry_run: bool = False, progress: Progress | None = Non
         progress: Called with the bytes read and all bytes of the checkpoints so far.
 
     Returns:
-        The checkpoints whose manifest is damaged, each with what happened.
+        The checkpoints whose manifest is damaged, each with what happened. One of a newer format,
+        or that may not be read, is left alone.
 
     Raises:
         BusyError: A training has it open.
@@ -506,7 +507,7 @@ def repair(run: Place, *, dry_run: bool = False, progress: Progress | None = Non
     done: Rows[Repaired] = Rows()
     sums = _Sum(progress)
     with _edited(run, read_only=dry_run) as opened:
-        for info in [info for info in opened.list(True) if info["bad"] and not info["denied"]]:
+        for info in [info for info in opened.list(True) if info["damaged"]]:
             problem = ""
             try:
                 opened.repair(info["name"], dry_run, sums)

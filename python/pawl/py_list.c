@@ -87,6 +87,7 @@ py_info_dict(const struct pawl_info *info)
 	    put_item(dict, "world_size", PyLong_FromUnsignedLong(info->world_size)) < 0 ||
 	    put_item(dict, "blocked_seconds", PyFloat_FromDouble(info->blocked_seconds)) < 0 ||
 	    put_item(dict, "problem", text_or_empty(info->problem)) < 0 ||
+	    put_item(dict, "damaged", PyBool_FromLong(info->code == PAWL_ECORRUPT)) < 0 ||
 	    put_item(dict, "format", text_or_empty(info->format)) < 0 ||
 	    put_item(dict, "level", text_or_empty(level_name(info->level))) < 0 ||
 	    put_item(dict, "here", PyBool_FromLong(info->here)) < 0 ||

@@ -105,7 +105,8 @@ class CheckpointInfo:
 
 def checkpoint_info(row: Mapping[str, Any]) -> CheckpointInfo:
     """A row of the library as a record."""
-    return CheckpointInfo(**{**row, "path": place_of(row["path"]), "time": datetime.fromtimestamp(row["time"], UTC)})
+    fields = {name: value for name, value in row.items() if name != "damaged"}  # of a repair
+    return CheckpointInfo(**{**fields, "path": place_of(row["path"]), "time": datetime.fromtimestamp(row["time"], UTC)})
 
 
 @dataclass(frozen=True, repr=False)

@@ -417,6 +417,22 @@ def test_R137_a_checkpoint_in_a_newer_format_is_not_verified_copied_or_listed_as
         pawl.Syncer(tmp_path / "back", remote=str(run)).down()
 
 
+def test_a_repair_passes_over_a_checkpoint_in_a_newer_format(tmp_path: pathlib.Path) -> None:
+    run, newest = tmp_path / "run", tmp_path / "run/checkpoints/checkpoint_000002/manifest.json"
+    with pawl.CheckpointManager(run) as manager:
+        for step in (1, 2):
+            manager.save(step, {"x": np.full(3, step)}, wait=True)
+    write_in_newer_format(run, 2)
+    before = newest.read_bytes()
+    assert "1 checkpoint cannot be read and may be intact" in cli.run("repair", run).stderr
+    assert cli.run_json("repair", run)["checkpoints"] == [] == pawl.repair(run)
+    assert newest.read_bytes() == before
+    (run / "checkpoints/checkpoint_000001/manifest.json").unlink()
+    assert [row["name"] for row in cli.run_json("repair", run, "-n")["checkpoints"]] == ["checkpoint_000001"]
+    assert [(row.name, row.problem) for row in pawl.repair(run)] == [("checkpoint_000001", "")]
+    assert "format version 99" in cli.run("repair", f"{run}@id:2", status=1).stderr
+
+
 def test_falling_back_fits_the_older_structure(tmp_path: pathlib.Path) -> None:
     """The older checkpoint is matched again: it may have another shape, and is refused if it does not fit."""
     with pawl.CheckpointManager(tmp_path / "run") as manager:
