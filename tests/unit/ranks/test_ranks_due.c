@@ -8,11 +8,8 @@
 
 #include <cmocka.h>
 
-#include <sys/mman.h>
-
 #include "helpers/hang.h"
-#include "helpers/ranks.h"
-#include "helpers/scratch.h"
+#include "helpers/rank_answers.h"
 
 #define WORLD 3
 
@@ -23,12 +20,6 @@ struct act {
 	enum lack lack; /* PROGRESS: no fraction, so that it cannot tell; else its broadcast fails, or without words */
 	int rank;       /* of this rank */
 };
-
-/* What should_save returned on each rank, and its error. */
-static struct answer {
-	int code;
-	struct pawl_error err;
-} *answers;
 
 struct caller {
 	const struct rank_job *job;
@@ -151,29 +142,10 @@ test_P11_a_broadcast_that_fails_is_an_error_with_or_without_words(void **state)
 	expect_error(1, PAWL_EIO, "the broadcast of rank 0's decision to save");
 }
 
-static int
-setup(void **state)
-{
-	char *root = malloc(256);
-
-	*state = root;
-	answers = mmap(NULL, WORLD * sizeof(*answers), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	return answers == MAP_FAILED ? -1 : scratch_make(root, 256, "due");
-}
-
-static int
-teardown(void **state)
-{
-	munmap(answers, WORLD * sizeof(*answers));
-	scratch_remove(*state);
-	free(*state);
-	return 0;
-}
-
 int
 main(void)
 {
-#define CASE(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
+#define CASE(fn) cmocka_unit_test_setup_teardown(fn, answers_setup, answers_teardown)
 	const struct CMUnitTest tests[] = {
 		CASE(test_P11_if_rank_0_cannot_tell_no_rank_waits_and_all_get_an_error),
 		CASE(test_P11_another_rank_that_cannot_tell_hears_rank_0),

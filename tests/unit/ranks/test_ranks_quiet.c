@@ -9,19 +9,12 @@
 #include <cmocka.h>
 
 #include <stdbool.h>
-#include <sys/mman.h>
 
 #include "base/err.h"
 #include "helpers/hang.h"
-#include "helpers/ranks.h"
-#include "helpers/scratch.h"
+#include "helpers/rank_answers.h"
 
 #define WORLD 2
-
-static struct answer {
-	int code;
-	struct pawl_error err;
-} *answers;
 
 enum call { ALL_IN_ONE, IN_STEPS };
 
@@ -96,30 +89,12 @@ test_P11_a_rank_without_an_error_tells_the_others_why(void **state)
 	}
 }
 
-static int
-setup(void **state)
-{
-	char *root = malloc(256);
-
-	*state = root;
-	answers = mmap(NULL, WORLD * sizeof(*answers), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	return answers == MAP_FAILED ? -1 : scratch_make(root, 256, "quiet");
-}
-
-static int
-teardown(void **state)
-{
-	munmap(answers, WORLD * sizeof(*answers));
-	scratch_remove(*state);
-	free(*state);
-	return 0;
-}
-
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_P11_a_rank_without_an_error_tells_the_others_why, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_P11_a_rank_without_an_error_tells_the_others_why, answers_setup,
+	                                        answers_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
