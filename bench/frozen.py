@@ -12,6 +12,7 @@ import peers
 import torch
 
 MIB = 1 << 20
+IN_BUCKET = "adapters in a state of 10 MB"  # the case that is also saved into a bucket
 
 
 @dataclasses.dataclass
@@ -41,22 +42,33 @@ def cases() -> list[Case]:
 
     return [
         Case("24 x 15 MiB frozen, 2 x 128 KiB change", filled(backbone), lambda name, _: "adapter" in name, 2, 12),
-        Case("adapters in a state of 10 MB", filled(mixed), lambda name, _: name.endswith((".a", ".b")), 3, 12),
+        Case(IN_BUCKET, filled(mixed), lambda name, _: name.endswith((".a", ".b")), 3, 12),
         Case("other adapters from the seventh save on", filled(mixed), one_half, 3, 12, 7),
         Case("averages at every tenth save", filled(average), lambda name, k: "model" in name or k % 10 == 0, 3, 31),
     ]
 
 
+def measure_case(case: Case, root: pathlib.Path | str, add: Callable[[str, dict[str, float]], None]) -> None:
+    """root: of the run, a folder or a URL. Bytes written into a bucket are those uploaded, without its own copies."""
+    with peers.pawl.CheckpointManager(root, num_to_keep=1) as manager:
+        for k in range(1, case.saves + 1):
+            changed = 0
+            for name, tensor in case.state.items():
+                if k == 1 or case.changes(name, k):
+                    tensor.add_(1)
+                    changed += tensor.nbytes
+            ticket = manager.save(k, case.state, wait=True)
+            if k >= case.first and k != case.other:
+                written = ticket.stats["written_bytes"]
+                add(case.name, {"times": written / changed, "blocked": ticket.blocked_seconds})
+
+
 def run(folder: pathlib.Path, add: Callable[[str, dict[str, float]], None]) -> None:
     for case in cases():
-        with measure.scratch(folder, "frozen") as path, peers.pawl.CheckpointManager(path, num_to_keep=1) as manager:
-            for k in range(1, case.saves + 1):
-                changed = 0
-                for name, tensor in case.state.items():
-                    if k == 1 or case.changes(name, k):
-                        tensor.add_(1)
-                        changed += tensor.nbytes
-                ticket = manager.save(k, case.state, wait=True)
-                if k >= case.first and k != case.other:
-                    written = ticket.stats["written_bytes"]
-                    add(case.name, {"times": written / changed, "blocked": ticket.blocked_seconds})
+        with measure.scratch(folder, "frozen") as path:
+            measure_case(case, path, add)
+
+
+def run_in_bucket(url: str, add: Callable[[str, dict[str, float]], None]) -> None:
+    [case] = [case for case in cases() if case.name == IN_BUCKET]
+    measure_case(case, url, add)

@@ -324,7 +324,16 @@ def phase_tune(setting: Setting, result: Result) -> None:
 
 def phase_frozen(setting: Setting, result: Result) -> None:
     """What is written of a state of which only some changes."""
+    import stores
+
+    group = "frozen, in a bucket"
+
+    def into_bucket(server: Any) -> None:
+        stores.use(server)
+        frozen.run_in_bucket(f"{server.url}/frozen", lambda name, figures: result.add(group, name, figures))
+
     frozen.run(setting.folder, lambda name, figures: result.add("frozen", name, figures))
+    stores.with_server(result, into_bucket)
 
 
 def phase_first(setting: Setting, result: Result) -> None:

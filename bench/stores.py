@@ -159,13 +159,18 @@ def run_curl(what: str, server: Any, folder: pathlib.Path, names: list[str]) -> 
     return run_program(command, server.env)
 
 
+def use(server: Any) -> None:
+    """This process finds the server, and nothing else."""
+    for key in [key for key in os.environ if key.startswith("AWS_")]:
+        del os.environ[key]
+    os.environ.update({key: value for key, value in server.env.items() if key.startswith("AWS_")})
+
+
 class Pawl:
     """Saves into the bucket from memory, and restores into live tensors."""
 
     def __init__(self, server: Any, name: str) -> None:
-        for key in [key for key in os.environ if key.startswith("AWS_")]:
-            del os.environ[key]
-        os.environ.update({key: value for key, value in server.env.items() if key.startswith("AWS_")})
+        use(server)
         self.manager = peers.pawl.CheckpointManager(
             f"{server.url}/{name}", num_to_keep=1, packs=peers.pawl.Packs(reuse=False)
         )
@@ -257,7 +262,7 @@ def case(result: Any, server: Any, label: str, how: str, state: workloads.State,
         ours.manager.close()
 
 
-def phase(setting: Any, result: Any, rounds: Any) -> None:
+def with_server(result: Any, measure_at: Callable[[Any], None]) -> None:
     import pytest
     import s3_servers
 
@@ -268,9 +273,13 @@ def phase(setting: Any, result: Any, rounds: Any) -> None:
     s3_servers.CEPH_CONF += "rgw_gc_obj_min_wait=1\nrgw_gc_processor_period=2\nrgw_gc_processor_max_time=60\n"
     try:
         with s3_servers.rgw() as server:
-            measure_all(setting, result, server, rounds)
+            measure_at(server)
     except pytest.skip.Exception as why:  # no Ceph here, and none can be had
         result.missing["stores"] = str(why)
+
+
+def phase(setting: Any, result: Any, rounds: Any) -> None:
+    with_server(result, lambda server: measure_all(setting, result, server, rounds))
 
 
 def unsigned(server: Any, folder: pathlib.Path) -> Any:
@@ -283,7 +292,7 @@ def unsigned(server: Any, folder: pathlib.Path) -> Any:
 
 
 def over_a_link(setting: Any, result: Any, server: Any, state: workloads.State, rounds: Any) -> None:
-    os.environ.update({key: value for key, value in server.env.items() if key.startswith("AWS_")})
+    use(server)
     python = install().get("boto3")
     boto3 = (lambda folder: run_boto3(str(python), "put", server, folder, links.RATE_BYTES)) if python else None
     links.case(setting, result, server, state, rounds, boto3)
