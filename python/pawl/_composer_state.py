@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import io
+import pathlib
 import pickle
+import re
 import sys
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -129,3 +131,28 @@ def timestamp_of(progress: dict[str, float]) -> Any:
 
     times = {name: timedelta(seconds=progress[name]) for name in _SECONDS if name in progress}
     return Timestamp(**{name: int(progress[name]) for name in _WHOLE if name in progress}, **times)
+
+
+def scheduler(interval: str, given: Any) -> Callable[[Any, Any], bool]:
+    """A function that asks Composer whether a save is due by any of the time strings."""
+    from composer.utils import create_interval_scheduler
+
+    parts = [given] if not isinstance(given, str) else [re.sub(r"(?<=\d)it$", "iter", one) for one in given.split(",")]
+    try:
+        due = [create_interval_scheduler(int(one) if str(one).isdigit() else one) for one in parts]
+    except (ValueError, IndexError, NotImplementedError) as error:
+        raise UsageError(f"save_interval {interval!r}: Composer does not take it: {error}") from error
+    return due[0] if len(due) == 1 else lambda state, event: any(one(state, event) for one in due)
+
+
+class SavedPath(str):
+    """A path in Composer's list of checkpoints.
+
+    It unpacks into the ``(timestamp, [paths])`` that Composer documents.
+    """
+
+    timestamp: Any
+    paths: list[pathlib.Path]
+
+    def __iter__(self) -> Any:
+        return iter((self.timestamp, self.paths))

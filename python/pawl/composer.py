@@ -20,7 +20,6 @@ from __future__ import annotations
 import functools
 import os
 import pathlib
-import re
 import tempfile
 import warnings
 import weakref
@@ -32,11 +31,13 @@ from . import _checks, _pawl
 from ._composer_load import IgnoreKeys, Path, find_latest, load_checkpoint, text_of
 from ._composer_ranks import latest_for_all, together
 from ._composer_state import (
+    SavedPath,
     composer_imported,
     copied,
     interval_text,
     number_of,
     progress_of,
+    scheduler,
     state_of,
     timestamp_of,
     translated,
@@ -75,31 +76,6 @@ def _composers(kind: Any) -> Any:
     if _theirs() in kind.__mro__:
         return kind
     return type(kind.__name__, (kind, _theirs()), {"__module__": kind.__module__})
-
-
-def _scheduler(interval: str, given: Any) -> Callable[[Any, Any], bool]:
-    """A function that asks Composer whether a save is due by any of the time strings."""
-    from composer.utils import create_interval_scheduler
-
-    parts = [given] if not isinstance(given, str) else [re.sub(r"(?<=\d)it$", "iter", one) for one in given.split(",")]
-    try:
-        due = [create_interval_scheduler(int(one) if str(one).isdigit() else one) for one in parts]
-    except (ValueError, IndexError, NotImplementedError) as error:
-        raise UsageError(f"save_interval {interval!r}: Composer does not take it: {error}") from error
-    return due[0] if len(due) == 1 else lambda state, event: any(one(state, event) for one in due)
-
-
-class _SavedPath(str):
-    """A path in Composer's list of checkpoints.
-
-    It unpacks into the ``(timestamp, [paths])`` that Composer documents.
-    """
-
-    timestamp: Any
-    paths: list[pathlib.Path]
-
-    def __iter__(self) -> Any:
-        return iter((self.timestamp, self.paths))
 
 
 _in_use: weakref.WeakSet[CheckpointSaver] = weakref.WeakSet()  # in a Trainer of this process, with an open folder
@@ -300,7 +276,7 @@ class CheckpointSaver:
         found: list[Any] = []
         for _, progress, path, _, _, _, paths in self._left:
             at, files = timestamp_of(progress), [pathlib.Path(one) for one in paths]
-            saved = _SavedPath(path)
+            saved = SavedPath(path)
             saved.timestamp, saved.paths = at, files
             found.append((at, files) if self._state is None else saved)
         return found
@@ -319,7 +295,7 @@ class CheckpointSaver:
         self.remote_file_name = None if remote is None else PartialFilePath(remote)
         self.latest_remote_file_name = None if latest_remote is None else PartialFilePath(latest_remote)
         if self._interval is not None:
-            self.save_interval = _scheduler(self._interval, self.save_interval)
+            self.save_interval = scheduler(self._interval, self.save_interval)
         self.last_checkpoint_batch: Any = None
         self.start_batch: Any = None
         self.all_saved_checkpoints_to_timestamp: dict[str, Any] = {}

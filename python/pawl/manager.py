@@ -8,18 +8,18 @@ import os
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypedDict, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, Unpack, cast, overload
 
 from . import _checks, _events, _options, _pawl, _reports, _signals, loggers
+from ._arguments import Hook, Mirrors, Options, Order, Reading
 from ._contents import Contents
 from ._names import elsewhere, explained
 from ._pawl import NotFoundError, Ticket, UsageError
-from .options import IO, Cast, Duration, Interval, Mirror, Naming, Packs, Ranks, Retention, Staging, Timeouts, Uploads
-from .records import Event, Restored, T, place_of
+from .options import IO, Cast, Duration, Interval, Naming, Packs, Ranks, Retention, Staging, Timeouts, Uploads
+from .records import Restored, T, place_of
 
 _RANK_VALUES = {"strict": 0, "drop": 1, "wrap": 2}
 
-Order = Literal["max", "min"]
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
@@ -29,53 +29,6 @@ else:
     from typing import TypeVar
 
     Saved = TypeVar("Saved")
-
-Place = str | os.PathLike[str] | Mirror
-Mirrors = Place | Sequence[Place]
-Hook = Callable[[Event], object]
-
-
-class _Options(TypedDict, total=False):
-    """The arguments of CheckpointManager that do not decide whether ``save`` may return None."""
-
-    num_to_keep: int | None
-    score_attribute: str | Sequence[str] | None
-    score_order: Order | Sequence[Order]
-    mirrors: Mirrors
-    compression: str | None
-    nonfinite: Literal["accept", "flag", "refuse"]
-    read_only: bool
-    overwrite: bool
-    signals: bool | None
-    save_on_exception: bool
-    logger: object
-    on_durable: Hook | None
-    on_uploaded: Hook | None
-    on_deleted: Hook | None
-    on_error: Hook | None
-    retention: Retention | None
-    uploads: Uploads | None
-    staging: Staging | None
-    packs: Packs | None
-    io: IO | None
-    ranks: Ranks | None
-    timeouts: Timeouts | None
-    naming: Naming | None
-
-
-class _Reading(TypedDict, total=False):
-    """The arguments of ``restore`` other than the state."""
-
-    step: int | None
-    id: int | None
-    which: Literal["latest", "best", "good"]
-    paths: Sequence[str] | None
-    strict: bool
-    rank_values: Literal["strict", "drop", "wrap"]
-    share_reads: bool
-    fallback: bool
-    rename: Sequence[tuple[str, str]] | None
-    cast: Cast
 
 
 @explained
@@ -97,7 +50,7 @@ class CheckpointManager(Contents, Generic[Saved]):
         *,
         save_interval: None = None,
         on_busy: Literal["wait", "replace"] = "wait",
-        **options: Unpack[_Options],
+        **options: Unpack[Options],
     ) -> None: ...
     @overload
     def __init__(
@@ -106,7 +59,7 @@ class CheckpointManager(Contents, Generic[Saved]):
         *,
         save_interval: Interval = None,
         on_busy: Literal["wait", "skip", "replace"] = "wait",
-        **options: Unpack[_Options],
+        **options: Unpack[Options],
     ) -> None: ...
     def __init__(
         self,
@@ -409,9 +362,9 @@ class CheckpointManager(Contents, Generic[Saved]):
     # ---- restoring ----
 
     @overload
-    def restore(self, state: None = None, **options: Unpack[_Reading]) -> Restored[Any] | None: ...
+    def restore(self, state: None = None, **options: Unpack[Reading]) -> Restored[Any] | None: ...
     @overload
-    def restore(self, state: T, **options: Unpack[_Reading]) -> Restored[T] | None: ...
+    def restore(self, state: T, **options: Unpack[Reading]) -> Restored[T] | None: ...
     def restore(
         self,
         state: Any = None,

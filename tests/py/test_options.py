@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import pawl
-from pawl import _names, _options, _pawl, manager
+from pawl import _arguments, _names, _options, _pawl
 
 ROOT = Path(__file__).resolve().parents[2]
 GROUPS = {name: kind for name, (kind, _) in _options._GROUPS.items()}
@@ -40,7 +40,7 @@ def test_each_option_of_the_library_has_a_keyword() -> None:
 
 def test_the_types_of_the_arguments_name_each_of_them() -> None:
     keywords = set(inspect.signature(pawl.CheckpointManager).parameters)
-    assert set(manager._Options.__annotations__) == keywords - {"root", "save_interval", "on_busy"}
+    assert set(_arguments.Options.__annotations__) == keywords - {"root", "save_interval", "on_busy"}
 
 
 def test_everyday_options_are_few_and_groups_hold_the_rest() -> None:
