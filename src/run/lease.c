@@ -25,25 +25,16 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "base/bump.h"
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/json.h"
 #include "base/mem.h"
 #include "base/pool.h"
+#include "run/lease_text.h"
 
 #define TAKEOVER_KEY ".lease.takeover"
 #define RENEWAL_PREFIX LEASE_KEY "." /* and the token: when its holder last renewed it */
-#define LEASE_MAX_BYTES 4096u
-#define TAKEOVER_TIMEOUT_MS 60000 /* a takeover takes two requests */
-#define MAX_PAUSE_MS 2000         /* between two looks while waiting */
-
-struct lease_text {
-	struct clock_process holder;
-	char token[33];
-	int64_t renewed_unix_ns;
-	int64_t until_mono_ms; /* the holder renews it before this time of its own clock; 0 = not known */
-};
+#define TAKEOVER_TIMEOUT_MS 60000    /* a takeover takes two requests */
+#define MAX_PAUSE_MS 2000            /* between two looks while waiting */
 
 struct lease {
 	struct store *store; /* borrowed */
@@ -55,50 +46,6 @@ struct lease {
 	pthread_cond_t changed;
 	bool stop;
 };
-
-static int
-encode_lease(const struct lease_text *t, struct buf *out, struct pawl_error *err)
-{
-	buf_puts(out, "{\"pawl_lease\":1,\"host\":");
-	json_put_string(out, t->holder.host, strlen(t->holder.host));
-	buf_puts(out, ",\"boot\":");
-	json_put_string(out, t->holder.boot, strlen(t->holder.boot));
-	buf_printf(out, ",\"machine\":\"%s\"", t->holder.machine);
-	buf_printf(out,
-	           ",\"pid\":%lld,\"start\":%llu,\"token\":\"%s\",\"renewed_unix_ns\":%lld,\"until_mono_ms\":%lld}\n",
-	           (long long)t->holder.pid, (unsigned long long)t->holder.start_ticks, t->token,
-	           (long long)t->renewed_unix_ns, (long long)t->until_mono_ms);
-	return buf_check(out, LEASE_KEY, err);
-}
-
-static int
-decode_lease(const struct buf *text, struct lease_text *ret, struct pawl_error *err)
-{
-	PAWL_CLEAN(bump_clear) struct bump memory = {0};
-	struct json_limits limits = {.max_bytes = LEASE_MAX_BYTES};
-	struct json *root;
-	const char *host, *boot, *token, *machine = "";
-
-	TRY(json_parse(LEASE_KEY, text->ptr, text->len, &limits, &memory, &root, err));
-	TRY(json_get_str(LEASE_KEY, root, "host", &host, err));
-	TRY(json_get_str(LEASE_KEY, root, "boot", &boot, err));
-	TRY(json_get_str(LEASE_KEY, root, "token", &token, err));
-	if (json_get(root, "machine"))
-		TRY(json_get_str(LEASE_KEY, root, "machine", &machine, err));
-	TRY(json_get_i64(LEASE_KEY, root, "pid", &ret->holder.pid, err));
-	TRY(json_get_u64(LEASE_KEY, root, "start", &ret->holder.start_ticks, err));
-	TRY(json_get_i64(LEASE_KEY, root, "renewed_unix_ns", &ret->renewed_unix_ns, err));
-	if (json_get(root, "until_mono_ms"))
-		TRY(json_get_i64(LEASE_KEY, root, "until_mono_ms", &ret->until_mono_ms, err));
-	if (ret->renewed_unix_ns < 0)
-		return err_set(err, PAWL_ECORRUPT, LEASE_KEY ": renewed_unix_ns: expected a number from 0, found %lld",
-		               (long long)ret->renewed_unix_ns);
-	snprintf(ret->holder.host, sizeof(ret->holder.host), "%s", host);
-	snprintf(ret->holder.boot, sizeof(ret->holder.boot), "%s", boot);
-	snprintf(ret->holder.machine, sizeof(ret->holder.machine), "%s", machine);
-	snprintf(ret->token, sizeof(ret->token), "%s", token);
-	return 0;
-}
 
 /* The renewals have a file of their own. So a holder that was overtaken while it renewed can
  * never overwrite the lease of its successor. A renewal counts even if the holder's clock was
@@ -113,7 +60,7 @@ read_renewal(struct store *store, struct lease_text *t)
 		return;
 	buf_printf(&key, RENEWAL_PREFIX "%s", t->token);
 	if (!key.failed && store_get(store, buf_str(&key), LEASE_MAX_BYTES, &text, NULL) == 0 &&
-	    decode_lease(&text, &later, NULL) == 0 && strcmp(later.token, t->token) == 0)
+	    lease_decode(&text, &later, NULL) == 0 && strcmp(later.token, t->token) == 0)
 		*t = later;
 }
 
@@ -132,7 +79,7 @@ read_taken(struct store *store, struct lease_text *ret, struct pawl_error *err)
 	PAWL_CLEAN(buf_clear) struct buf text = {0};
 
 	TRY(store_get(store, LEASE_KEY, LEASE_MAX_BYTES, &text, err));
-	return decode_lease(&text, ret, err);
+	return lease_decode(&text, ret, err);
 }
 
 /* As it was last renewed, if that matters. */
@@ -158,7 +105,7 @@ put_lease(const struct lease *l, const char *key, int flags, struct pawl_error *
 {
 	PAWL_CLEAN(buf_clear) struct buf text = {0};
 
-	TRY(encode_lease(&l->mine, &text, err));
+	TRY(lease_encode(&l->mine, &text, err));
 	return store_put_bytes(l->store, key, text.ptr, text.len, flags, err);
 }
 
@@ -256,7 +203,7 @@ take_over_matching(struct attempt *a, struct pawl_error *err)
 	char tag[STORE_TAG_BYTES];
 
 	TRY(store_get_tagged(l->store, LEASE_KEY, LEASE_MAX_BYTES, &found, tag, err));
-	int rc = decode_lease(&found, &now, err);
+	int rc = lease_decode(&found, &now, err);
 
 	if (rc < 0 && !is_broken(rc))
 		return rc;
@@ -265,7 +212,7 @@ take_over_matching(struct attempt *a, struct pawl_error *err)
 		if (!is_abandoned(&now, &a->holder, a->now_ms, l->timeout_ms))
 			return refuse_start(a, &now, err);
 	}
-	TRY(encode_lease(&l->mine, &mine, err));
+	TRY(lease_encode(&l->mine, &mine, err));
 	rc = store_put_if(l->store, LEASE_KEY, tag, mine.ptr, mine.len, err);
 	return rc == PAWL_ECONFLICT
 	               ? err_set(err, PAWL_EBUSY, "%s: another process has just taken the run over", l->store->root)
