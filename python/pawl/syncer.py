@@ -22,7 +22,7 @@ from typing import Self, TypeVar
 
 from . import _checks, _pawl
 from ._fsspec import takes
-from ._pawl import BusyError, PawlError, StorageError, UsageError
+from ._pawl import BusyError, NotFoundError, PawlError, StorageError, UsageError
 from .options import Duration
 
 _log = logging.getLogger("pawl")
@@ -224,7 +224,14 @@ class Syncer:
             self._call_function(self._function, here, down)
             if not self.config.verify:
                 return SyncReport(False, 0, time.monotonic() - begin, "")
-            verified, checkpoints, _, note = self._waiting(sync, lambda: sync.verify(down))
+            try:
+                verified, checkpoints, _, note = self._waiting(sync, lambda: sync.verify(down))
+            except NotFoundError as error:  # the library does not know the function
+                if "the sync left nothing" not in str(error):
+                    raise
+                name = getattr(self._function, "__qualname__", repr(self._function))
+                text = str(error).replace("the sync left", f"the sync function {name} returned, but left")
+                raise NotFoundError(text) from None
             return SyncReport(verified, checkpoints, time.monotonic() - begin, note)
         finally:
             if self._call is None or self._call.is_set():  # else the next sync does it

@@ -235,8 +235,13 @@ def test_P14_what_came_over_damaged_does_not_count(tmp_path: pathlib.Path) -> No
 
 def test_P14_a_command_that_does_nothing_does_not_count(tmp_path: pathlib.Path) -> None:
     run = make_run(tmp_path / "run")
-    with pytest.raises(pawl.NotFoundError):
-        pawl.Syncer(run, pawl.SyncConfig(syncer="true {source} {target}"), remote=str(tmp_path / "x")).up()
+    config = pawl.SyncConfig(syncer="true {source} {target}")
+    with pytest.raises(pawl.NotFoundError) as found:
+        pawl.Syncer(run, config, remote=str(tmp_path / "x")).up()
+    assert str(found.value) == f"{tmp_path}/x: the sync command 'true' ended with success, but left nothing there"
+    (tmp_path / "x").mkdir()
+    with pytest.raises(pawl.NotFoundError, match="x/run: the run was not copied"):
+        pawl.Syncer(tmp_path, config, remote=str(tmp_path / "x")).up()
 
 
 # ---------------------------------------------------------------------- functions
@@ -367,7 +372,7 @@ def test_R119_functions_that_fail_hang_or_do_nothing(tmp_path: pathlib.Path) -> 
         syncer(raising).up()
     with pytest.raises(pawl.StorageError, match="returned False"):
         syncer(lambda source, target: False).up()
-    with pytest.raises(pawl.NotFoundError):
+    with pytest.raises(pawl.NotFoundError, match="x: the sync function .*<lambda> returned, but left nothing there"):
         syncer(lambda source, target: True).up()
     stuck = syncer(hanging, 0.3)
     with pytest.raises(pawl.TimeoutError, match="not returned within 0.3 s"):

@@ -241,6 +241,8 @@ pawl_syncer_open(const char *local, const char *remote, const struct pawl_syncer
 
 /* ------------------------------------------------------------------ syncing */
 
+enum what { BOTH, MOVE_ONLY, VERIFY_ONLY };
+
 /* A place as a command gets it. Folders end with '/', as rsync wants them for their contents. */
 static char *
 shown_place(const struct sync_place *p)
@@ -289,9 +291,23 @@ list_here(struct pawl_syncer *s, const struct sync_limit *limit, struct sync_nam
 	return rc;
 }
 
+/* A transfer ended with success, but the place does not exist. The template may hold secrets, so
+ * only its program is named. */
+static int
+left_nothing(const struct pawl_syncer *s, enum what what, struct pawl_error *err)
+{
+	PAWL_CLEAN(bump_clear) struct bump memory = {0};
+	char **words;
+	if (what == VERIFY_ONLY || s->command == NULL)
+		return err_set(err, PAWL_ENOTFOUND, "%s: the sync left nothing there", s->remote.text);
+	TRY(sync_command_words(s->command, s->shell, "a", "b", &memory, &words, err));
+	return err_set(err, PAWL_ENOTFOUND, "%s: the sync command '%.100s' ended with success, but left nothing there",
+	               s->remote.text, words[0]);
+}
+
 /* Verifies the far side, if pawl can read it. 0 with a note: it cannot. */
 static int
-verify_there(struct pawl_syncer *s, const struct sync_names *before, const struct sync_limit *limit,
+verify_there(struct pawl_syncer *s, enum what what, const struct sync_names *before, const struct sync_limit *limit,
              struct pawl_syncer_report *report, struct pawl_error *err)
 {
 	struct pawl_error why = {0};
@@ -311,6 +327,8 @@ verify_there(struct pawl_syncer *s, const struct sync_names *before, const struc
 		text_copy(report->note, sizeof report->note, note);
 		return 0;
 	}
+	if (missing)
+		return left_nothing(s, what, err);
 	if (rc < 0)
 		return err_give(err, rc, &why);
 	store_close(store);
@@ -327,8 +345,6 @@ verify_here(struct pawl_syncer *s, const struct sync_limit *limit, struct pawl_s
 	report->verified = 1;
 	return 0;
 }
-
-enum what { BOTH, MOVE_ONLY, VERIFY_ONLY };
 
 /* Makes the folders above the target: few programs do. On a host that only the command can enter,
  * it must. */
@@ -370,7 +386,7 @@ go_up_from_view(struct pawl_syncer *s, enum what what, const struct sync_limit *
 	const struct sync_place source = {SYNC_LOCAL, view.path, view.path, NULL};
 	TRY(transfer_files(s, &source, &s->remote, false, limit, err));
 	if (what != MOVE_ONLY)
-		TRY(verify_there(s, &view.names, limit, report, err));
+		TRY(verify_there(s, what, &view.names, limit, report, err));
 	return transfer_files(s, &source, &s->remote, true, limit, err);
 }
 
@@ -382,12 +398,12 @@ go_up(struct pawl_syncer *s, enum what what, const struct sync_limit *limit, str
 	if (what != VERIFY_ONLY && needs_view(s))
 		return go_up_from_view(s, what, limit, report, err);
 	if (s->view.path != NULL)
-		return verify_there(s, &s->view.names, limit, report, err);
+		return verify_there(s, what, &s->view.names, limit, report, err);
 	TRY(list_here(s, limit, &before, err));
 	if (what != VERIFY_ONLY)
 		TRY(transfer_files(s, &s->local, &s->remote, false, limit, err));
 	if (what != MOVE_ONLY)
-		TRY(verify_there(s, &before, limit, report, err));
+		TRY(verify_there(s, what, &before, limit, report, err));
 	return what != VERIFY_ONLY ? transfer_files(s, &s->local, &s->remote, true, limit, err) : 0;
 }
 

@@ -178,7 +178,10 @@ check_against(struct check *c, const char *expected, const char *path, struct pa
 	TRY(pawl_list_open(ours, 0, &wanted, err));
 	if (pawl_list_count(wanted) == 0)
 		return 0;
-	TRY(open_run(c->target->stores, c->target->store, path, &run, err));
+	int rc = open_run(c->target->stores, c->target->store, path, &run, err);
+	if (rc == PAWL_ENOTFOUND)
+		return err_set(err, rc, "%s%s%s: the run was not copied", c->target->store, path[0] ? "/" : "", path);
+	TRY(rc);
 	TRY(pawl_list_open(run, 0, &list, err));
 	for (size_t i = 0; i < pawl_list_count(wanted); i++) {
 		const struct pawl_info *want = pawl_list_get(wanted, i), *found = NULL;
