@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import pathlib
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -164,6 +166,63 @@ def test_R128_a_tuner_tries_failed_trials_of_a_complete_search_again(tmp_path: p
     assert sorted(one.status for one in analysis.trials) == ["ERROR", "TERMINATED", "TERMINATED"]
     (tmp_path / "flag").touch()
     assert [one.status for one in restore(tmp_path / "exp", fails, space)] == ["TERMINATED"] * 3
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_a_tuner_continues_with_the_options_that_the_search_began_with(tmp_path: pathlib.Path, anew: bool) -> None:
+    def fails(config: dict[str, Any], checkpoint_dir: str | None = None) -> dict[str, Any]:
+        if not (tmp_path / f"flag{config['x']}").exists():
+            raise ValueError("not yet")
+        return {"loss": 1, "parent": os.getppid()}
+
+    space = {"x": tune.grid_search([1, 2, 3])}
+    with pytest.raises(tune.TuneError):
+        run(fails, tmp_path, config=space, fork=False, fail_fast=True, max_concurrent_trials=1)
+    (tmp_path / "flag1").touch()
+    (tmp_path / "flag3").touch()
+    given: dict[str, Any] = {"fork": True, "fail_fast": False} if anew else {}
+    tuner = tune.Tuner.restore(tmp_path / "exp", fails, True, verbose=0, **given)
+    if not anew:
+        with pytest.raises(tune.TuneError):  # of the second trial
+            tuner.fit()
+        (tmp_path / "flag2").touch()
+        tuner = tune.Tuner.restore(tmp_path / "exp", fails, True, verbose=0)
+    results = [one.trial for one in tuner.fit()]
+    assert [one.status for one in results] == ["TERMINATED", "ERROR" if anew else "TERMINATED", "TERMINATED"]
+    parents = {one.last_result["parent"] for one in results if one.status == "TERMINATED"}
+    assert (parents == {os.getpid()}) is not anew
+
+
+@pytest.mark.parametrize("allow", [False, True])
+def test_a_tuner_loads_pickles_only_if_it_is_told_to(tmp_path: pathlib.Path, allow: bool) -> None:
+    class Pickling(tune.Trainable):
+        def step(self) -> dict[str, Any]:
+            self.at = re.compile(str(self.iteration))  # a state cannot hold this
+            if self.iteration == 1 and not (tmp_path / "flag").exists():
+                raise ValueError("not yet")
+            return {"loss": 1, "done": self.iteration == 1}
+
+        def save_checkpoint(self, checkpoint_dir: str) -> Any:
+            return {"at": self.at}
+
+        def load_checkpoint(self, checkpoint: Any) -> None:
+            self.at = checkpoint["at"]
+
+    more: dict[str, Any] = {"checkpoint_freq": 1, "raise_on_failed_trial": False}
+    run(Pickling, tmp_path, config={}, allow_pickle=True, **more)
+    (tmp_path / "flag").touch()
+    grid = tune.Tuner.restore(tmp_path / "exp", Pickling, True, allow_pickle=allow, verbose=0).fit()
+    assert [str(one) for one in grid.errors if "pickle" not in str(one)] == []
+    assert grid.num_errors == (0 if allow else 1)
+
+
+def test_a_tuner_syncs_a_restored_folder_where_it_is_told_to(tmp_path: pathlib.Path) -> None:
+    run(descend, tmp_path, config={"x": 1, "steps": 1})
+    config = tune.SyncConfig(upload_dir=tmp_path / "far")
+    tune.Tuner.restore(tmp_path / "exp", descend, sync_config=config, verbose=0).fit()
+    assert tune.Tuner.can_restore(tmp_path / "far" / "exp")
+    with pytest.raises(pawl.UsageError, match="give one place"):
+        tune.Tuner.restore("s3://bucket/exp", descend, sync_config=config)
 
 
 @pytest.mark.parametrize("what", ["custom_explore_fn", "hyperparam_mutations"])

@@ -159,13 +159,14 @@ def run(
     options = dict(locals())
     what = options.pop("run_or_experiment")
     plan = spec.make(what, options)
-    plan.forks, plan.allow_pickle = fork and spec.may_fork(plan.resources), allow_pickle
+    plan.allow_pickle = allow_pickle
+    spec.keep_options(plan, fail_fast, fork)
     if env:
         plan.document["env"] = {str(key): str(value) for key, value in env.items()}
     searcher = search.make(search_alg, plan)
     word = places.find(plan.folder, plan.sync, spec.check_resume(resume))
     given = places.given(restore, plan.folder)
-    analysis = execute(what, plan, searcher, word, given, Progress(verbose, plan), fail_fast)
+    analysis = execute(what, plan, searcher, word, given, Progress(verbose, plan))
     _judge_ends(analysis, raise_on_failed_trial)
     return analysis
 
@@ -177,7 +178,6 @@ def execute(
     resume: int,
     given: places.Given,
     progress: Progress,
-    fail_fast: bool,
 ) -> ExperimentAnalysis:
     """Runs the trials of a plan to their ends.
 
@@ -188,13 +188,12 @@ def execute(
         resume: How to continue, of enum tune_resume.
         given: What the experiment begins with.
         progress: Prints what happens.
-        fail_fast: The first trial that fails ends all.
 
     Returns:
         The experiment.
 
     Raises:
-        TuneError: A trial has failed, with ``fail_fast``.
+        TuneError: A trial has failed, with ``plan.fail_fast``.
     """
     keep = plan.document["checkpoint"]
     plan.given = given.checkpoint
@@ -209,7 +208,7 @@ def execute(
         keep["at_end"],
         plan.allow_pickle,
     )
-    _Trials(plan, job, searcher, progress, fail_fast).run(resume, given.experiment)
+    _Trials(plan, job, searcher, progress).run(resume, given.experiment)
     return ExperimentAnalysis(plan.folder, objects=plan.objects)
 
 
@@ -230,10 +229,8 @@ def _failures(failed: list[Trial], folder: str) -> str:
 class _Trials:
     """The trials of an experiment while they run."""
 
-    def __init__(
-        self, plan: spec.Plan, job: trainable.Job, searcher: search.Search, progress: Progress, fail_fast: bool
-    ) -> None:
-        self._plan, self._search, self._progress, self._fail_fast = plan, searcher, progress, fail_fast
+    def __init__(self, plan: spec.Plan, job: trainable.Job, searcher: search.Search, progress: Progress) -> None:
+        self._plan, self._search, self._progress = plan, searcher, progress
         self._job, self._payload, self._n_objects = job, "", -1
         self._bytes = b""
         self._experiment: _pawl.Experiment | None = None
@@ -352,7 +349,7 @@ class _Trials:
             synced.request()
             self._search.ended(experiment, number, how == "failed", again)
             self._progress.ended(experiment, number, how, text or "", again)
-            if how == "failed" and not again and self._fail_fast:
+            if how == "failed" and not again and self._plan.fail_fast:
                 raise TuneError(text or "a trial has failed", ExperimentAnalysis(self._plan.folder))
         return False
 

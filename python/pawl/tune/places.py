@@ -241,7 +241,7 @@ def given(restore: str | os.PathLike[str] | SyncConfig | None, folder: str) -> G
 def note(begin: Given, document: dict[str, Any]) -> None:
     """Notes the checkpoint in the document of the experiment, where ``_first_checkpoint`` finds it."""
     if begin.checkpoint is not None:
-        document["user"] = {"restore": begin.checkpoint}
+        document["user"] = {**document.get("user", {}), "restore": begin.checkpoint}
 
 
 def _first_checkpoint(folder: str) -> str | None:

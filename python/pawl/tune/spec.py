@@ -97,6 +97,7 @@ class Plan:
     local: str = ""  # the folder as given; below ~ it is another folder on each machine
     custom: dict[str, float] = field(default_factory=dict)  # resources that only a cluster has
     forks: bool = False  # trials are forked from a process that has loaded their modules
+    fail_fast: bool = False
     allow_pickle: bool = False
     explorer: schedulers.Explorer | None = None  # of population based training
     given: str | None = None  # a checkpoint that all trials begin with
@@ -153,13 +154,29 @@ def may_fork(resources: Mapping[str, float]) -> bool:
     return resources.get("gpu", 0) == 0
 
 
+def keep_options(plan: Plan, fail_fast: bool, fork: bool) -> None:
+    """Sets options that the document has no keys for, and notes in it what Tuner.restore needs."""
+    plan.fail_fast, plan.forks = fail_fast, fork and may_fork(plan.resources)
+    options = {"fail_fast": (bool(fail_fast), False), "fork": (bool(fork), True), "custom": (plan.custom, {})}
+    before = plan.document.get("user", {})
+    kept = {name: now for name, (now, default) in options.items() if name in before or now != default}
+    if kept:
+        plan.document["user"] = {**before, **kept}
+
+
 def again(
-    what: Any, folder: str, space_: Mapping[str, Any] | None, sync: SyncConfig, engine: str | None = None
+    what: Any,
+    folder: str,
+    space_: Mapping[str, Any] | None,
+    sync: SyncConfig,
+    engine: str | None = None,
+    fail_fast: bool | None = None,
+    fork: bool | None = None,
 ) -> Plan:
     """The plan of an existing experiment.
 
     ``space_`` is the space that it began with. It is needed if that holds values that JSON cannot
-    hold.
+    hold. ``fail_fast`` and ``fork`` are as it began if they are None.
     """
     with open(os.path.join(folder, "experiment.json"), encoding="utf-8") as file:
         document = json.load(file)["document"]
@@ -170,9 +187,12 @@ def again(
             document["space"] = encoded
     document |= {"name": os.path.basename(folder), "local_dir": os.path.dirname(folder)}
     plan = Plan(document, folder, objects, space_ or {}, None, sync, document["resources"], engine_of(engine))
+    kept = document.get("user", {})
     if plan.engine == "ray":  # the document has only the resources of a machine
-        plan.custom = custom_of(getattr(what, "resources", None))[1]
-    plan.local, plan.forks = folder, may_fork(plan.resources)
+        plan.custom = kept.get("custom") or custom_of(getattr(what, "resources", None))[1]
+    fail_fast = kept.get("fail_fast", False) if fail_fast is None else fail_fast
+    keep_options(plan, fail_fast, kept.get("fork", True) if fork is None else fork)
+    plan.local = folder
     return plan
 
 

@@ -289,6 +289,8 @@ class Tuner:
         self._tune, self._run = tune_config or TuneConfig(), run_config or RunConfig()
         self._again: tuple[str, bool, str | None] | None = None
         self._stopper: Stopper | None = None
+        self._options: dict[str, bool | None] = {}  # of restore
+        self._allow_pickle = False
 
     @classmethod
     def can_restore(cls, path: str | os.PathLike[str]) -> bool:
@@ -313,6 +315,11 @@ class Tuner:
         *,
         engine: str | None = None,
         stop: Callable[[str, dict[str, Any]], bool] | Stopper | None = None,
+        sync_config: SyncConfig | None = None,
+        fail_fast: bool | None = None,
+        fork: bool | None = None,
+        allow_pickle: bool = False,
+        verbose: int = 1,
     ) -> Tuner:
         """The experiment in a folder, to continue with ``fit``.
 
@@ -326,26 +333,38 @@ class Tuner:
             engine: As in ``tune.run``. It may differ from the earlier one. Default: None.
             stop: The stopper that it began with. Needed if that was a function or a class of the
                 program. Those of ``tune.stopper`` continue by themselves. Default: None.
+            sync_config: Where the experiment is copied to. Default: None, the place in ``path``; a
+                folder is copied nowhere.
+            fail_fast: As in ``tune.run``. Default: None, as it began.
+            fork: As in ``tune.run``. Default: None, as it began.
+            allow_pickle: As in ``tune.run``. Pickles run code, so the folder does not decide this.
+                Default: False.
+            verbose: As in ``tune.run``. Default: 1.
 
         Returns:
             A Tuner.
 
         Raises:
             NotFoundError: There is no experiment.
-            UsageError: ``stop`` is missing, or has other limits. Or only the program can continue
-                the experiment: a searcher still has to suggest configurations, or a function
-                changes those of a population. ``tune.run(..., resume="AUTO")`` continues it.
+            UsageError: ``stop`` is missing, or has other limits. Two places were given. Or only
+                the program can continue the experiment: a searcher still has to suggest
+                configurations, or a function changes those of a population.
+                ``tune.run(..., resume="AUTO")`` continues it.
         """
-        place, sync = _checks.path("path", path), None
+        place, sync = _checks.path("path", path), sync_config
         if places.is_elsewhere(place):
+            if sync is not None:
+                raise UsageError(f"sync_config: path is {place!r}, which the experiment is synced to: give one place")
             folder, sync = places.to_continue(place, _checks.path("local_dir", "~/ray_results"))
         else:
             folder = os.path.abspath(place)
         if not places.is_experiment(folder):
             raise NotFoundError(f"{folder} has no experiment to continue")
         search.check_again(folder)
-        made = cls(trainable, param_space=param_space, run_config=RunConfig(sync_config=sync))
+        made = cls(trainable, param_space=param_space, run_config=RunConfig(sync_config=sync, verbose=verbose))
         made._again = folder, resume_errored, engine
+        made._options = {"fail_fast": fail_fast, "fork": fork}
+        made._allow_pickle = allow_pickle
         made._stopper = stopper.again(folder, stop)
         return made
 
@@ -398,10 +417,10 @@ class Tuner:
 
     def _go_on(self, folder: str, errored: bool, engine: str | None) -> ResultGrid:
         sync = getattr(self._run, "sync_config", None) or SyncConfig()
-        plan = spec.again(self._trainable, folder, self._space, sync, engine)
-        plan.stopper = self._stopper
+        plan = spec.again(self._trainable, folder, self._space, sync, engine, **self._options)
+        plan.stopper, plan.allow_pickle = self._stopper, self._allow_pickle
         searcher = search.Complete(plan) if plan.document["search"] == "given" else search.Search(plan)
         word = places.find(folder, sync, "ERRORED_ONLY" if errored else "LOCAL")
         given = places.given(None, folder)
         progress = Progress(getattr(self._run, "verbose", 1), plan)
-        return ResultGrid(driver.execute(self._trainable, plan, searcher, word, given, progress, False))
+        return ResultGrid(driver.execute(self._trainable, plan, searcher, word, given, progress))
