@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
@@ -31,6 +32,23 @@ class HoldsManager:
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.manager.__exit__(kind, exc, trace)
+
+
+def leave(
+    manager: CheckpointManager, error: BaseException, interrupted: Callable[[], dict[str, Any]] | None = None
+) -> None:
+    """Closes a manager as its ``with`` block does when an exception ends it.
+
+    ``interrupted`` makes the arguments of ``save`` for the state as it is now. It is called with
+    ``save_on_exception``.
+    """
+    if manager._save_on_exception and interrupted is not None:
+
+        def offer() -> None:
+            manager._offered, manager._ticket = interrupted(), None
+
+        manager._beside(manager.root, error, "the save on the way out failed", offer)
+    manager.__exit__(type(error), error, error.__traceback__)
 
 
 def newest(root: str) -> Restored[Any] | None:

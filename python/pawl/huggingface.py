@@ -3,7 +3,8 @@
 
     saver = pawl.huggingface.Saver("runs/demo", num_to_keep=3)
     trainer = Trainer(model, args, train_dataset=data, callbacks=[saver])
-    trainer.train(resume_from_checkpoint=saver.resume())    # None on a fresh run
+    with saver:                                             # closes the run, also by an exception
+        trainer.train(resume_from_checkpoint=saver.resume())    # None on a fresh run
 
 If every process of a job has the complete model (DDP), one copy is saved. For loops of Accelerate
 see pawl.accelerate.
@@ -13,15 +14,19 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import os
 import tempfile
-from typing import Any
+import threading
+import weakref
+from types import TracebackType
+from typing import Any, Self
 
 import torch
 
 from . import _checks, _options
-from ._holds import newest
-from ._pawl import UnsupportedError, UsageError
+from ._holds import leave, newest
+from ._pawl import PawlError, UnsupportedError, UsageError
 from .accelerate import AcceleratorSaver
 from .manager import CheckpointManager
 from .rng import RngState
@@ -33,6 +38,9 @@ except ImportError:
 
 __all__ = ["AcceleratorSaver", "Saver"]
 
+_log = logging.getLogger("pawl")
+_savers: weakref.WeakSet[Saver] = weakref.WeakSet()
+
 
 class Saver(TrainerCallback):
     """Callback of the Trainer: pawl saves wherever the Trainer would save.
@@ -41,6 +49,10 @@ class Saver(TrainerCallback):
     model, optimizer, scheduler, random generators and the Trainer's own state. If an evaluation is
     due at that step, it runs first, and its metrics are stored with the checkpoint
     (``score_attribute="eval_loss"``).
+
+    As a context manager it closes the run when an exception ends the training. Only then
+    ``save_on_exception`` has an effect: the Trainer does not report exceptions. Without it the run
+    stays open until the next training of this thread in the same folder.
 
     Args:
         root: The run's folder or URL.
@@ -65,6 +77,34 @@ class Saver(TrainerCallback):
         self._metrics: dict[str, Any] = {}
         self._rng: dict[str, Any] = {}
         self._n_logs = 0
+        self._thread = 0  # of the training
+        self._is_alone = True  # with several ranks the others would not join in a save on the way out
+        self._last: tuple[Any, Any, dict[str, Any]] | None = None  # of the last step, for save_on_exception
+        _savers.add(self)
+
+    def close(self) -> None:
+        """Waits for running saves and releases the run. The end of the training does it, too.
+
+        Raises:
+            PawlError: The first error that no call has raised.
+        """
+        manager, self._manager, self._last = self._manager, None, None
+        if manager is not None:
+            manager.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        manager, last = self._manager, self._last
+        if exc is None or manager is None:
+            self.close()
+            return
+        self._manager = self._last = None
+        is_new = last is not None and last[0].global_step != self._saved
+        leave(manager, exc, (lambda: self._interrupted(*last)) if last is not None and is_new else None)
 
     def resume(self) -> str | None:
         """Writes the newest valid checkpoint in the Trainer's own form, to continue from.
@@ -73,6 +113,12 @@ class Saver(TrainerCallback):
             A folder in temporary space, which exists until the training begins; None on a fresh
             run.
         """
+        for one in self._others():
+            try:
+                if one._manager is not None:
+                    one._manager.wait_until_finished()
+            except PawlError as error:
+                _log.warning("%s: a save of an earlier training has failed: %s", self._root, error)
         if (restored := newest(self._root)) is None:
             return None
         state, self._folder = restored.state, tempfile.TemporaryDirectory(prefix="pawl-")
@@ -107,7 +153,15 @@ class Saver(TrainerCallback):
                 f'save_strategy is "{args.save_strategy.value}", so pawl.huggingface.Saver saves nothing; expected '
                 '"steps", "epoch" or a save_interval'
             )
-        self._saved, self._after = -1, ""  # of an earlier training
+        self._saved, self._after, self._last = -1, "", None  # of an earlier training
+        self._thread, self._is_alone = threading.get_ident(), args.world_size == 1
+        for one in self._others():
+            # An exception has ended that training: this thread is here.
+            if one._thread == self._thread:
+                try:
+                    one.close()
+                except Exception as error:  # also of its hooks
+                    _log.warning("%s: closing the run of an earlier training failed: %s", self._root, error)
         if state.is_world_process_zero and self._manager is None:
             self._manager = CheckpointManager(self._root, **self._options)
 
@@ -141,13 +195,18 @@ class Saver(TrainerCallback):
 
     def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         self._save_waiting(state, control, given)
-        manager, self._manager = self._manager, None
-        if manager is not None:
-            manager.close()
+        self.close()
+
+    def _others(self) -> list[Saver]:
+        """Savers of this process that have the same run open."""
+        mine = _place(self._root)
+        return [one for one in _savers if one is not self and one._manager is not None and _place(one._root) == mine]
 
     def _offer(self, state: Any, control: Any, given: dict[str, Any]) -> None:
         due = control.should_save
         control.should_save = False  # the Trainer itself must not save
+        if self._is_alone and self._manager is not None and self._options.get("save_on_exception"):
+            self._last = state, control, given
         if self._manager is None or state.global_step == self._saved:
             return
         if self._by_interval:
@@ -172,6 +231,17 @@ class Saver(TrainerCallback):
         self._after = ""
         if self._manager is None:
             return
+        tree = self._tree(state, control, given)
+        self._manager.save(state.global_step, tree, metrics=self._metrics, progress=_progress(state), force=True)
+        self._saved = state.global_step
+
+    def _interrupted(self, state: Any, control: Any, given: dict[str, Any]) -> dict[str, Any]:
+        self._note(state, None)
+        tree = self._tree(state, control, given)
+        more = {"metrics": None, "metadata": None, "progress": _progress(state)}
+        return {"step": state.global_step, "state": tree, **more}
+
+    def _tree(self, state: Any, control: Any, given: dict[str, Any]) -> dict[str, Any]:
         state.stateful_callbacks["TrainerControl"] = control.state()
         tree = {name: given[name] for name in ("model", "optimizer", "lr_scheduler")}
         if (scaler := getattr(given["optimizer"], "scaler", None)) is not None:  # of fp16
@@ -180,8 +250,11 @@ class Saver(TrainerCallback):
         tree["trainer_state"] = json.dumps(
             {**dataclasses.asdict(state), "log_history": state.log_history[: self._n_logs]}
         )
-        self._manager.save(state.global_step, tree, metrics=self._metrics, progress=_progress(state), force=True)
-        self._saved = state.global_step
+        return tree
+
+
+def _place(root: str) -> str:
+    return root if "://" in root else os.path.realpath(root)
 
 
 def _progress(state: Any) -> dict[str, float]:

@@ -21,7 +21,7 @@ from typing import Any
 import torch.distributed as dist
 
 from . import _checks, _options, _pawl
-from ._holds import newest
+from ._holds import leave, newest
 from ._pawl import NotFoundError, UsageError
 from .checkpoint import is_foreign, load
 from .manager import CheckpointManager
@@ -187,7 +187,19 @@ class Saver(Callback):
             self._offer(trainer, trainer.current_epoch, force=True)
         manager = self._end(trainer)
         if manager is not None:
-            manager.__exit__(type(exception), exception, exception.__traceback__)
+            # With several ranks the others would not join in.
+            is_new = trainer.world_size == 1 and trainer.global_step not in (0, self._saved)
+            leave(manager, exception, (lambda: self._interrupted(trainer)) if is_new else None)
+
+    def _interrupted(self, trainer: Any) -> dict[str, Any]:
+        step = trainer.global_step
+        return {
+            "step": step,
+            "state": trainer._checkpoint_connector.dump_checkpoint(weights_only=False),
+            "metrics": None,
+            "metadata": None,
+            "progress": {"epoch": trainer.current_epoch, "batch": step},
+        }
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         manager = self._end(trainer)

@@ -56,6 +56,12 @@ class Kill(TrainerCallback):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+class Fail(TrainerCallback):
+    def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        if state.global_step == 8:
+            raise ValueError("no more data")
+
+
 class Scales(TrainerCallback):
     """Gives the optimizer a scaler from the end of a step to the next one."""
 
@@ -156,6 +162,28 @@ def main() -> None:
         rates = [[row["learning_rate"] for row in one.log_history if "loss" in row] for one in (state, whole)]
         assert rates[0] == rates[1]
         assert state.best_metric == whole.best_metric and state.best_global_step == whole.best_global_step
+    elif what == "fails":
+        keeper = pawl.huggingface.Saver(folder / "run")
+        try:
+            train(folder, keeper, Fail())
+        except ValueError as error:
+            failure = error  # its traceback keeps the Trainer
+        second = pawl.huggingface.Saver(folder / "run")
+        assert (second.resume() or "").endswith("checkpoint-6")
+        _, state = train(folder, second)
+        assert state.global_step == STEPS and failure is not None and keeper is not second
+    elif what == "leaves":
+        try:
+            with pawl.huggingface.Saver(folder / "run", save_on_exception=True) as keeper:
+                train(folder, keeper, Fail())
+        except ValueError as error:
+            assert not hasattr(error, "__notes__"), error.__notes__
+        with pawl.CheckpointManager(folder / "run") as manager:  # the lease is free
+            assert manager.all_steps() == [3, 6, 8]
+            restored = manager.restore()
+            assert restored is not None and restored.interrupted
+        _, state = train(folder, pawl.huggingface.Saver(folder / "run"))
+        assert state.global_step == STEPS
     elif what == "scaler":
         keeper = saver(folder)
         train(folder, keeper, first=(Scales(),), eval_strategy="no")

@@ -200,6 +200,10 @@ def main() -> None:
         for _ in range(2):
             with contextlib.suppress(ArithmeticError):
                 trainer(folder, pawl.lightning.Saver(folder / "run"), Fails()).fit(Model())
+    elif what == "leaves":
+        with contextlib.suppress(ArithmeticError):
+            saver = pawl.lightning.Saver(folder / "run", save_on_exception=True)
+            trainer(folder, saver, Fails()).fit(Model())
     elif what == "own":
         own_checkpoint(folder)
     elif what == "url":

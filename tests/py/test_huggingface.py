@@ -44,6 +44,18 @@ def test_a_save_waits_for_all_data_sets_of_an_evaluation_and_the_scheduler(tmp_p
             assert {"eval_a_loss", "eval_b_loss"} <= set(manager.metrics(step))
 
 
+def test_a_second_training_opens_the_run_of_one_that_has_failed(tmp_path: pathlib.Path) -> None:
+    run("huggingface", WORKER, tmp_path, "fails")
+    with pawl.CheckpointManager(tmp_path / "run", read_only=True) as manager:
+        assert manager.all_steps() == [3, 6, 9, 12]
+
+
+def test_a_training_that_fails_in_a_block_of_the_saver_saves_once_more_and_releases_the_run(
+    tmp_path: pathlib.Path,
+) -> None:
+    run("huggingface", WORKER, tmp_path, "leaves")
+
+
 def test_the_scaler_of_fp16_is_saved(tmp_path: pathlib.Path) -> None:
     run("huggingface", WORKER, tmp_path, "scaler")
 

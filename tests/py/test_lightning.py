@@ -67,6 +67,14 @@ def test_a_training_that_fails_releases_the_run(tmp_path: pathlib.Path) -> None:
         assert manager.all_steps() == [6]
 
 
+def test_a_training_that_fails_saves_once_more_if_it_is_told_to(tmp_path: pathlib.Path) -> None:
+    run("lightning", WORKER, tmp_path, "leaves")
+    with pawl.CheckpointManager(tmp_path / "run", read_only=True) as manager:
+        assert [info.step for info in manager.checkpoints()] == [6, 8]
+        restored = manager.restore()
+        assert restored is not None and restored.interrupted and restored.state["global_step"] == 8
+
+
 def test_the_plugin_writes_what_lightning_names(tmp_path: pathlib.Path) -> None:
     run("lightning", WORKER, tmp_path, "plugin")
     names = sorted(path.name for path in tmp_path.iterdir() if path.is_dir())
