@@ -26,10 +26,25 @@ from .rng import rng_state
 __all__ = ["AcceleratorSaver"]
 
 
+class _Accumulation:
+    """The Accelerator's count of batches, by which it accumulates gradients."""
+
+    def __init__(self, accelerator: Any) -> None:
+        self._accelerator = accelerator
+
+    def state_dict(self) -> dict[str, int]:
+        return {"step": self._accelerator.step}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self._accelerator.step = state["step"]
+
+
 class AcceleratorSaver(HoldsManager):
     """Saves and restores what an Accelerator has prepared: models, optimizers, schedulers, the
-    scaler, data loaders that keep their own state, registered objects, and the random generators of
-    each process. All processes must call it. ``manager`` is the run's CheckpointManager.
+    scaler, data loaders that keep their own state, registered objects, the count of accumulated
+    batches, and the random generators of each process. Other data loaders begin again, as after
+    Accelerate's own ``load_state``: call their ``set_epoch`` and
+    ``accelerator.skip_first_batches``. All processes must call it. ``manager`` is the run's CheckpointManager.
 
     Args:
         accelerator: The Accelerator.
@@ -63,6 +78,7 @@ class AcceleratorSaver(HoldsManager):
             "schedulers": list(a._schedulers),
             "objects": list(a._custom_objects),
             "loaders": loaders,
+            "accumulation": _Accumulation(a),
             "rng": rng_state(),
         }
         return tree if a.scaler is None else {**tree, "scaler": a.scaler}

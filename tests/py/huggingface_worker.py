@@ -200,6 +200,26 @@ def main() -> None:
                 assert word in str(error), error
             else:
                 raise AssertionError(word)
+    elif what == "accumulated":
+        counts = []
+        for theirs in (True, False):
+            accelerator = Accelerator(cpu=True, gradient_accumulation_steps=4)
+            model = accelerator.prepare(torch.nn.Linear(1, 1))
+            for _ in range(3):
+                with accelerator.accumulate(model):
+                    pass
+            again = Accelerator(cpu=True, gradient_accumulation_steps=4)
+            again.prepare(torch.nn.Linear(1, 1))
+            if theirs:
+                accelerator.save_state(str(folder / "theirs"))
+                again.load_state(str(folder / "theirs"))
+            else:
+                with pawl.accelerate.AcceleratorSaver(accelerator, folder / "ours") as keeper:
+                    keeper.save(1)
+                with pawl.accelerate.AcceleratorSaver(again, folder / "ours") as keeper:
+                    keeper.restore()
+            counts.append(again.step)
+        assert counts == [3, 3], counts
     elif what == "loop-kill":
         loop(folder, "loop", 7)
     elif what == "loop":

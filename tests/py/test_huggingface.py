@@ -71,6 +71,10 @@ def test_a_killed_loop_of_accelerate_goes_on_bit_for_bit(tmp_path: pathlib.Path)
     run("huggingface", WORKER, tmp_path, "loop")
 
 
+def test_accumulation_of_accelerate_continues_as_after_its_own_load_state(tmp_path: pathlib.Path) -> None:
+    run("huggingface", WORKER, tmp_path, "accumulated")
+
+
 def test_without_the_library_the_error_says_what_to_install() -> None:
     program = "import pawl.huggingface; pawl.huggingface.Saver('runs/none')"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
