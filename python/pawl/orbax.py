@@ -6,14 +6,16 @@ orbax-checkpoint``).
     pawl.orbax.convert("checkpoints", "model.safetensors", include="params/*")
     pawl.orbax.convert("checkpoints", "first", to="pawl")      # a checkpoint of pawl's, with all values
 
-A path is the folder of an ``ocp.CheckpointManager``, of one of its steps, or of a single checkpoint
-of a checkpointer. The complete state is loaded into memory. Orbax stores no checksums that tie its
-arrays to their names. Damage is found only if Orbax or zstd detects it.
+A path is the folder of an ``ocp.CheckpointManager`` (with any ``step_prefix``), of one of its
+steps, or of a single checkpoint of a checkpointer. The complete state is loaded into memory. Orbax
+stores no checksums that tie its arrays to their names. Damage is found only if Orbax or zstd
+detects it.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from typing import Any, Unpack
 
 import numpy as np
@@ -26,6 +28,7 @@ from ._pawl import CorruptError, NotFoundError, UsageError
 from .records import Converted
 
 _TREE = "_METADATA"  # the file that a saved tree has
+_STEP = "_CHECKPOINT_METADATA"  # the file that the folder of a step has; trees may have it, too
 _UNFINISHED = ".orbax-checkpoint-tmp"
 
 
@@ -104,9 +107,27 @@ def _is_tree(place: str) -> bool:
     return os.path.isfile(os.path.join(place, _TREE))
 
 
+def _steps(place: str) -> dict[int, str]:
+    """The steps in a manager's folder with their folders: "10", "0010", "prefix_10"."""
+    names = _folders(place)
+    steps = {int(name): name for name in names if name.isdecimal()}
+    if steps or _is_tree(place):
+        return steps
+    prefixes = set()
+    for name in names:
+        found = re.fullmatch(r"(.+)_(\d+)", name)
+        inside = os.path.join(place, name)
+        if found and os.path.isfile(os.path.join(inside, _STEP)) and not _is_tree(inside):
+            prefixes.add(found[1])
+            steps[int(found[2])] = name
+    if len(prefixes) > 1:
+        raise UsageError(f"{place} holds steps of several prefixes ({listed(sorted(prefixes))}): give a step's folder")
+    return steps
+
+
 def _step(place: str, step: int | None) -> str:
     """The folder of a step in a manager's folder. Returns any other folder unchanged."""
-    steps = {int(name): name for name in _folders(place) if name.isdecimal()}
+    steps = _steps(place)
     if step is None:
         return os.path.join(place, steps[max(steps)]) if steps and not _is_tree(place) else place
     if step not in steps:

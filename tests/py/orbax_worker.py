@@ -96,6 +96,23 @@ def several_trees(folder: pathlib.Path) -> None:
     refused(pawl.NotFoundError, "no tree 'notes'", lambda: pawl.orbax.load(folder / "many", item="notes"))
 
 
+def steps_with_a_prefix(folder: pathlib.Path) -> None:
+    for prefix in ("my_run", "other"):
+        options = ocp.CheckpointManagerOptions(step_prefix=prefix, step_format_fixed_length=4)
+        with ocp.CheckpointManager(folder / "prefixed", options=options) as manager:
+            for step in (9, 10):
+                manager.save(step, args=ocp.args.StandardSave({"at": step}))
+        if prefix == "my_run":
+            assert pawl.orbax.load(folder / "prefixed") == {"at": 10}
+            assert pawl.orbax.load(folder / "prefixed", step=9) == {"at": 9}
+            refused(pawl.NotFoundError, "it has: 9, 10", lambda: pawl.orbax.load(folder / "prefixed", step=3))
+    refused(pawl.UsageError, "several prefixes (my_run, other)", lambda: pawl.orbax.load(folder / "prefixed"))
+    assert pawl.orbax.load(folder / "prefixed" / "other_0009") == {"at": 9}
+    for name in ("params_1", "params_2"):  # trees are not steps
+        ocp.PyTreeCheckpointer().save(folder / "trees" / name, {"name": name})
+    assert pawl.orbax.load(folder / "trees", item="params_1") == {"name": "params_1"}
+
+
 def what_is_none(folder: pathlib.Path) -> None:
     refused(pawl.NotFoundError, "no such folder", lambda: pawl.orbax.load(folder / "nowhere"))
     (folder / "other").mkdir()
@@ -115,6 +132,7 @@ def main() -> None:
     a_tree_by_itself(folder)
     a_managers_folder(folder)
     several_trees(folder)
+    steps_with_a_prefix(folder)
     what_is_none(folder)
     print(json.dumps({"orbax": ocp.__version__}))
 

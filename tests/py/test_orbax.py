@@ -16,8 +16,8 @@ FOUR_DEVICES = "--xla_force_host_platform_device_count=4"
 
 
 def test_R151_checkpoints_of_orbax_are_loaded_and_converted(tmp_path: pathlib.Path) -> None:
-    """By the worker: trees alone, of a manager, several together, sharded arrays, bfloat16, texts, numbers; what is none, or
-    is damaged."""
+    """By the worker: trees alone, of a manager, several together, prefixes of steps, sharded arrays, bfloat16, texts,
+    numbers; what is none, or is damaged."""
     out = run("orbax", "orbax_worker.py", tmp_path, XLA_FLAGS=FOUR_DEVICES, JAX_PLATFORMS="cpu")
     assert json.loads(out.splitlines()[-1])["orbax"]
     loaded = safetensors.torch.load_file(tmp_path / "m.safetensors")
