@@ -588,6 +588,27 @@ def test_P14_rsync_writes_over_no_checkpoint(host: Host, tmp_path: pathlib.Path)
     damage_and_sync(make_run(tmp_path / "run", nbytes=300000), host.place("/kept"), host.home / "kept")
 
 
+@pytest.mark.server
+def test_rsync_fetches_what_changed_in_folders_of_users_named_checkpoints(host: Host, tmp_path: pathlib.Path) -> None:
+    """Nothing in them is a checkpoint of pawl. What is missing there stays here."""
+    names = [f"checkpoints/epoch1/{name}" for name in ("weights.bin", "manifest.json", "experiment.json")]
+    here, there = tmp_path / "here", host.home / "mine"
+    for name in names:
+        (here / name).parent.mkdir(parents=True, exist_ok=True)
+        (here / name).write_text("old")
+    run = make_run(here / "run", steps=1)
+    pawl.Syncer(here, remote=host.place("/mine")).up()
+    for name in names:
+        (there / name).write_text("newer")
+    (pack,) = (there / "run" / "checkpoints" / "checkpoint_000001").glob("rank*")
+    flip(pack)
+    (here / "checkpoints" / "epoch1" / "own").write_text("here")
+    pawl.Syncer(here, remote=host.place("/mine")).down()
+    assert [(here / name).read_text() for name in names] == ["newer"] * 3
+    assert (here / "checkpoints" / "epoch1" / "own").read_text() == "here"
+    assert steps_of(run) == [0]
+
+
 def test_P14_a_store_as_target_writes_over_no_checkpoint(tmp_path: pathlib.Path) -> None:
     damage_and_sync(make_run(tmp_path / "run", nbytes=300000), f"file://{tmp_path}/kept", tmp_path / "kept")
 

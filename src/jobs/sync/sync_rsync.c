@@ -6,8 +6,10 @@
  * aborted sync leaves no manifest without its packs. A search's document is sent after its journal.
  * Pointers are sent last. A pull uses the same order by patterns; a checkpoint that is saved
  * meanwhile may arrive with its manifest first. Files of checkpoints never change, so none is
- * overwritten, least of all by a damaged one. Nothing is deleted on the other side. Folders of
- * saves in progress, the lease, and records of running processes are not copied.
+ * overwritten, least of all by a damaged one. A pattern also matches folders of users with the name
+ * of the checkpoints' folder; when all files are here, a pull compares those once more, by name.
+ * Nothing is deleted on the other side. Folders of saves in progress, the lease, and records of
+ * running processes are not copied.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -111,13 +113,21 @@ run_line(struct line *l, const struct buf *feed, const struct sync_place *source
 	return rc < 0 ? err_set(err, rc, "%s", why.message) : 0;
 }
 
-/* Selects the names of checkpoints' files, or the others. */
+/* Selects the names of checkpoints' files, or the others, of those that have `part` in them. */
 static void
-choose_names(const struct sync_names *all, const struct buf *names, bool fixed, struct buf *ret)
+choose_names(const struct sync_names *all, const struct buf *names, bool fixed, const char *part, struct buf *ret)
 {
 	for (size_t at = 0; at < names->len; at += strlen(names->ptr + at) + 1)
-		if (sync_is_fixed(all, names->ptr + at) == fixed)
+		if (sync_is_fixed(all, names->ptr + at) == fixed && strstr(names->ptr + at, part) != NULL)
 			buf_put(ret, names->ptr + at, strlen(names->ptr + at) + 1);
+}
+
+static int
+list_folder(const char *folder, const struct sync_limit *limit, struct sync_names *ret, struct pawl_error *err)
+{
+	PAWL_CLEAN(store_close_clean) struct store *store = NULL;
+	TRY(store_open(folder, false, true, &store, err));
+	return sync_list(store, limit, ret, err);
 }
 
 static int
@@ -126,7 +136,7 @@ push_some(const struct sync_names *all, const struct buf *names, bool fixed, con
 {
 	PAWL_CLEAN(clear_line) struct line l = {0};
 	PAWL_CLEAN(buf_clear) struct buf some = {0};
-	choose_names(all, names, fixed, &some);
+	choose_names(all, names, fixed, "", &some);
 	TRY(buf_check(&some, "rsync", err));
 	if (some.len == 0)
 		return 0;
@@ -157,6 +167,28 @@ pull_patterns(const char *const *patterns, const struct sync_place *source, cons
 	for (; *patterns != NULL; patterns++)
 		add_word(&l, *patterns);
 	return run_line(&l, NULL, source, target, limit, err);
+}
+
+/* Files that the patterns took for files of checkpoints, and that are not. */
+static int
+pull_changed(const struct sync_place *source, const struct sync_place *target, const struct sync_limit *limit,
+             struct pawl_error *err)
+{
+	static const char *const words[] = {"--no-links", "--files-from=-", "--from0", "--ignore-missing-args"};
+	PAWL_CLEAN(sync_names_clear) struct sync_names names = {0};
+	PAWL_CLEAN(clear_line) struct line l = {0};
+	PAWL_CLEAN(buf_clear) struct buf some = {0};
+	TRY(list_folder(target->text, limit, &names, err));
+	const struct buf *const all[] = {&names.packs, &names.manifests, &names.searches};
+	for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+		choose_names(&names, all[i], false, CATALOG_FOLDER "/", &some);
+	TRY(buf_check(&some, "rsync", err));
+	if (some.len == 0)
+		return 0;
+	begin_line(&l);
+	for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+		add_word(&l, words[i]);
+	return run_line(&l, &some, source, target, limit, err);
 }
 
 /* A pointer may name a checkpoint that was saved there after the others were copied. The next
@@ -198,7 +230,6 @@ sync_rsync(const struct sync_place *source, const struct sync_place *target, boo
 	static const char *const pointers[] = {
 		"-m", "--safe-links", "--include=*/", "--include=latest", "--include=best", "--exclude=*", NULL};
 	PAWL_CLEAN(sync_names_clear) struct sync_names names = {0};
-	struct store *from;
 	if (source->kind == SYNC_HOST) {
 		if (pointers_only) {
 			TRY(pull_patterns(pointers, source, target, limit, err));
@@ -206,12 +237,9 @@ sync_rsync(const struct sync_place *source, const struct sync_place *target, boo
 		}
 		for (size_t i = 0; i < sizeof passes / sizeof passes[0]; i++)
 			TRY(pull_patterns(passes[i], source, target, limit, err));
-		return 0;
+		return pull_changed(source, target, limit, err);
 	}
-	TRY(store_open(source->text, false, true, &from, err));
-	int rc = sync_list(from, limit, &names, err);
-	store_close(from);
-	TRY(rc);
+	TRY(list_folder(source->text, limit, &names, err));
 	if (pointers_only)
 		return push_names(&names, &names.pointers, source, target, limit, err);
 	TRY(push_names(&names, &names.packs, source, target, limit, err));
