@@ -652,6 +652,9 @@ struct pawl_metric {
  * for each, on any thread, after they were copied. */
 typedef size_t pawl_changed_fn(void *arg, int later);
 
+/* Must pawl_save end now? Called on the thread of pawl_save, ten times a second while it waits. */
+typedef int pawl_interrupted_fn(void *arg);
+
 struct pawl_save_opts {
 	size_t size;
 	int64_t step;                  /* the caller's own counter */
@@ -672,6 +675,9 @@ struct pawl_save_opts {
 	const unsigned char *rests;        /* one per tensor of the state: 1 = it is expected to change
 	                                      rarely, and shares a file only with others of the kind from
 	                                      the first save on. NULL = not known */
+	pawl_interrupted_fn *interrupted;  /* not 0: the call ends with PAWL_ECANCELLED if it waits for
+	                                      another save, or for room in a ring. NULL = never */
+	void *interrupted_arg;             /* used only during the call */
 };
 #define PAWL_SAVE_OPTS_INIT {.size = sizeof(struct pawl_save_opts), .progress = PAWL_PROGRESS_INIT}
 

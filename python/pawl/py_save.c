@@ -222,12 +222,27 @@ name_bad_metrics(const struct pawl_metric *rows, size_t n, PyObject *items, stru
 	}
 }
 
+/* Ctrl+C: has a handler raised? The call that waits has released the interpreter lock. */
 static int
-call_save(struct pawl *run, const struct pawl_save_opts *opts, struct py_walk *w, struct pawl_ticket **ret,
+is_interrupted(void *arg)
+{
+	struct py_walk *w = arg;
+
+	PyEval_RestoreThread(w->thread);
+	const int rc = PyErr_CheckSignals();
+
+	w->thread = PyEval_SaveThread();
+	return rc < 0;
+}
+
+static int
+call_save(struct pawl *run, struct pawl_save_opts *opts, struct py_walk *w, struct pawl_ticket **ret,
           struct pawl_error *err)
 {
 	int rc;
 
+	opts->interrupted = is_interrupted;
+	opts->interrupted_arg = w;
 	w->thread = PyEval_SaveThread();
 	rc = pawl_save(run, opts, w->state, ret, err);
 	PyEval_RestoreThread(w->thread);

@@ -79,7 +79,7 @@ ring_take_slot(struct save_image *m, size_t nbytes, int node)
 	char *slot = NULL;
 
 	pthread_mutex_lock(&m->progress->lock);
-	while (!slot) {
+	while (!slot && !m->progress->failed) {
 		const size_t end = m->ring.fresh + n;
 
 		slot = take_free(m, node);

@@ -222,6 +222,8 @@ const struct reuse_pack *stage_find_before(const struct reuse *reuse, const stru
  * calling thread copies, too, and returns when all units are staged; else it waits for nothing. */
 void stage_start(struct save_image *m, bool help);
 void stage_wait(struct save_image *m);
+/* Fails the save, and waits until no thread copies any more. */
+void stage_cancel(struct save_image *m, int code, const struct pawl_error *err);
 /* Waits until all is staged (0), or until deadline_ms of clock_mono_ms (ETIMEDOUT; < 0 = never). */
 int stage_wait_until(struct save_image *m, int64_t deadline_ms);
 /* Of a save that is held: the caller leaves the call. */

@@ -390,6 +390,8 @@ stage_unit(struct save_image *m, struct save_unit *u)
 			                           m->caps->memory_align);
 		if (!u->mem)
 			dst = u->slot = ring_take_slot(m, u->nbytes, from_device_node(m, u));
+		if (!u->mem && !dst) /* the save has failed */
+			return;
 	}
 	if (fetch_from_devices(m, u, dst))
 		bad = snapshot_unit(plan, p->index, m->sources, u->offset, u->nbytes, dst, sums,
@@ -520,6 +522,17 @@ stage_wait_until(struct save_image *m, int64_t deadline_ms)
 		rc = 0;
 	pthread_mutex_unlock(&m->progress->lock);
 	return rc;
+}
+
+void
+stage_cancel(struct save_image *m, int code, const struct pawl_error *err)
+{
+	save_fail(m->progress, code, err);
+	pthread_mutex_lock(&m->progress->lock);
+	pthread_cond_broadcast(&m->progress->changed);
+	pthread_mutex_unlock(&m->progress->lock);
+	stage_wait(m);
+	stage_let_go(m);
 }
 
 void

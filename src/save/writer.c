@@ -21,6 +21,7 @@
 #include "save/from_device.h"
 
 #define SPACE_RESERVE_BYTES ((uint64_t)1 << 20) /* folders, journal, pointers */
+#define ASK_MS 100                              /* between questions to the caller */
 
 static const struct run_queue_ops queue_ops;
 
@@ -97,11 +98,39 @@ replace_queued(struct writer *w)
 	pthread_mutex_lock(&w->lock);
 }
 
+static int
+ask_caller(const struct pawl_save_opts *opts, struct pawl_error *err)
+{
+	if (!opts->interrupted(opts->interrupted_arg))
+		return 0;
+	return err_set(err, PAWL_ECANCELLED, "save of step %lld was interrupted by its caller while it waited",
+	               (long long)opts->step);
+}
+
+/* The lock is held, and released meanwhile. opts may be NULL. PAWL_ECANCELLED: the caller
+ * interrupts. */
+static int
+wait_changed(struct writer *w, const struct pawl_save_opts *opts, struct pawl_error *err)
+{
+	const bool asks = opts && opts->interrupted;
+
+	pool_cond_wait_until(&w->changed, &w->lock, asks ? clock_deadline_ms(ASK_MS) : -1);
+	if (!asks)
+		return 0;
+	pthread_mutex_unlock(&w->lock);
+	const int rc = ask_caller(opts, err);
+
+	pthread_mutex_lock(&w->lock);
+	return rc;
+}
+
 /* Waits for a turn by a rule (enum pawl_on_busy). After success the caller must call hand_over or
  * un_admit. */
 static int
-admit_save(struct writer *w, int policy, bool *ret_deferred, struct pawl_error *err)
+admit_save(struct writer *w, int policy, const struct pawl_save_opts *opts, bool *ret_deferred, struct pawl_error *err)
 {
+	int rc;
+
 	pthread_mutex_lock(&w->lock);
 	for (;;) {
 		if (!w->admitting && !w->active && !w->queued)
@@ -117,7 +146,11 @@ admit_save(struct writer *w, int policy, bool *ret_deferred, struct pawl_error *
 			pthread_mutex_unlock(&w->lock);
 			return 0;
 		}
-		pool_cond_wait_until(&w->changed, &w->lock, -1);
+		rc = wait_changed(w, opts, err);
+		if (rc < 0) {
+			pthread_mutex_unlock(&w->lock);
+			return rc;
+		}
 	}
 	w->admitting = true;
 	*ret_deferred = false;
@@ -401,17 +434,20 @@ refused_by_score(struct writer *w, const struct save *s, struct pawl_error *err)
 	return !keep;
 }
 
-static void
-wait_idle(struct writer *w)
+static int
+wait_idle(struct writer *w, const struct pawl_save_opts *opts, struct pawl_error *err)
 {
+	int rc = 0;
+
 	pthread_mutex_lock(&w->lock);
-	while (w->active)
-		pool_cond_wait_until(&w->changed, &w->lock, -1);
+	while (w->active && rc == 0)
+		rc = wait_changed(w, opts, err);
 	pthread_mutex_unlock(&w->lock);
+	return rc;
 }
 
 static int
-prepare_save(struct writer *w, struct save *s, struct pawl_error *err)
+prepare_save(struct writer *w, struct save *s, const struct pawl_save_opts *opts, struct pawl_error *err)
 {
 	uint64_t limit = w->run->opts.staging.arena_bytes;
 
@@ -422,7 +458,7 @@ prepare_save(struct writer *w, struct save *s, struct pawl_error *err)
 	TRY(check_space(w, s, err));
 	if (s->image.deferred &&
 	    (s->image.mode != PAWL_MODE_SNAPSHOT || (limit && s->image.plan->image_bytes > limit))) {
-		wait_idle(w); /* a ring cannot be filled before it is written */
+		TRY(wait_idle(w, opts, err)); /* a ring cannot be filled before it is written */
 		s->image.deferred = false;
 	}
 	return stage_prepare(&s->image, &s->image.share, err);
@@ -435,6 +471,29 @@ set_blocked(struct save *s)
 	s->progress.ticket->stats.blocked_seconds = (double)(clock_mono_ns() - s->progress.begin_ns) / 1e9;
 	s->progress.ticket->stats.id = s->request.id;
 	pthread_mutex_unlock(&s->progress.ticket->lock);
+}
+
+/* Copies the tensors. Those of a ring wait for the store, so the copy threads do it, and this call
+ * asks its caller meanwhile. If that interrupts, the save fails, and no call reports it again. */
+static int
+copy_state(struct save *s, const struct pawl_save_opts *opts, struct pawl_error *err)
+{
+	const struct save_image *m = &s->image;
+	const bool asks = opts->interrupted && m->mode == PAWL_MODE_RING && !m->passes_through && !m->lazy;
+	int rc = 0;
+
+	stage_start(&s->image, !s->image.lazy && !asks);
+	if (!asks)
+		return 0;
+	while (rc == 0 && stage_wait_until(&s->image, clock_deadline_ms(ASK_MS)) != 0)
+		rc = ask_caller(opts, err);
+	if (rc == 0)
+		return 0;
+	stage_cancel(&s->image, rc, err);
+	pthread_mutex_lock(&s->progress.ticket->lock);
+	s->progress.ticket->seen = true;
+	pthread_mutex_unlock(&s->progress.ticket->lock);
+	return rc;
 }
 
 /* Waits for what the mode promises the caller, then reports an error that is already known. */
@@ -481,7 +540,9 @@ writer_save(struct writer *w, const struct pawl_save_opts *opts, const struct pa
 	uint64_t id;
 	int rc;
 
-	TRY(admit_save(w, opts->on_busy ? opts->on_busy - 1 : w->run->opts.on_busy, &deferred, err));
+	/* One of many ranks is not interrupted before it has counted the save. */
+	TRY(admit_save(w, opts->on_busy ? opts->on_busy - 1 : w->run->opts.on_busy,
+	               w->run->group.rendezvous ? NULL : opts, &deferred, err));
 	id = next_meet_id(w->run);
 	rc = save_new(w, opts, state, id, &s, err);
 	if (rc == 0) {
@@ -499,7 +560,7 @@ writer_save(struct writer *w, const struct pawl_save_opts *opts, const struct pa
 		return 0;
 	}
 	if (rc == 0)
-		rc = prepare_save(w, s, err);
+		rc = prepare_save(w, s, opts, err);
 	if (rc == 0)
 		rc = hand_over(w, s, err);
 	if (rc < 0) {
@@ -514,8 +575,9 @@ writer_save(struct writer *w, const struct pawl_save_opts *opts, const struct pa
 	}
 	if (s->image.lazy)
 		set_blocked(s);
-	stage_start(&s->image, !s->image.lazy);
-	rc = finish_call(s, err);
+	rc = copy_state(s, opts, err);
+	if (rc == 0)
+		rc = finish_call(s, err);
 	if (rc == 0) {
 		mark_saved(w->run, s);
 		if (ret)
@@ -534,7 +596,7 @@ writer_skip(struct writer *w, int code, struct pawl_error *err)
 	if (err)
 		why = *err;
 	why.code = code;
-	if (admit_save(w, w->run->opts.on_busy, &deferred, NULL) == 0) {
+	if (admit_save(w, w->run->opts.on_busy, NULL, &deferred, NULL) == 0) {
 		commit_report_failure(w->run, next_meet_id(w->run), &why);
 		un_admit(w, NULL);
 	}

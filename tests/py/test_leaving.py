@@ -176,7 +176,14 @@ def test_waiting_for_a_turn_raises_a_pending_error_once(tmp_path: pathlib.Path) 
         assert manager.all_steps() == [2]
 
 
-@pytest.mark.parametrize("options", ["", 'on_busy="replace", staging=pawl.Staging(mode="ring")'])
+@pytest.mark.parametrize(
+    "options",
+    [
+        "",
+        'on_busy="replace", staging=pawl.Staging(mode="ring")',
+        'on_busy="replace", staging=pawl.Staging(arena_bytes="8MiB")',  # too little for the state
+    ],
+)
 def test_R136_ctrl_c_is_heard_while_a_save_waits_for_another(tmp_path: pathlib.Path, options: str) -> None:
     program = f"""
 import threading, torch, pawl
@@ -204,6 +211,26 @@ except KeyboardInterrupt:
     finally:
         process.kill()
         process.communicate()
+
+
+@pytest.mark.parametrize("staging", [pawl.Staging(mode="ring", ring_bytes="8MiB"), pawl.Staging(arena_bytes="8MiB")])
+def test_R136_ctrl_c_is_heard_while_a_save_waits_for_room_in_its_ring(staging: pawl.Staging) -> None:
+    state = {"w": torch.ones(8 << 20)}  # 32 MiB
+    manager, gate = gated(staging=staging, packs=PACKS, io=pawl.IO(threads=1))
+
+    def interrupt() -> None:
+        wait_until(lambda: manager.is_saving)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    with manager:
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            manager.save(1, state)
+        thread.join()
+        gate.set()
+        manager.save(2, state, wait=True)
+        assert manager.all_steps() == [2]
 
 
 def test_other_threads_run_while_a_save_waits() -> None:
