@@ -19,9 +19,9 @@
 #include "save/commit.h"
 #include "save/compress.h"
 #include "save/from_device.h"
+#include "save/writer_turn.h"
 
 #define SPACE_RESERVE_BYTES ((uint64_t)1 << 20) /* folders, journal, pointers */
-#define ASK_MS 100                              /* between questions to the caller */
 
 static const struct run_queue_ops queue_ops;
 
@@ -74,131 +74,6 @@ writer_free(struct writer *w)
 	pthread_cond_destroy(&w->changed);
 	pthread_mutex_destroy(&w->lock);
 	mem_free(w);
-}
-
-/* Drops the staged save that waits behind the running one. The lock is held, and released
- * meanwhile. */
-static void
-replace_queued(struct writer *w)
-{
-	struct save *old = w->queued;
-	struct pawl_error err = {0};
-
-	if (!old)
-		return;
-	w->queued = NULL;
-	pthread_mutex_unlock(&w->lock);
-	stage_wait(&old->image);
-	err_set(&err, PAWL_ECANCELLED, "save of step %lld was replaced by a newer one before it was written",
-	        (long long)old->request.step);
-	mark_outcome(w->run, old, false);
-	ticket_fail(old->progress.ticket, PAWL_ECANCELLED, &err);
-	ticket_stage(old->progress.ticket, PAWL_STAGE_FAILED);
-	save_unref(old);
-	pthread_mutex_lock(&w->lock);
-}
-
-static int
-ask_caller(const struct pawl_save_opts *opts, struct pawl_error *err)
-{
-	if (!opts->interrupted(opts->interrupted_arg))
-		return 0;
-	return err_set(err, PAWL_ECANCELLED, "save of step %lld was interrupted by its caller while it waited",
-	               (long long)opts->step);
-}
-
-/* The lock is held, and released meanwhile. opts may be NULL. PAWL_ECANCELLED: the caller
- * interrupts. */
-static int
-wait_changed(struct writer *w, const struct pawl_save_opts *opts, struct pawl_error *err)
-{
-	const bool asks = opts && opts->interrupted;
-
-	pool_cond_wait_until(&w->changed, &w->lock, asks ? clock_deadline_ms(ASK_MS) : -1);
-	if (!asks)
-		return 0;
-	pthread_mutex_unlock(&w->lock);
-	const int rc = ask_caller(opts, err);
-
-	pthread_mutex_lock(&w->lock);
-	return rc;
-}
-
-/* Waits for a turn by a rule (enum pawl_on_busy). After success the caller must call hand_over or
- * un_admit. */
-static int
-admit_save(struct writer *w, int policy, const struct pawl_save_opts *opts, bool *ret_deferred, struct pawl_error *err)
-{
-	int rc;
-
-	pthread_mutex_lock(&w->lock);
-	for (;;) {
-		if (!w->admitting && !w->active && !w->queued)
-			break;
-		if (policy == PAWL_BUSY_SKIP) {
-			pthread_mutex_unlock(&w->lock);
-			return err_set(err, PAWL_EBUSY, "skipped: another save of this run is still being written");
-		}
-		if (policy == PAWL_BUSY_REPLACE && !w->admitting) {
-			w->admitting = true;
-			replace_queued(w);
-			*ret_deferred = w->active != NULL;
-			pthread_mutex_unlock(&w->lock);
-			return 0;
-		}
-		rc = wait_changed(w, opts, err);
-		if (rc < 0) {
-			pthread_mutex_unlock(&w->lock);
-			return rc;
-		}
-	}
-	w->admitting = true;
-	*ret_deferred = false;
-	pthread_mutex_unlock(&w->lock);
-	return 0;
-}
-
-static void
-un_admit(struct writer *w, struct save *s)
-{
-	pthread_mutex_lock(&w->lock);
-	w->admitting = false;
-	w->preparing = NULL;
-	if (s && s->image.plan && !w->plan && !s->image.packs) {
-		w->plan = s->image.plan;
-		s->image.plan = NULL;
-	}
-	pthread_cond_broadcast(&w->changed);
-	pthread_mutex_unlock(&w->lock);
-	save_unref(s);
-}
-
-/* Makes s the running save, or the queued one. Returns with a reference kept for the caller. */
-static int
-hand_over(struct writer *w, struct save *s, struct pawl_error *err)
-{
-	int rc = 0;
-
-	pthread_mutex_lock(&w->lock);
-	atomic_fetch_add(&s->refs, 1);
-	s->progress.stagers = 1; /* this call, until stage_start: the saver cannot overtake the copy */
-	s->progress.is_held = !s->image.lazy && save_offers_late(&s->image);
-	if (w->active) {
-		w->queued = s;
-	} else {
-		rc = pool_add(w->saver, NULL, save_run, s, err);
-		if (rc == 0)
-			w->active = s;
-	}
-	if (rc < 0) {
-		atomic_fetch_sub(&s->refs, 1);
-	} else {
-		w->admitting = false;
-		w->preparing = NULL;
-	}
-	pthread_cond_broadcast(&w->changed);
-	pthread_mutex_unlock(&w->lock);
-	return rc;
 }
 
 void
@@ -435,18 +310,6 @@ refused_by_score(struct writer *w, const struct save *s, struct pawl_error *err)
 }
 
 static int
-wait_idle(struct writer *w, const struct pawl_save_opts *opts, struct pawl_error *err)
-{
-	int rc = 0;
-
-	pthread_mutex_lock(&w->lock);
-	while (w->active && rc == 0)
-		rc = wait_changed(w, opts, err);
-	pthread_mutex_unlock(&w->lock);
-	return rc;
-}
-
-static int
 prepare_save(struct writer *w, struct save *s, const struct pawl_save_opts *opts, struct pawl_error *err)
 {
 	uint64_t limit = w->run->opts.staging.arena_bytes;
@@ -458,7 +321,7 @@ prepare_save(struct writer *w, struct save *s, const struct pawl_save_opts *opts
 	TRY(check_space(w, s, err));
 	if (s->image.deferred &&
 	    (s->image.mode != PAWL_MODE_SNAPSHOT || (limit && s->image.plan->image_bytes > limit))) {
-		TRY(wait_idle(w, opts, err)); /* a ring cannot be filled before it is written */
+		TRY(writer_turn_wait_active(w, opts, err)); /* a ring cannot be filled before it is written */
 		s->image.deferred = false;
 	}
 	return stage_prepare(&s->image, &s->image.share, err);
@@ -485,8 +348,8 @@ copy_state(struct save *s, const struct pawl_save_opts *opts, struct pawl_error 
 	stage_start(&s->image, !s->image.lazy && !asks);
 	if (!asks)
 		return 0;
-	while (rc == 0 && stage_wait_until(&s->image, clock_deadline_ms(ASK_MS)) != 0)
-		rc = ask_caller(opts, err);
+	while (rc == 0 && stage_wait_until(&s->image, clock_deadline_ms(WRITER_TURN_ASK_MS)) != 0)
+		rc = writer_turn_ask(opts, err);
 	if (rc == 0)
 		return 0;
 	stage_cancel(&s->image, rc, err);
@@ -541,8 +404,8 @@ writer_save(struct writer *w, const struct pawl_save_opts *opts, const struct pa
 	int rc;
 
 	/* One of many ranks is not interrupted before it has counted the save. */
-	TRY(admit_save(w, opts->on_busy ? opts->on_busy - 1 : w->run->opts.on_busy,
-	               w->run->group.rendezvous ? NULL : opts, &deferred, err));
+	TRY(writer_turn_admit(w, opts->on_busy ? opts->on_busy - 1 : w->run->opts.on_busy,
+	                      w->run->group.rendezvous ? NULL : opts, &deferred, err));
 	id = next_meet_id(w->run);
 	rc = save_new(w, opts, state, id, &s, err);
 	if (rc == 0) {
@@ -556,13 +419,13 @@ writer_save(struct writer *w, const struct pawl_save_opts *opts, const struct pa
 		mark_saved(w->run, s);
 		if (ret)
 			*ret = ticket_ref(s->progress.ticket);
-		un_admit(w, s);
+		writer_turn_give_up(w, s);
 		return 0;
 	}
 	if (rc == 0)
 		rc = prepare_save(w, s, opts, err);
 	if (rc == 0)
-		rc = hand_over(w, s, err);
+		rc = writer_turn_hand_over(w, s, err);
 	if (rc < 0) {
 		if (err)
 			why = *err;
@@ -570,7 +433,7 @@ writer_save(struct writer *w, const struct pawl_save_opts *opts, const struct pa
 		commit_report_failure(w->run, id, &why);
 		if (s)
 			write_unlink(&s->image);
-		un_admit(w, s);
+		writer_turn_give_up(w, s);
 		return rc;
 	}
 	if (s->image.lazy)
@@ -596,9 +459,9 @@ writer_skip(struct writer *w, int code, struct pawl_error *err)
 	if (err)
 		why = *err;
 	why.code = code;
-	if (admit_save(w, w->run->opts.on_busy, NULL, &deferred, NULL) == 0) {
+	if (writer_turn_admit(w, w->run->opts.on_busy, NULL, &deferred, NULL) == 0) {
 		commit_report_failure(w->run, next_meet_id(w->run), &why);
-		un_admit(w, NULL);
+		writer_turn_give_up(w, NULL);
 	}
 	return code;
 }
