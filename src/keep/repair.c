@@ -10,14 +10,14 @@
  * that it was repaired. Never automatic. Promises P1, P2 (the put is the commit), P15 (an intact
  * checkpoint is left alone), P17.
  */
+#include "keep/repair.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
-#include "base/finite.h"
 #include "base/json.h"
 #include "base/text.h"
-#include "base/vec.h"
 #include "catalog/catalog.h"
 #include "keep/pointers.h"
 #include "layout/merge_trees.h"
@@ -29,27 +29,6 @@
 
 #define DAMAGED_NAME MANIFEST_NAME ".damaged"
 #define MAX_PACKS 1000000u
-#define DEFAULT_BLOCK_BYTES ((uint64_t)1 << 20)
-
-struct part { /* one pack */
-	const char *name;
-	uint32_t rank, index;
-	uint64_t nbytes;
-	struct st_table table;
-};
-
-struct repair {
-	struct pawl *run;
-	const char *name;  /* of the folder */
-	struct buf folder; /* its key */
-	struct bump memory;
-	VEC(struct part) parts;
-	bool deleting, with_sums;
-	struct manifest *m; /* under construction */
-	struct pawl_state *state;
-	struct buf state_json;
-	struct pawl_meter *meter; /* or NULL */
-};
 
 static void
 repair_clear(struct repair *r)
@@ -62,9 +41,8 @@ repair_clear(struct repair *r)
 	buf_clear(&r->state_json);
 }
 
-/* "<folder>/<name>" */
-static int
-child_key(struct repair *r, const char *name, struct buf *out, struct pawl_error *err)
+int
+repair_key(struct repair *r, const char *name, struct buf *out, struct pawl_error *err)
 {
 	buf_printf(out, "%s/%s", buf_str(&r->folder), name);
 	return buf_check(out, r->name, err);
@@ -87,17 +65,17 @@ add_pack(void *arg, const struct store_entry *entry)
 	char *name = bump_strndup(&r->memory, entry->name, strlen(entry->name));
 	if (!name)
 		return PAWL_ENOMEM;
-	struct part *part = vec_add(&r->parts);
+	struct repair_pack *part = vec_add(&r->parts);
 	if (!part)
 		return PAWL_ENOMEM;
-	*part = (struct part){.name = name, .rank = rank, .index = index};
+	*part = (struct repair_pack){.name = name, .rank = rank, .index = index};
 	return 0;
 }
 
 static int
 compare_parts(const void *pa, const void *pb)
 {
-	const struct part *a = pa, *b = pb;
+	const struct repair_pack *a = pa, *b = pb;
 
 	if (a->rank != b->rank)
 		return a->rank < b->rank ? -1 : 1;
@@ -125,7 +103,7 @@ list_packs(struct repair *r, struct pawl_error *err)
 /* A metadata value as text; a missing one is corrupt. Values are NUL-terminated like all strings
  * read from JSON. */
 static int
-get_text(const struct repair *r, const struct part *p, const char *key, const struct st_pair **ret,
+get_text(const struct repair *r, const struct repair_pack *p, const char *key, const struct st_pair **ret,
          struct pawl_error *err)
 {
 	const struct st_pair *pair = safetensors_metadata(&p->table, key);
@@ -138,7 +116,7 @@ get_text(const struct repair *r, const struct part *p, const char *key, const st
 }
 
 static int
-get_number(const struct repair *r, const struct part *p, const char *key, uint64_t *ret, struct pawl_error *err)
+get_number(const struct repair *r, const struct repair_pack *p, const char *key, uint64_t *ret, struct pawl_error *err)
 {
 	const struct st_pair *pair = NULL;
 	char *end;
@@ -159,9 +137,9 @@ read_headers(struct repair *r, struct pawl_error *err)
 
 	for (size_t i = 0; i < r->parts.n; i++) {
 		PAWL_CLEAN(buf_clear) struct buf key = {0};
-		struct part *p = &r->parts.items[i];
+		struct repair_pack *p = &r->parts.items[i];
 
-		TRY(child_key(r, p->name, &key, err));
+		TRY(repair_key(r, p->name, &key, err));
 		TRY(compressed_pack_read_header(r->run->store, buf_str(&key), &r->memory, &p->table, &p->nbytes, err));
 		TRY(get_number(r, p, "pawl.format", &format, err));
 		if (format > PAWL_FORMAT_VERSION)
@@ -183,7 +161,7 @@ read_headers(struct repair *r, struct pawl_error *err)
 static int
 check_rank(struct repair *r, uint32_t rank, size_t *at, struct pawl_error *err)
 {
-	const struct part *first = *at < r->parts.n ? &r->parts.items[*at] : NULL;
+	const struct repair_pack *first = *at < r->parts.n ? &r->parts.items[*at] : NULL;
 	uint64_t n = 0;
 
 	if (!first || first->rank != rank || first->index != 0)
@@ -208,7 +186,7 @@ read_summaries(struct repair *r, struct pawl_error *err)
 
 	for (size_t i = 0; i < r->parts.n; i++) {
 		PAWL_CLEAN(manifest_free_clean) struct manifest *m = NULL;
-		const struct part *p = &r->parts.items[i];
+		const struct repair_pack *p = &r->parts.items[i];
 
 		if (p->index != 0)
 			continue;
@@ -266,7 +244,7 @@ read_state(struct repair *r, struct pawl_error *err)
 
 /* The row of a pack's tensor. */
 static int
-find_row(const struct repair *r, const struct part *p, const char *name, size_t *ret, struct pawl_error *err)
+find_row(const struct repair *r, const struct repair_pack *p, const char *name, size_t *ret, struct pawl_error *err)
 {
 	const struct state_tensor *t = state_find_tensor(r->state, name);
 
@@ -331,7 +309,7 @@ add_piece(struct repair *r, size_t part, const struct st_tensor *st, const struc
 static int
 add_pieces(struct repair *r, size_t part, struct pawl_error *err)
 {
-	const struct part *p = &r->parts.items[part];
+	const struct repair_pack *p = &r->parts.items[part];
 	const struct st_pair *text = safetensors_metadata(&p->table, "pawl.tensors");
 	PAWL_CLEAN(bump_clear) struct bump scratch = {0};
 	PAWL_FREE const struct json **special = mem_zalloc(r->state->n_tensors, sizeof(*special)); /* by row */
@@ -350,135 +328,6 @@ add_pieces(struct repair *r, size_t part, struct pawl_error *err)
 		TRY(find_row(r, p, p->table.tensors[k].name, &row, err));
 		TRY(add_piece(r, part, &p->table.tensors[k], special[row], row, err));
 	}
-	return 0;
-}
-
-/* ------------------------------------------------------------------- files */
-
-struct open_pack {
-	struct store *store;
-	struct store_reader *reader;
-	struct compressed_pack *compressed;
-};
-
-static void
-close_pack(struct open_pack *p)
-{
-	compressed_pack_close(p->compressed);
-	store_close_reader(p->store, p->reader);
-}
-
-/* After each block that the tensors are in. */
-static int
-count_block(struct repair *r, size_t len, struct pawl_error *err)
-{
-	if (!r->meter)
-		return 0;
-	__atomic_add_fetch(&r->meter->done_bytes, len, __ATOMIC_RELAXED);
-	return __atomic_load_n(&r->meter->cancel, __ATOMIC_RELAXED)
-	               ? err_set(err, PAWL_ECANCELLED, "%s: the repair was cancelled", r->name)
-	               : 0;
-}
-
-/* Looks at the elements that the block holds completely. */
-static bool
-is_finite(const struct part *p, uint64_t offset, const unsigned char *block, size_t len)
-{
-	for (size_t i = 0; i < p->table.n_tensors; i++) {
-		const struct st_tensor *t = &p->table.tensors[i];
-		const uint64_t bits = pawl_dtype_bits(t->dtype), size = bits < 8 ? 1 : bits / 8;
-		const uint64_t begin = p->table.data_begin + t->begin;
-		const uint64_t last = p->table.data_begin + t->end, stop = offset + len < last ? offset + len : last;
-
-		if (begin >= stop || last <= offset)
-			continue;
-		const uint64_t from = offset > begin ? begin + (offset - begin + size - 1) / size * size : begin;
-		const uint64_t to = begin + (stop - begin) / size * size;
-
-		if (from < to && !finite_all(t->dtype, block + (from - offset), (size_t)(to - from)))
-			return false;
-	}
-	return true;
-}
-
-/* The checksums of all blocks of the file, or of its decompressed contents. The summary was written
- * before NaN and Inf were found in the bytes. */
-static int
-sum_blocks(struct repair *r, const struct part *p, const struct open_pack *open, bool plain, uint64_t nbytes,
-           struct manifest_file *f, struct pawl_error *err)
-{
-	const uint64_t block_bytes = f->block_bytes, n = nbytes / block_bytes + (nbytes % block_bytes != 0);
-	PAWL_FREE unsigned char *block = mem_alloc((size_t)block_bytes);
-	struct sum128 *sums = bump_array(&r->m->memory, n, sizeof(*sums));
-
-	if (!block || !sums)
-		return err_nomem(err, r->name);
-	for (uint64_t i = 0; r->with_sums && i < n; i++) {
-		const uint64_t offset = i * block_bytes;
-		const size_t len = (size_t)(nbytes - offset < block_bytes ? nbytes - offset : block_bytes);
-
-		TRY(plain ? compressed_pack_read(open->compressed, offset, block, len, err)
-		          : store_read(open->store, open->reader, offset, block, len, err));
-		sums[i] = sum_bytes(block, len);
-		if (!plain && open->compressed)
-			continue;
-		r->m->nonfinite = r->m->nonfinite || !is_finite(p, offset, block, len);
-		TRY(count_block(r, len, err));
-	}
-	*(plain ? &f->plain_sums : &f->sums) = sums;
-	*(plain ? &f->n_plain_blocks : &f->n_blocks) = (size_t)n;
-	*(plain ? &f->plain_bytes : &f->nbytes) = nbytes;
-	return 0;
-}
-
-static int
-describe_file(struct repair *r, const struct part *p, struct manifest_file *f, struct pawl_error *err)
-{
-	PAWL_CLEAN(close_pack) struct open_pack open = {.store = r->run->store};
-	PAWL_CLEAN(buf_clear) struct buf key = {0};
-	const struct codec *codec = pack_codec(p->name);
-	uint64_t nbytes, plain;
-
-	TRY(child_key(r, p->name, &key, err));
-	TRY(store_open_reader(open.store, buf_str(&key), &open.reader, &nbytes, err));
-	plain = nbytes;
-	if (codec) {
-		TRY(compressed_pack_open(open.store, open.reader, p->name, nbytes, UINT64_MAX, 0, &open.compressed,
-		                         err));
-		TRY(compressed_pack_size(open.compressed, &plain, err));
-		f->codec = codec_name(codec);
-		TRY(sum_blocks(r, p, &open, true, plain, f, err));
-	}
-	if (plain != p->nbytes)
-		return err_set(err, PAWL_ECONFLICT, "%s: its size changed while it was read", buf_str(&key));
-	return sum_blocks(r, p, &open, false, nbytes, f, err);
-}
-
-static int
-describe_files(struct repair *r, struct pawl_error *err)
-{
-	uint64_t block_bytes = r->run->opts.packs.block_bytes ? r->run->opts.packs.block_bytes : DEFAULT_BLOCK_BYTES;
-	struct manifest *m = r->m;
-	bool is_compressed = false;
-
-	m->bytes = m->plain_bytes = 0;
-	m->n_files = r->parts.n;
-	m->files = bump_array(&m->memory, r->parts.n, sizeof(*m->files));
-	if (!m->files)
-		return err_nomem(err, r->name);
-	for (size_t i = 0; r->meter && i < r->parts.n; i++)
-		__atomic_add_fetch(&r->meter->total_bytes, r->parts.items[i].nbytes, __ATOMIC_RELAXED);
-	for (size_t i = 0; i < r->parts.n; i++) {
-		struct manifest_file *f = &m->files[i];
-
-		*f = (struct manifest_file){.name = r->parts.items[i].name, .block_bytes = block_bytes};
-		TRY(describe_file(r, &r->parts.items[i], f, err));
-		m->bytes += f->nbytes;
-		m->plain_bytes += manifest_plain_bytes(f);
-		is_compressed = is_compressed || f->codec;
-	}
-	m->plain_bytes = is_compressed ? m->plain_bytes : 0;
-	m->new_bytes = m->bytes;
 	return 0;
 }
 
@@ -512,7 +361,7 @@ rebuild_manifest(struct repair *r, struct buf *out, struct pawl_error *err)
 	TRY(count_pieces(r, err));
 	for (size_t i = 0; i < r->parts.n; i++)
 		TRY(add_pieces(r, i, err));
-	TRY(describe_files(r, err));
+	TRY(repair_describe_files(r, err));
 	r->m->repaired = true;
 	int rc = manifest_encode_with(r->m, (struct pawl_slice){r->state_json.ptr, r->state_json.len}, out, err);
 	if (rc == PAWL_EUSAGE) /* the packs are wrong, not the caller */
@@ -529,7 +378,7 @@ write_manifest(struct repair *r, const char *key, bool exists, const struct buf 
 	if (r->run->self.lease)
 		TRY(lease_check(r->run->self.lease, err));
 	if (exists) {
-		TRY(child_key(r, DAMAGED_NAME, &aside, err));
+		TRY(repair_key(r, DAMAGED_NAME, &aside, err));
 		TRY(store_move(r->run->store, key, buf_str(&aside), err));
 	}
 	return store_put_bytes(r->run->store, key, text->ptr, text->len, STORE_EXCLUSIVE | STORE_DURABLE, err);
@@ -578,7 +427,7 @@ repair_checkpoint(struct pawl *run, const char *name, bool dry_run, struct pawl_
 
 	TRY(dry_run ? 0 : run_check_keeper(run, err));
 	TRY(check_folder(&r, err));
-	TRY(child_key(&r, MANIFEST_NAME, &key, err));
+	TRY(repair_key(&r, MANIFEST_NAME, &key, err));
 	int intact = is_intact(&r, buf_str(&key), &exists, err);
 	if (intact != 0)
 		return intact < 0 ? intact : 0;
