@@ -5,7 +5,7 @@
  * of writes to each (_version). Filled during the walk over the state. Read by the save, and by the
  * library's threads while the tensors are copied.
  */
-#include "py.h"
+#include "py_lazy.h"
 
 #include <stdlib.h>
 #include <string.h>

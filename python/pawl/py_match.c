@@ -15,6 +15,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "py_lazy.h"
+
 static int match_node(struct py_restore *r, const struct pawl_node *given, PyObject *wrapped, enum py_rule rule,
                       const struct py_path *path);
 

@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "py_lazy.h"
+
 #define MAX_METRICS 1024
 
 struct counter {

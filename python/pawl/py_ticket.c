@@ -6,6 +6,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "py_lazy.h"
+
 struct py_ticket {
 	PyObject_HEAD struct pawl_ticket *ticket;
 	PyObject *keep;       /* owners of tensors that a lazy save may still be copying; NULL = none */

@@ -12,6 +12,8 @@
 
 #include <stdio.h>
 
+#include "py_lazy.h"
+
 /* A tensor on a device. Its bytes are fetched when the library requests them. */
 struct py_fill {
 	struct py_fill *next;

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* py_lazy: what a lazy save must know about its tensors. */
+#ifndef PAWL_PY_LAZY_H
+#define PAWL_PY_LAZY_H
+
+#include "py.h"
+
+struct py_lazy *py_lazy_new(void); /* NULL with an exception */
+void py_lazy_free(struct py_lazy *lazy);
+/* Adds a tensor of the state: obj as found there, described by t, with its index in the state. */
+int py_lazy_add(struct py_lazy *lazy, struct py_state *st, PyObject *obj, const struct py_tensor *t, size_t index,
+                bool of_optimizer);
+/* 1 if obj is an optimizer, whose parameters are recorded; 0 if not, -1 with an exception. */
+int py_lazy_optimizer(struct py_lazy *lazy, struct py_state *st, PyObject *obj);
+/* Does the dict look like the state_dict() of a torch optimizer? */
+bool py_lazy_is_optimizer_state(PyObject *dict);
+/* For pawl_save_opts, when all tensors have been added; lives as long as *lazy. NULL with an
+ * exception. */
+const unsigned char *py_lazy_at_once(struct py_lazy *lazy, size_t n_tensors);
+/* The same, after py_lazy_at_once: tensors of torch that no optimizer in the state updates. */
+const unsigned char *py_lazy_rests(const struct py_lazy *lazy);
+/* A pawl_changed_fn; arg is the struct py_lazy. */
+size_t py_lazy_changed(void *arg, int later);
+/* Are torch's current streams those of the save? Else a fence on these does not hold later work. */
+bool py_lazy_is_current(const struct py_lazy *lazy, struct py_state *st);
+
+#endif
