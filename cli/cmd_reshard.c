@@ -48,6 +48,8 @@ check_dest(struct cli *cli, const char *dest, struct pawl_error *err)
 	const char *parent = copy_parent(&cli->keep, dest);
 	struct stat st;
 
+	if (dest[0] == '\0')
+		return err_set(err, PAWL_EUSAGE, "DEST is empty; name a new folder");
 	if (lstat(dest, &st) == 0)
 		return err_set(err, PAWL_EEXISTS, "%s already exists", dest);
 	if (stat(parent, &st) != 0 || !S_ISDIR(st.st_mode))

@@ -61,7 +61,11 @@ class SyncConfig:
 
     def __post_init__(self) -> None:
         if self.upload_dir is not None:
-            _checks.path("upload_dir", self.upload_dir)
+            place = _checks.path("upload_dir", self.upload_dir)
+            if not place:
+                raise UsageError("upload_dir must be a path or a URL, received ''; None syncs to no place")
+            if place.endswith("://"):
+                raise UsageError(f"upload_dir must name a place after '://', received {self.upload_dir!r}")
         if isinstance(self.syncer, str) and self.syncer != "auto":
             for field in ("{source}", "{target}"):
                 if field not in self.syncer:
@@ -110,7 +114,10 @@ class Syncer:
         self.config = config or SyncConfig()
         self._period = _checks.seconds("sync_period", self.config.sync_period)
         self._longest = _checks.seconds("sync_timeout", self.config.sync_timeout)
-        self.local = os.path.abspath(_checks.path("local", local))
+        place = _checks.path("local", local)
+        if not place:
+            raise UsageError("local must be a folder, received ''; '.' is the working folder")
+        self.local = os.path.abspath(place)
         self.remote = self._remote(remote)
         self.enabled = self.config.syncer is not None and self.remote is not None
         self.last: SyncReport | None = None

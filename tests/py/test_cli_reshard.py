@@ -125,6 +125,7 @@ def test_reshard_says_what_is_wrong(demo: pathlib.Path, tmp_path: pathlib.Path) 
     assert "no such folder" in run("reshard", demo, tmp_path / "no" / "x", "-w", 1, status=3).stderr
     (tmp_path / "there").mkdir()
     assert "already exists" in run("reshard", demo, tmp_path / "there", "-w", 1, status=7).stderr
+    assert "DEST is empty; name a new folder" in run("reshard", demo, "", "-w", 1, status=2).stderr
     inside = demo / "checkpoints" / "x"
     assert "where only pawl may write" in run("reshard", demo, inside, "-w", 1, status=2).stderr
     assert [path.name for path in tmp_path.iterdir()] == ["there"]

@@ -114,6 +114,21 @@ def test_a_place_without_a_way_is_told_at_once(tmp_path: pathlib.Path) -> None:
         pawl.Syncer(tmp_path, remote="-oProxyCommand=touch:/x")
 
 
+def test_places_that_were_written_wrongly_are_refused_at_once(tmp_path: pathlib.Path) -> None:
+    """An empty text would be the folder / or the working folder, and s3:/x the host s3."""
+    with pytest.raises(pawl.UsageError, match="local must be a folder, received ''"):
+        pawl.Syncer("", remote=str(tmp_path / "there"))
+    with pytest.raises(pawl.UsageError, match="upload_dir must be a path or a URL, received ''"):
+        pawl.SyncConfig(upload_dir="")
+    with pytest.raises(pawl.UsageError, match="must name a place after '://', received 's3://'"):
+        pawl.SyncConfig(upload_dir="s3://")
+    for place, meant in (("s3:/b/x", "s3://b/x"), ("file:/x", "file:///x")):
+        with pytest.raises(pawl.UsageError, match=f"{place}: a URL has two slashes, expected {meant}"):
+            pawl.Syncer(tmp_path, remote=place)
+    command = pawl.SyncConfig(syncer="true {source} {target}")  # it knows what its own places mean
+    assert pawl.Syncer(tmp_path, command, remote="s3:/b/x").remote == "s3:/b/x"
+
+
 def test_P18_a_password_in_a_place_is_refused(tmp_path: pathlib.Path) -> None:
     with pytest.raises(pawl.UsageError, match="password") as caught:
         pawl.Syncer(tmp_path, remote=f"ssh://me:{CANARY}@host/x")
