@@ -19,7 +19,6 @@
 #include "save/commit.h"
 #include "save/compress.h"
 #include "save/from_device.h"
-#include "save/writer_turn.h"
 
 #define SPACE_RESERVE_BYTES ((uint64_t)1 << 20) /* folders, journal, pointers */
 
@@ -74,6 +73,49 @@ writer_free(struct writer *w)
 	pthread_cond_destroy(&w->changed);
 	pthread_mutex_destroy(&w->lock);
 	mem_free(w);
+}
+
+static void
+un_admit(struct writer *w, struct save *s)
+{
+	pthread_mutex_lock(&w->lock);
+	w->admitting = false;
+	w->preparing = NULL;
+	if (s && s->image.plan && !w->plan && !s->image.packs) {
+		w->plan = s->image.plan;
+		s->image.plan = NULL;
+	}
+	pthread_cond_broadcast(&w->changed);
+	pthread_mutex_unlock(&w->lock);
+	save_unref(s);
+}
+
+/* Makes s the running save, or the queued one. Returns with a reference kept for the caller. */
+static int
+hand_over(struct writer *w, struct save *s, struct pawl_error *err)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&w->lock);
+	atomic_fetch_add(&s->refs, 1);
+	s->progress.stagers = 1; /* this call, until stage_start: the saver cannot overtake the copy */
+	s->progress.is_held = !s->image.lazy && save_offers_late(&s->image);
+	if (w->active) {
+		w->queued = s;
+	} else {
+		rc = pool_add(w->saver, NULL, save_run, s, err);
+		if (rc == 0)
+			w->active = s;
+	}
+	if (rc < 0) {
+		atomic_fetch_sub(&s->refs, 1);
+	} else {
+		w->admitting = false;
+		w->preparing = NULL;
+	}
+	pthread_cond_broadcast(&w->changed);
+	pthread_mutex_unlock(&w->lock);
+	return rc;
 }
 
 void
@@ -321,7 +363,7 @@ prepare_save(struct writer *w, struct save *s, const struct pawl_save_opts *opts
 	TRY(check_space(w, s, err));
 	if (s->image.deferred &&
 	    (s->image.mode != PAWL_MODE_SNAPSHOT || (limit && s->image.plan->image_bytes > limit))) {
-		TRY(writer_turn_wait_active(w, opts, err)); /* a ring cannot be filled before it is written */
+		TRY(writer_wait_active(w, opts, err)); /* a ring cannot be filled before it is written */
 		s->image.deferred = false;
 	}
 	return stage_prepare(&s->image, &s->image.share, err);
@@ -348,8 +390,8 @@ copy_state(struct save *s, const struct pawl_save_opts *opts, struct pawl_error 
 	stage_start(&s->image, !s->image.lazy && !asks);
 	if (!asks)
 		return 0;
-	while (rc == 0 && stage_wait_until(&s->image, clock_deadline_ms(WRITER_TURN_ASK_MS)) != 0)
-		rc = writer_turn_ask(opts, err);
+	while (rc == 0 && stage_wait_until(&s->image, clock_deadline_ms(WRITER_ASK_MS)) != 0)
+		rc = writer_ask(opts, err);
 	if (rc == 0)
 		return 0;
 	stage_cancel(&s->image, rc, err);
@@ -404,8 +446,8 @@ writer_save(struct writer *w, const struct pawl_save_opts *opts, const struct pa
 	int rc;
 
 	/* One of many ranks is not interrupted before it has counted the save. */
-	TRY(writer_turn_admit(w, opts->on_busy ? opts->on_busy - 1 : w->run->opts.on_busy,
-	                      w->run->group.rendezvous ? NULL : opts, &deferred, err));
+	TRY(writer_admit(w, opts->on_busy ? opts->on_busy - 1 : w->run->opts.on_busy,
+	                 w->run->group.rendezvous ? NULL : opts, &deferred, err));
 	id = next_meet_id(w->run);
 	rc = save_new(w, opts, state, id, &s, err);
 	if (rc == 0) {
@@ -419,13 +461,13 @@ writer_save(struct writer *w, const struct pawl_save_opts *opts, const struct pa
 		mark_saved(w->run, s);
 		if (ret)
 			*ret = ticket_ref(s->progress.ticket);
-		writer_turn_give_up(w, s);
+		un_admit(w, s);
 		return 0;
 	}
 	if (rc == 0)
 		rc = prepare_save(w, s, opts, err);
 	if (rc == 0)
-		rc = writer_turn_hand_over(w, s, err);
+		rc = hand_over(w, s, err);
 	if (rc < 0) {
 		if (err)
 			why = *err;
@@ -433,7 +475,7 @@ writer_save(struct writer *w, const struct pawl_save_opts *opts, const struct pa
 		commit_report_failure(w->run, id, &why);
 		if (s)
 			write_unlink(&s->image);
-		writer_turn_give_up(w, s);
+		un_admit(w, s);
 		return rc;
 	}
 	if (s->image.lazy)
@@ -459,9 +501,9 @@ writer_skip(struct writer *w, int code, struct pawl_error *err)
 	if (err)
 		why = *err;
 	why.code = code;
-	if (writer_turn_admit(w, w->run->opts.on_busy, NULL, &deferred, NULL) == 0) {
+	if (writer_admit(w, w->run->opts.on_busy, NULL, &deferred, NULL) == 0) {
 		commit_report_failure(w->run, next_meet_id(w->run), &why);
-		writer_turn_give_up(w, NULL);
+		un_admit(w, NULL);
 	}
 	return code;
 }

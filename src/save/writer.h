@@ -67,6 +67,15 @@ int writer_wait_committed(struct writer *w, int64_t deadline_ms);
 void writer_distrust(struct writer *w, const char *folder);
 /* Waits only for saves that are being written, not for those that settle. */
 int writer_wait_turn(struct writer *w, int64_t deadline_ms);
+#define WRITER_ASK_MS 100 /* between questions to the caller of a save that waits */
+/* Asks the caller of pawl_save. opts has `interrupted`. PAWL_ECANCELLED: it interrupts. */
+int writer_ask(const struct pawl_save_opts *opts, struct pawl_error *err);
+/* Waits for a turn by a rule (enum pawl_on_busy). opts NULL: no caller is asked. After success
+ * w->admitting is set. deferred: another save is still being written. */
+int writer_admit(struct writer *w, int policy, const struct pawl_save_opts *opts, bool *ret_deferred,
+                 struct pawl_error *err);
+/* Waits until no save is being written. */
+int writer_wait_active(struct writer *w, const struct pawl_save_opts *opts, struct pawl_error *err);
 /* What the save that is being written waits for: "; waiting for ..." or "". */
 void writer_waits_for(struct writer *w, char *ret, size_t cap);
 

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* writer_wait: waiting for saves, until they are staged, committed or settled; see writer.h. */
+/* writer_wait: waiting for a turn to save, and for the stages of saves; see writer.h. */
 #include <errno.h>
 
+#include "base/clock.h"
+#include "base/err.h"
 #include "run/ticket.h"
 #include "save/from_device.h"
 #include "save/writer.h"
@@ -114,4 +116,99 @@ writer_waits_for(struct writer *w, char *ret, size_t cap)
 	if (w->active)
 		ticket_waits_for(w->active->progress.ticket, ret, cap);
 	pthread_mutex_unlock(&w->lock);
+}
+
+/* ---- for a turn ---- */
+
+/* Drops the staged save that waits behind the running one. The lock is held, and released
+ * meanwhile. */
+static void
+replace_queued(struct writer *w)
+{
+	struct save *old = w->queued;
+	struct pawl_error err = {0};
+
+	if (!old)
+		return;
+	w->queued = NULL;
+	pthread_mutex_unlock(&w->lock);
+	stage_wait(&old->image);
+	err_set(&err, PAWL_ECANCELLED, "save of step %lld was replaced by a newer one before it was written",
+	        (long long)old->request.step);
+	mark_outcome(w->run, old, false);
+	ticket_fail(old->progress.ticket, PAWL_ECANCELLED, &err);
+	ticket_stage(old->progress.ticket, PAWL_STAGE_FAILED);
+	save_unref(old);
+	pthread_mutex_lock(&w->lock);
+}
+
+int
+writer_ask(const struct pawl_save_opts *opts, struct pawl_error *err)
+{
+	if (!opts->interrupted(opts->interrupted_arg))
+		return 0;
+	return err_set(err, PAWL_ECANCELLED, "save of step %lld was interrupted by its caller while it waited",
+	               (long long)opts->step);
+}
+
+/* The lock is held, and released meanwhile. opts may be NULL. PAWL_ECANCELLED: the caller
+ * interrupts. */
+static int
+wait_changed(struct writer *w, const struct pawl_save_opts *opts, struct pawl_error *err)
+{
+	const bool asks = opts && opts->interrupted;
+
+	pool_cond_wait_until(&w->changed, &w->lock, asks ? clock_deadline_ms(WRITER_ASK_MS) : -1);
+	if (!asks)
+		return 0;
+	pthread_mutex_unlock(&w->lock);
+	const int rc = writer_ask(opts, err);
+
+	pthread_mutex_lock(&w->lock);
+	return rc;
+}
+
+int
+writer_admit(struct writer *w, int policy, const struct pawl_save_opts *opts, bool *ret_deferred,
+             struct pawl_error *err)
+{
+	int rc;
+
+	pthread_mutex_lock(&w->lock);
+	for (;;) {
+		if (!w->admitting && !w->active && !w->queued)
+			break;
+		if (policy == PAWL_BUSY_SKIP) {
+			pthread_mutex_unlock(&w->lock);
+			return err_set(err, PAWL_EBUSY, "skipped: another save of this run is still being written");
+		}
+		if (policy == PAWL_BUSY_REPLACE && !w->admitting) {
+			w->admitting = true;
+			replace_queued(w);
+			*ret_deferred = w->active != NULL;
+			pthread_mutex_unlock(&w->lock);
+			return 0;
+		}
+		rc = wait_changed(w, opts, err);
+		if (rc < 0) {
+			pthread_mutex_unlock(&w->lock);
+			return rc;
+		}
+	}
+	w->admitting = true;
+	*ret_deferred = false;
+	pthread_mutex_unlock(&w->lock);
+	return 0;
+}
+
+int
+writer_wait_active(struct writer *w, const struct pawl_save_opts *opts, struct pawl_error *err)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&w->lock);
+	while (w->active && rc == 0)
+		rc = wait_changed(w, opts, err);
+	pthread_mutex_unlock(&w->lock);
+	return rc;
 }

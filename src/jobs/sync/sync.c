@@ -198,7 +198,7 @@ read_options(struct pawl_syncer *s, const char *local, const char *remote, const
 		return s->command == NULL ? err_nomem(err, "sync") : check_command(s, err);
 	}
 	if (s->remote.kind == SYNC_HOST && strstr(s->remote.text, ":/") == strchr(s->remote.text, ':'))
-		TRY(store_check_slashes(s->remote.text, err)); /* s3:/x is no host called s3 */
+		TRY(store_check_slashes(s->remote.text, err)); /* s3:/x names a bucket badly, not a host */
 	if (s->remote.kind == SYNC_OTHER && o->stores != NULL) {
 		s->stores = *o->stores;
 		s->remote.stores = &s->stores;
