@@ -566,22 +566,28 @@ check_exploit(const double *scores, const bool *ranked, unsigned n_trials, uint3
 	assert_true(above_trial >= n - size);
 }
 
+static struct sched_opts
+draw_pbt(unsigned history)
+{
+	return (struct sched_opts){.algorithm = &sched_pbt,
+	                           .maximize = draw(2) != 0,
+	                           .interval = 1 + draw(5),
+	                           .burn_in = draw(8),
+	                           .quantile = 0.05 + 0.05 * draw(10),
+	                           .resample = 0.1 * draw(11),
+	                           .mutations = mutations,
+	                           .n_mutations = N_VALUES,
+	                           .takes_turns = draw(2) != 0,
+	                           .seed = history};
+}
+
 static void
 test_pbt_over_random_histories(void **state)
 {
 	(void)state;
 	drawn = 4;
 	for (unsigned history = 0; history < N_HISTORIES; history++) {
-		const struct sched_opts opts = {.algorithm = &sched_pbt,
-		                                .maximize = draw(2) != 0,
-		                                .interval = 1 + draw(5),
-		                                .burn_in = draw(8),
-		                                .quantile = 0.05 + 0.05 * draw(10),
-		                                .resample = 0.1 * draw(11),
-		                                .mutations = mutations,
-		                                .n_mutations = N_VALUES,
-		                                .takes_turns = draw(2) != 0,
-		                                .seed = history};
+		const struct sched_opts opts = draw_pbt(history);
 		const unsigned n_trials = 1 + draw(MAX_TRIALS);
 		double values[MAX_TRIALS][N_VALUES], times[MAX_TRIALS] = {0}, changed[MAX_TRIALS] = {0};
 		double scores[MAX_TRIALS];

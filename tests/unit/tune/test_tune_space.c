@@ -196,12 +196,31 @@ test_tags_name_what_is_varied(void **state)
 	value_free(config);
 }
 
+/* message: a part of the error; NULL = the document is right. */
+struct document {
+	const char *text, *message;
+};
+
+static void
+check_documents(const struct document *rows, size_t n_rows)
+{
+	for (size_t i = 0; i < n_rows; i++) {
+		struct pawl_error err = {0};
+		char *canonical = NULL;
+		uint64_t n;
+		const int r = tune_spec_check(rows[i].text, &canonical, &n, &err);
+		if (!rows[i].message)
+			assert_int_equal(r, 0);
+		else if ((r != PAWL_EUSAGE && r != PAWL_ELIMIT) || !strstr(err.message, rows[i].message))
+			fail_msg("%s: expected '%s', found %d '%s'", rows[i].text, rows[i].message, r, err.message);
+		free(canonical);
+	}
+}
+
 static void
 test_bad_documents_are_named(void **state)
 {
-	static const struct {
-		const char *text, *message;
-	} rows[] = {
+	static const struct document rows[] = {
 		{"{\"name\": \"a\"}", NULL}, /* the control */
 		{"{\"name\": \"a\"", "document: byte 12"},
 		{"[1]", "document: expected an object"},
@@ -237,6 +256,16 @@ test_bad_documents_are_named(void **state)
 	         "hyperparam_mutations: 'lr' must be a list of values"},
 		{"{\"name\": \"a\", \"metric\": \"x\", \"scheduler\": {\"type\": \"fifo\", \"metric\": \"y\"}}",
 	         "its metric 'y' is not the document's 'x'"},
+	};
+
+	(void)state;
+	check_documents(rows, sizeof(rows) / sizeof(rows[0]));
+}
+
+static void
+test_bad_search_spaces_are_named(void **state)
+{
+	static const struct document rows[] = {
 		{"{\"name\": \"a\", \"space\": {\"lr\": {\"$uniform\": [1, 0]}}}",
 	         "'lr': $uniform takes the lower end first, found 1 and 0"},
 		{"{\"name\": \"a\", \"space\": {\"lr\": {\"$uniform\": 3}}}",
@@ -260,17 +289,7 @@ test_bad_documents_are_named(void **state)
 	};
 
 	(void)state;
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		struct pawl_error err = {0};
-		char *canonical = NULL;
-		uint64_t n;
-		const int r = tune_spec_check(rows[i].text, &canonical, &n, &err);
-		if (!rows[i].message)
-			assert_int_equal(r, 0);
-		else if ((r != PAWL_EUSAGE && r != PAWL_ELIMIT) || !strstr(err.message, rows[i].message))
-			fail_msg("%s: expected '%s', found %d '%s'", rows[i].text, rows[i].message, r, err.message);
-		free(canonical);
-	}
+	check_documents(rows, sizeof(rows) / sizeof(rows[0]));
 }
 
 int
@@ -283,6 +302,7 @@ main(void)
 		cmocka_unit_test(test_numbers_are_written_shortly_in_every_locale),
 		cmocka_unit_test(test_tags_name_what_is_varied),
 		cmocka_unit_test(test_bad_documents_are_named),
+		cmocka_unit_test(test_bad_search_spaces_are_named),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
