@@ -5,6 +5,7 @@ that began them."""
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import os
 import pathlib
@@ -20,6 +21,7 @@ from test_tune import descend, run
 
 import pawl
 from pawl import tune
+from pawl.tune import spec
 from pawl.tune.schedulers import (
     AsyncHyperBandScheduler,
     HyperBandScheduler,
@@ -191,6 +193,20 @@ def test_a_tuner_continues_with_the_options_that_the_search_began_with(tmp_path:
     assert [one.status for one in results] == ["TERMINATED", "ERROR" if anew else "TERMINATED", "TERMINATED"]
     parents = {one.last_result["parent"] for one in results if one.status == "TERMINATED"}
     assert (parents == {os.getpid()}) is not anew
+
+
+def test_resources_that_only_a_cluster_has_are_kept(tmp_path: pathlib.Path) -> None:
+    options = dict.fromkeys(("scheduler", "metric", "mode", "stop", "search_alg", "config", "time_budget_s"))
+    options |= dict.fromkeys(("keep_checkpoints_num", "sync_config", "max_concurrent_trials", "checkpoint_score_attr"))
+    numbers = {"num_samples": 1, "seed": 0, "max_failures": 0, "checkpoint_freq": 0, "heartbeat_s": 0, "grace_s": 1}
+    options |= numbers | {"checkpoint_at_end": False, "name": "exp", "local_dir": tmp_path, "engine": "ray"}
+    plan = spec.make(descend, options | {"resources_per_trial": {"cpu": 1, "TPU": 2}})
+    spec.keep_options(plan, fail_fast=False, fork=True)
+    for engine in ("ray", "local", "ray"):
+        (tmp_path / "exp").mkdir(exist_ok=True)
+        (tmp_path / "exp" / "experiment.json").write_text(json.dumps({"document": plan.document}))
+        plan = spec.again(descend, str(tmp_path / "exp"), None, tune.SyncConfig(), engine)
+        assert plan.custom == {"TPU": 2}
 
 
 @pytest.mark.parametrize("allow", [False, True])

@@ -188,8 +188,9 @@ def again(
     document |= {"name": os.path.basename(folder), "local_dir": os.path.dirname(folder)}
     plan = Plan(document, folder, objects, space_ or {}, None, sync, document["resources"], engine_of(engine))
     kept = document.get("user", {})
-    if plan.engine == "ray":  # the document has only the resources of a machine
-        plan.custom = kept.get("custom") or custom_of(getattr(what, "resources", None))[1]
+    plan.custom = kept.get("custom", {})  # elsewhere the document has only the resources of a machine
+    if plan.engine == "ray" and not plan.custom:
+        plan.custom = custom_of(getattr(what, "resources", None))[1]
     fail_fast = kept.get("fail_fast", False) if fail_fast is None else fail_fast
     keep_options(plan, fail_fast, kept.get("fork", True) if fork is None else fork)
     plan.local = folder
