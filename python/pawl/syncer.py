@@ -234,11 +234,8 @@ class Syncer:
             try:
                 verified, checkpoints, _, note = self._waiting(sync, lambda: sync.verify(down))
             except NotFoundError as error:  # the library does not know the function
-                if "the sync left nothing" not in str(error):
-                    raise
                 name = getattr(self._function, "__qualname__", repr(self._function))
-                text = str(error).replace("the sync left", f"the sync function {name} returned, but left")
-                raise NotFoundError(text) from None
+                raise NotFoundError(f"after the sync function {name}: {error}") from None
             return SyncReport(verified, checkpoints, time.monotonic() - begin, note)
         finally:
             if self._call is None or self._call.is_set():  # else the next sync does it

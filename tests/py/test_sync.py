@@ -387,7 +387,9 @@ def test_R119_functions_that_fail_hang_or_do_nothing(tmp_path: pathlib.Path) -> 
         syncer(raising).up()
     with pytest.raises(pawl.StorageError, match="returned False"):
         syncer(lambda source, target: False).up()
-    with pytest.raises(pawl.NotFoundError, match="x: the sync function .*<lambda> returned, but left nothing there"):
+    with pytest.raises(
+        pawl.NotFoundError, match="after the sync function .*<lambda>: .*x: the sync left nothing there"
+    ):
         syncer(lambda source, target: True).up()
     stuck = syncer(hanging, 0.3)
     with pytest.raises(pawl.TimeoutError, match="not returned within 0.3 s"):
