@@ -106,6 +106,9 @@ class Syncer:
         config: Where to and how. Default: None, a ``SyncConfig()``.
         remote: Where to. Default: None, below ``config.upload_dir`` under the folder's name.
             Without an ``upload_dir`` nothing is copied.
+
+    Raises:
+        UsageError: The folder has no name, or a place is not one that pawl can sync.
     """
 
     def __init__(
