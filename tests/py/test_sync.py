@@ -607,7 +607,7 @@ def test_P14_rsync_writes_over_no_checkpoint(host: Host, tmp_path: pathlib.Path)
 
 @pytest.mark.server
 def test_rsync_fetches_what_changed_in_folders_of_users_named_checkpoints(host: Host, tmp_path: pathlib.Path) -> None:
-    """Nothing in them is a checkpoint of pawl. What is missing there stays here."""
+    """Such folders hold files of users, not checkpoints. A file that only this side has is kept."""
     names = [f"checkpoints/epoch1/{name}" for name in ("weights.bin", "manifest.json", "experiment.json")]
     here, there = tmp_path / "here", host.home / "mine"
     for name in names:
