@@ -8,6 +8,8 @@
 #include "base/err.h"
 #include "policy/name.h"
 
+#define MAX_AGAIN 2u
+
 void
 catalog_entry_set_metrics(struct catalog_entry *e, struct pawl_metric *metrics, size_t n)
 {
@@ -136,6 +138,21 @@ is_gone(const struct catalog *c, const char *name, int64_t mtime_ns)
 	return !key.failed && store_stat(c->store, buf_str(&key), &entry, NULL) == PAWL_ENOTFOUND;
 }
 
+/* A folder without its manifest is looked at again: the manifest may have been read while another
+ * process took the checkpoint away, and the folder looked for after it was put back (P6). */
+static int
+read_settled(const struct catalog *c, struct buf *scratch, struct catalog_entry *e, struct pawl_error *err)
+{
+	for (unsigned tries = 0;; tries++) {
+		int rc = read_manifest(c, c->store, e->name, true, scratch, &e->summary, err);
+
+		e->is_withdrawn = rc == PAWL_ENOTFOUND && manifest_is_withdrawn(scratch->ptr, scratch->len);
+		e->is_gone = rc == PAWL_ENOTFOUND && !e->is_withdrawn && is_gone(c, e->name, e->mtime_ns);
+		if (rc != PAWL_ENOTFOUND || e->is_withdrawn || e->is_gone || tries == MAX_AGAIN)
+			return rc;
+	}
+}
+
 int
 catalog_entry_read(const struct catalog *c, const char *name, int64_t mtime_ns, struct buf *scratch, bool is_read,
                    struct catalog_entry *ret, struct pawl_error *err)
@@ -147,7 +164,7 @@ catalog_entry_read(const struct catalog *c, const char *name, int64_t mtime_ns, 
 	if (!e.name)
 		return err_nomem(err, "catalog");
 	int rc = is_read ? manifest_decode(name, scratch->ptr, scratch->len, true, &e.summary, &why)
-	                 : read_manifest(c, c->store, name, true, scratch, &e.summary, &why);
+	                 : read_settled(c, scratch, &e, &why);
 	if (rc == 0) {
 		e.id = e.summary->id;
 		e.metrics = e.summary->metrics;
@@ -156,8 +173,6 @@ catalog_entry_read(const struct catalog *c, const char *name, int64_t mtime_ns, 
 		e.id = e.name_id;
 		e.problem = mem_strdup(rc == PAWL_ENOTFOUND ? CATALOG_NO_MANIFEST : why.message);
 		e.code = rc;
-		e.is_withdrawn = rc == PAWL_ENOTFOUND && manifest_is_withdrawn(scratch->ptr, scratch->len);
-		e.is_gone = rc == PAWL_ENOTFOUND && !e.is_withdrawn && is_gone(c, name, mtime_ns);
 		if (!e.problem)
 			return err_nomem(err, "catalog");
 	} else {

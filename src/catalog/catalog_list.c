@@ -181,20 +181,33 @@ catalog_listing_is_same(const struct catalog_listing *a, const struct catalog_li
 	return a->found.n == b->found.n;
 }
 
-/* A folder is listed until two lists agree. One list may lack a checkpoint that was deleted
- * meanwhile and also the newer one, and so show none at all. The pages of a flat store's list are
- * in the order of names. */
+/* 0: unknown. */
+static int64_t
+folder_time(const struct catalog *c)
+{
+	struct store_entry entry;
+
+	return store_stat(c->store, CATALOG_FOLDER, &entry, NULL) == 0 ? entry.mtime_ns : 0;
+}
+
+/* A folder is listed until two lists agree and nothing was renamed meanwhile. A list may lack a
+ * checkpoint that was deleted while it was made and also the newer one, and so show none at all.
+ * While saves are fast, even two in a row may. The pages of a flat store's list are in the order
+ * of names. */
 int
 catalog_list_folders(const struct catalog *c, struct catalog_listing *l, struct pawl_error *err)
 {
 	bool is_settled = c->kind->is_listed_whole;
+	int64_t before_ns = is_settled ? 0 : folder_time(c);
 
 	TRY(list_once(c, l, err));
 	for (unsigned looks = 1; !is_settled && looks < CATALOG_LOOKS; looks++) {
 		struct catalog_listing again = {0};
 		int rc = list_once(c, &again, err);
+		int64_t after_ns = folder_time(c);
 
-		is_settled = rc < 0 || catalog_listing_is_same(l, &again);
+		is_settled = rc < 0 || (after_ns == before_ns && catalog_listing_is_same(l, &again));
+		before_ns = after_ns;
 		catalog_listing_clear(l);
 		*l = again;
 		TRY(rc);
