@@ -21,7 +21,7 @@ struct readers {
 	atomic_ulong deleted; /* a load by path that reports a deletion: the only allowed result other than success */
 	atomic_ulong wrong;
 	pthread_mutex_t lock;
-	char first[800]; /* the first wrong word */
+	char first[1100]; /* the first wrong word */
 };
 
 /* The newest is the best, too. */
