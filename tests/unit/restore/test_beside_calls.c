@@ -26,8 +26,7 @@ static struct {
 	int64_t step;
 	bool is_read_only; /* no hold can be made */
 	unsigned n_blind;  /* so many lists of checkpoints show none, since the training saves meanwhile */
-	int64_t taken; /* instead of a save, the checkpoint of this step is deleted, and put back before the next call
-	                */
+	int64_t taken;     /* if set, this step is taken away instead, and put back before the next call */
 	char folder[600], hidden[600];
 } stop;
 
@@ -207,7 +206,7 @@ stop_everywhere(struct small_run *r, stopped_fn *fn, bool by_path)
 }
 
 static void
-stop_all(struct small_run *r, int64_t taken)
+stop_all(struct small_run *r, bool is_read_only, int64_t taken)
 {
 	static const struct {
 		const char *name;
@@ -223,6 +222,7 @@ stop_all(struct small_run *r, int64_t taken)
 	if (taken)
 		r->opts.retention.num_to_keep = 2;
 	stop.taken = taken;
+	stop.is_read_only = is_read_only;
 	r->opts.io.no_direct = 1;
 	small_open(r);
 	stop.step = 0;
@@ -234,7 +234,7 @@ stop_all(struct small_run *r, int64_t taken)
 			continue;
 		unsigned n = stop_everywhere(r, kinds[i].fn, kinds[i].by_path);
 
-		print_message("# %s: a save at each of %u calls\n", kinds[i].name, n);
+		print_message("# %s: stopped at each of %u calls\n", kinds[i].name, n);
 		assert_true(n > 2);
 	}
 }
@@ -242,29 +242,25 @@ stop_all(struct small_run *r, int64_t taken)
 static void
 test_R137_a_save_at_any_call_of_a_reader_is_no_damage(void **state)
 {
-	stop.is_read_only = false;
-	stop_all(*state, 0);
+	stop_all(*state, false, 0);
 }
 
 static void
 test_R137_a_checkpoint_put_back_at_any_call_of_a_reader_is_no_damage(void **state)
 {
-	stop.is_read_only = false;
-	stop_all(*state, 1);
+	stop_all(*state, false, 1);
 }
 
 static void
 test_R137_the_newest_put_back_at_any_call_of_a_reader_is_no_damage(void **state)
 {
-	stop.is_read_only = false;
-	stop_all(*state, 2);
+	stop_all(*state, false, 2);
 }
 
 static void
 test_R137_a_save_at_any_call_of_a_reader_that_cannot_hold_is_no_damage(void **state)
 {
-	stop.is_read_only = true;
-	stop_all(*state, 0);
+	stop_all(*state, true, 0);
 }
 
 static void
@@ -272,11 +268,10 @@ test_R137_a_save_at_any_call_of_a_reader_of_an_object_store_is_no_damage(void **
 {
 	struct small_run *r = *state;
 
-	stop.is_read_only = false;
 	OK(store_open("mem:", true, false, &user_shared, err));
 	r->opts.root = "user://run";
 	r->opts.io.stores = &user_stores;
-	stop_all(r, 0);
+	stop_all(r, false, 0);
 	pawl_close(r->run, NULL);
 	r->run = NULL;
 	store_close(user_shared);
