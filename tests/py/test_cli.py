@@ -513,7 +513,7 @@ def test_doctor_tells_what_the_folder_can_do_and_leaves_nothing(tmp_path: pathli
     out = run("doctor", tmp_path).stdout
     assert all(key in out for key in found)
     assert list(tmp_path.iterdir()) == []
-    run("doctor", tmp_path / "nothing", status=3)
+    assert f"{tmp_path}/nothing: there is no such folder" in run("doctor", tmp_path / "nothing", status=3).stderr
 
 
 def test_bench_measures_and_leaves_nothing(tmp_path: pathlib.Path) -> None:

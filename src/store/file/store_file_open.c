@@ -62,8 +62,9 @@ store_file_open(const char *path, bool create, bool no_direct_io, struct store *
 		TRY(fd_mkdirs(AT_FDCWD, path, err));
 	PAWL_FD int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)
-		return errno == ENOTDIR ? err_set(err, PAWL_EUSAGE, "%s: is not a folder", path)
-		                        : err_path(err, errno, path, false, "cannot open");
+		return errno == ENOENT    ? err_set(err, PAWL_ENOTFOUND, "%s: there is no such folder", path)
+		       : errno == ENOTDIR ? err_set(err, PAWL_EUSAGE, "%s: is not a folder", path)
+		                          : err_path(err, errno, path, false, "cannot open");
 	char resolved[PATH_MAX];
 	if (realpath(path, resolved) == NULL)
 		return file_error(err, errno, path, "resolve");

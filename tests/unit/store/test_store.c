@@ -1098,7 +1098,7 @@ test_urls_name_engines(void **state)
 	char dir[] = "/var/tmp/pawl-store-XXXXXX", url[80];
 	assert_non_null(mkdtemp(dir));
 	snprintf(url, sizeof url, "file://%s/a/b", dir);
-	FAILS(&bed, store_open(url, false, false, &s, &bed.err), PAWL_ENOTFOUND, "/a/b");
+	FAILS(&bed, store_open(url, false, false, &s, &bed.err), PAWL_ENOTFOUND, "/a/b: there is no such folder");
 	OK(&bed, store_open(url, true, false, &s, &bed.err));
 	assert_string_equal(s->root, url + 7);
 	assert_string_equal(s->name, "file");
