@@ -676,7 +676,8 @@ struct pawl_save_opts {
 	                                      rarely, and shares a file only with others of the kind from
 	                                      the first save on. NULL = not known */
 	pawl_interrupted_fn *interrupted;  /* not 0: the call ends with PAWL_ECANCELLED if it waits for
-	                                      another save, or for room in a ring. NULL = never */
+	                                      another save, for room in a ring, or for the store
+	                                      (direct). NULL = never */
 	void *interrupted_arg;             /* used only during the call */
 };
 #define PAWL_SAVE_OPTS_INIT {.size = sizeof(struct pawl_save_opts), .progress = PAWL_PROGRESS_INIT}

@@ -378,8 +378,18 @@ set_blocked(struct save *s)
 	pthread_mutex_unlock(&s->progress.ticket->lock);
 }
 
+/* An error that the call itself reports, so that no later one does. */
+static int
+report_now(struct save *s, int rc)
+{
+	pthread_mutex_lock(&s->progress.ticket->lock);
+	s->progress.ticket->seen = true;
+	pthread_mutex_unlock(&s->progress.ticket->lock);
+	return rc;
+}
+
 /* Copies the tensors. Those of a ring wait for the store, so the copy threads do it, and this call
- * asks its caller meanwhile. If that interrupts, the save fails, and no call reports it again. */
+ * asks its caller meanwhile. If that interrupts, the save fails. */
 static int
 copy_state(struct save *s, const struct pawl_save_opts *opts, struct pawl_error *err)
 {
@@ -395,29 +405,45 @@ copy_state(struct save *s, const struct pawl_save_opts *opts, struct pawl_error 
 	if (rc == 0)
 		return 0;
 	stage_cancel(&s->image, rc, err);
-	pthread_mutex_lock(&s->progress.ticket->lock);
-	s->progress.ticket->seen = true;
-	pthread_mutex_unlock(&s->progress.ticket->lock);
-	return rc;
+	return report_now(s, rc);
+}
+
+/* Waits until the store no longer reads the live tensors. If the caller interrupts, the save fails,
+ * unless it was written meanwhile; only what is being written now is waited for. */
+static int
+wait_written(struct save *s, const struct pawl_save_opts *opts, struct pawl_error *err)
+{
+	struct pawl_ticket *t = s->progress.ticket;
+	int rc = 0;
+
+	pthread_mutex_lock(&t->lock);
+	while (t->stage < PAWL_STAGE_WRITTEN) {
+		const bool asks = opts->interrupted && rc == 0;
+
+		pool_cond_wait_until(&t->changed, &t->lock, asks ? clock_deadline_ms(WRITER_ASK_MS) : -1);
+		if (!asks)
+			continue;
+		pthread_mutex_unlock(&t->lock);
+		rc = writer_ask(opts, err);
+		if (rc < 0)
+			save_fail(&s->progress, rc, err);
+		pthread_mutex_lock(&t->lock);
+	}
+	pthread_mutex_unlock(&t->lock);
+	return rc < 0 ? report_now(s, rc) : 0;
 }
 
 /* Waits for what the mode promises the caller, then reports an error that is already known. */
 static int
-finish_call(struct save *s, struct pawl_error *err)
+finish_call(struct save *s, const struct pawl_save_opts *opts, struct pawl_error *err)
 {
-	struct pawl_ticket *t = s->progress.ticket;
+	const int rc = s->image.mode == PAWL_MODE_DIRECT ? wait_written(s, opts, err) : 0;
 
-	if (s->image.mode == PAWL_MODE_DIRECT) {
-		pthread_mutex_lock(&t->lock);
-		while (t->stage < PAWL_STAGE_WRITTEN)
-			pool_cond_wait_until(&t->changed, &t->lock, -1);
-		pthread_mutex_unlock(&t->lock);
-	}
 	set_blocked(s);
 	stage_let_go(&s->image);
-	if (!s->image.lazy && save_has_failed(&s->progress))
-		return pawl_ticket_wait(t, -1, err);
-	return 0;
+	if (rc == 0 && !s->image.lazy && save_has_failed(&s->progress))
+		return pawl_ticket_wait(s->progress.ticket, -1, err);
+	return rc;
 }
 
 /* Each rank counts its saves, the failed ones too, so that an id means the same on all ranks. 0 =
@@ -482,7 +508,7 @@ writer_save(struct writer *w, const struct pawl_save_opts *opts, const struct pa
 		set_blocked(s);
 	rc = copy_state(s, opts, err);
 	if (rc == 0)
-		rc = finish_call(s, err);
+		rc = finish_call(s, opts, err);
 	if (rc == 0) {
 		mark_saved(w->run, s);
 		if (ret)

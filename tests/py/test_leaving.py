@@ -233,6 +233,23 @@ def test_R136_ctrl_c_is_heard_while_a_save_waits_for_room_in_its_ring(staging: p
         assert manager.all_steps() == [2]
 
 
+def test_R136_ctrl_c_is_heard_while_a_save_writes_from_the_live_tensors(tmp_path: pathlib.Path) -> None:
+    io = pawl.IO(threads=1, write_bytes_per_second=1 << 20)  # the save would take two minutes
+    with pawl.CheckpointManager(tmp_path, staging=pawl.Staging(mode="direct"), packs=PACKS, io=io) as manager:
+
+        def interrupt() -> None:
+            wait_until(lambda: manager.is_saving)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            manager.save(1, {"w": torch.ones(32 << 20)})
+        thread.join()
+        manager.save(2, {"w": torch.ones(4)}, wait=True)
+        assert manager.all_steps() == [2]
+
+
 def test_other_threads_run_while_a_save_waits() -> None:
     """The save ends because they do. The time in which it waits for its turn counts: one time of many shows it, since a
     thread may also be slow to begin."""
