@@ -285,6 +285,7 @@ restart_trials(struct tune_experiment *e, bool existed, struct pawl_error *err)
 	                   VALUE_OBJECT({"e", value_new_text("open")}, {"format", value_new_int(TUNE_FORMAT)},
 	                                {"token", value_new_text(e->token)}),
 	                   true, err));
+	experiment_remove_left(e);
 	TRY(note_last(e, err));
 	for (size_t i = 0; i < e->n_trials; i++)
 		if (e->opts.resume == TUNE_ERRORED_ONLY && e->trials[i].state == TUNE_ERROR)

@@ -61,18 +61,12 @@ struct trial {
 	bool has_metric;
 	struct checkpoint *checkpoints; /* kept ones, oldest first */
 	size_t n_checkpoints, cap_checkpoints;
-	char **dropped; /* if read-only: names of checkpoints that retention gave up, oldest first */
+	char **dropped; /* names of checkpoints that retention gave up, oldest first; unless read-only, until removed */
 	size_t n_dropped, cap_dropped, n_dropped_before; /* before: count at its last start */
 	uint32_t attempts, failures;
 	char *error, *host;
 	int64_t pid;
 	bool repaired; /* its files agree with the journal */
-};
-
-/* A checkpoint folder that retention has given up. */
-struct doomed {
-	uint32_t trial;
-	char *name;
 };
 
 struct tune_experiment {
@@ -91,8 +85,6 @@ struct tune_experiment {
 	size_t n_running;
 	uint64_t n_reports;
 	double opened_s;
-	struct doomed doomed[16]; /* the newest ones */
-	size_t n_doomed;
 	char *path;       /* path returned by next() */
 	char reason[160]; /* of the last verdict */
 };
@@ -119,9 +111,12 @@ int experiment_find(const struct tune_experiment *e, uint32_t trial, struct tria
 
 /* ---- experiment_write.c: entries ---- */
 
-/* Appends an entry (takes the reference) and applies it; then removes the checkpoints that
- * retention gave up. */
+/* Appends an entry (takes the reference) and applies it; then removes the checkpoints of its trial
+ * that retention gave up. */
 int experiment_put(struct tune_experiment *e, struct value *entry, bool durable, struct pawl_error *err);
+/* After the journal was read: removes the checkpoints that retention gave up and that still exist.
+ * A crash, or a fetch from another place, may have left any number of them. */
+void experiment_remove_left(struct tune_experiment *e);
 /* The trial, if the experiment may be changed. */
 int experiment_check(struct tune_experiment *e, uint32_t trial, struct trial **ret, struct pawl_error *err);
 /* Writes the present state of a trial to its trial.json. */

@@ -31,7 +31,7 @@
 static void
 note_dropped(struct trial *t, char *name)
 {
-	if (!array_reserve(t->dropped, t->cap_dropped, t->n_dropped + 1)) { /* then the copy of this checkpoint stays */
+	if (!array_reserve(t->dropped, t->cap_dropped, t->n_dropped + 1)) { /* then this checkpoint stays */
 		mem_free(name);
 		return;
 	}
@@ -91,10 +91,8 @@ experiment_free_trials(struct tune_experiment *e)
 	for (size_t i = 0; i < e->n_trials; i++)
 		free_trial(&e->trials[i]);
 	mem_free(e->trials);
-	for (size_t i = 0; i < e->n_doomed; i++)
-		mem_free(e->doomed[i].name);
 	e->trials = NULL;
-	e->n_trials = e->cap_trials = e->n_doomed = e->n_running = 0;
+	e->n_trials = e->cap_trials = e->n_running = 0;
 	e->n_reports = 0;
 	e->closed = false;
 }
@@ -182,19 +180,6 @@ apply_add(struct tune_experiment *e, const struct value *entry, struct pawl_erro
 
 /* ---- checkpoints ---- */
 
-static void
-doom_checkpoint(struct tune_experiment *e, uint32_t trial, char *name)
-{
-	const size_t n = sizeof(e->doomed) / sizeof(e->doomed[0]);
-
-	if (e->n_doomed == n) {
-		mem_free(e->doomed[0].name);
-		memmove(&e->doomed[0], &e->doomed[1], (n - 1) * sizeof(e->doomed[0]));
-		e->n_doomed--;
-	}
-	e->doomed[e->n_doomed++] = (struct doomed){trial, name};
-}
-
 /* NaN is worse than any other value (P13). */
 static bool
 is_better(double a, double b)
@@ -221,10 +206,7 @@ retain_checkpoints(struct tune_experiment *e, struct trial *t)
 				if (!is_better(t->checkpoints[i].score, t->checkpoints[worst].score))
 					worst = i;
 		}
-		if (e->read_only)
-			note_dropped(t, t->checkpoints[worst].name);
-		else
-			doom_checkpoint(e, t->number, t->checkpoints[worst].name);
+		note_dropped(t, t->checkpoints[worst].name);
 		memmove(&t->checkpoints[worst], &t->checkpoints[worst + 1],
 		        (newest - worst) * sizeof(t->checkpoints[0]));
 		t->n_checkpoints--;
@@ -255,13 +237,6 @@ add_checkpoint(struct tune_experiment *e, struct trial *t, const char *name, con
 	if (!copy)
 		return err_nomem(err, NULL);
 	forget_checkpoint(t, name);
-	for (size_t i = 0; i < e->n_doomed; i++) /* the name is in use again */
-		if (e->doomed[i].trial == t->number && strcmp(e->doomed[i].name, name) == 0) {
-			mem_free(e->doomed[i].name);
-			memmove(&e->doomed[i], &e->doomed[i + 1], (e->n_doomed - i - 1) * sizeof(e->doomed[0]));
-			e->n_doomed--;
-			break;
-		}
 	if (!array_reserve(t->checkpoints, t->cap_checkpoints, t->n_checkpoints + 1))
 		return err_nomem(err, NULL);
 	t->checkpoints[t->n_checkpoints] = *like;

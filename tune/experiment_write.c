@@ -25,15 +25,69 @@ experiment_now(const struct tune_experiment *e)
 	return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
+static bool
+has_name(char *const *names, size_t n, const char *name)
+{
+	for (size_t i = 0; i < n; i++)
+		if (strcmp(names[i], name) == 0)
+			return true;
+	return false;
+}
+
+/* A trial may use the name of a dropped checkpoint again. */
+static bool
+is_kept(const struct trial *t, const char *name)
+{
+	for (size_t i = 0; i < t->n_checkpoints; i++)
+		if (strcmp(t->checkpoints[i].name, name) == 0)
+			return true;
+	return false;
+}
+
 static void
-remove_doomed(struct tune_experiment *e)
+remove_dropped(struct tune_experiment *e, struct trial *t)
 {
 	/* A folder that cannot be removed now is tried again when the experiment is opened. */
-	for (size_t i = 0; i < e->n_doomed; i++) {
-		trial_checkpoint_remove(e->dirfd, e->trials[e->doomed[i].trial].name, e->doomed[i].name, NULL);
-		mem_free(e->doomed[i].name);
+	for (size_t i = 0; i < t->n_dropped; i++) {
+		if (!is_kept(t, t->dropped[i]))
+			trial_checkpoint_remove(e->dirfd, t->name, t->dropped[i], NULL);
+		mem_free(t->dropped[i]);
 	}
-	e->n_doomed = 0;
+	t->n_dropped = 0;
+}
+
+/* Forgets the dropped checkpoints that do not exist. Listing the folder once is cheaper than trying
+ * each name: a long search has dropped thousands. */
+static void
+forget_missing(struct tune_experiment *e, struct trial *t)
+{
+	PAWL_CLEAN(strings_clear) struct strings found = {0};
+	size_t n = 0;
+
+	/* Without the checkpoint that it continues from, a trial loses no other one. */
+	const bool may = t->n_checkpoints > 0 &&
+	                 trial_checkpoint_find(e->dirfd, t->name, t->checkpoints[t->n_checkpoints - 1].name, NULL) == 0;
+	if (may)
+		trial_checkpoint_list(e->dirfd, t->name, &found);
+	for (size_t i = 0; i < t->n_dropped; i++) {
+		if (has_name(found.items, found.n, t->dropped[i]))
+			t->dropped[n++] = t->dropped[i];
+		else
+			mem_free(t->dropped[i]);
+	}
+	t->n_dropped = n;
+}
+
+void
+experiment_remove_left(struct tune_experiment *e)
+{
+	for (size_t i = 0; i < e->n_trials; i++) {
+		if (e->trials[i].n_dropped == 0)
+			continue;
+		trial_checkpoint_sweep(e->dirfd, e->trials[i].name);
+		forget_missing(e, &e->trials[i]);
+		remove_dropped(e, &e->trials[i]);
+	}
 }
 
 static int
@@ -57,7 +111,9 @@ experiment_put(struct tune_experiment *e, struct value *entry, bool durable, str
 		rc = experiment_apply(e, owned, false, err);
 	e->broken = rc < 0;
 	TRY(rc);
-	remove_doomed(e);
+	const struct value *trial = value_get(owned, "t");
+	if (trial)
+		remove_dropped(e, &e->trials[value_int(trial)]);
 	return 0;
 }
 

@@ -76,18 +76,38 @@ trial_checkpoint_remove(int dirfd, const char *trial, const char *name, struct p
 	return fd_remove_tree(fd, hidden, err);
 }
 
-void
-trial_checkpoint_sweep(int dirfd, const char *trial)
+/* NULL: it cannot be read. */
+static DIR *
+open_list(int dirfd, const char *trial)
 {
 	const int fd = open_folder(dirfd, trial);
-	PAWL_CLEAN(closedir_clean) DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-	const struct dirent *entry;
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
 
 	if (!dir && fd >= 0)
 		close(fd);
+	return dir;
+}
+
+void
+trial_checkpoint_list(int dirfd, const char *trial, struct strings *ret)
+{
+	PAWL_CLEAN(closedir_clean) DIR *dir = open_list(dirfd, trial);
+	const struct dirent *entry;
+
+	while (dir && (entry = readdir(dir)))
+		if (entry->d_name[0] != '.')
+			(void)strings_add(ret, entry->d_name);
+}
+
+void
+trial_checkpoint_sweep(int dir_fd, const char *trial)
+{
+	PAWL_CLEAN(closedir_clean) DIR *dir = open_list(dir_fd, trial);
+	const struct dirent *entry;
+
 	while (dir && (entry = readdir(dir)))
 		if (strncmp(entry->d_name, ".checkpoint", 11) == 0)
-			fd_remove_tree(fd, entry->d_name, NULL);
+			fd_remove_tree(dirfd(dir), entry->d_name, NULL);
 }
 
 /* ---- cloning ---- */

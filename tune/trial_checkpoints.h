@@ -10,6 +10,7 @@
 #include <stdbool.h>
 
 #include "pawl.h"
+#include "strings.h"
 
 /* Is it a plain name: not empty, no '/', no '.' first, no control characters? */
 bool trial_checkpoint_is_name(const char *name);
@@ -24,6 +25,9 @@ int trial_checkpoint_clone(int from_dirfd, const char *donor, const char *name, 
                            const char *as, struct pawl_error *err);
 /* Copies a file from one folder to another, durably; an existing file is replaced. */
 int trial_checkpoint_copy_file(int from_dirfd, int to_dirfd, const char *name, struct pawl_error *err);
+/* Adds the names of the entries of a trial's folder, without hidden ones. After an error some are
+ * missing. */
+void trial_checkpoint_list(int dirfd, const char *trial, struct strings *ret);
 /* Removes saves and clones that a crash left under hidden names in the trial's folder. */
 void trial_checkpoint_sweep(int dirfd, const char *trial);
 

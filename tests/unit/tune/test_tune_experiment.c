@@ -374,6 +374,64 @@ test_R127_the_best_checkpoints_are_kept_and_the_newest(void **state)
 	}
 }
 
+#define N_LOST 40
+
+/* A trial of N_LOST steps that keeps one checkpoint. Then all older ones are made again, as if the
+ * folder had been fetched from a place that still has them. */
+static void
+bring_back(struct tune_bed *bed, const char *name, char folder[500])
+{
+	static const char document[] = "{\"name\": \"k\", \"metric\": \"loss\", \"checkpoint\": {\"keep\": 1}}";
+	struct tune_experiment *e = bed_open(bed, document, name, TUNE_NEW);
+	struct bed_job job = {.trial = 0};
+	struct pawl_error err = {0};
+	struct tune_start start;
+	double losses[N_LOST];
+	enum tune_next next;
+	char made[64];
+
+	assert_int_equal(tune_experiment_next(e, &next, &start, &err), 0);
+	assert_int_equal(next, TUNE_START);
+	snprintf(folder, 500, "%s", start.folder);
+	for (size_t i = 0; i < N_LOST; i++)
+		losses[i] = 1;
+	report_all(e, folder, losses, N_LOST);
+	assert_kept(e, folder, "40");
+	tune_experiment_close(e);
+	snprintf(job.folder, sizeof(job.folder), "%s", folder);
+	for (job.iteration = 1; job.iteration < N_LOST; job.iteration++)
+		bed_save(&job, made);
+}
+
+static void
+test_all_checkpoints_that_retention_gave_up_are_removed_when_the_search_is_opened(void **state)
+{
+	struct tune_experiment *e;
+	char folder[500];
+
+	bring_back(*state, "all", folder);
+	e = bed_open(*state, NULL, "all", TUNE_LOCAL);
+	assert_kept(e, folder, "40");
+	tune_experiment_close(e);
+}
+
+static void
+test_a_trial_whose_newest_checkpoint_is_missing_loses_no_other_one(void **state)
+{
+	struct tune_experiment *e;
+	char folder[500];
+
+	bring_back(*state, "none", folder);
+	bed_run("rm -r '%s'/%s", folder, "checkpoint_000040");
+	e = bed_open(*state, NULL, "none", TUNE_LOCAL);
+	tune_experiment_close(e);
+	for (int i = 1; i < N_LOST; i++) {
+		char path[600];
+		snprintf(path, sizeof(path), "%s/checkpoint_%06d", folder, i);
+		assert_int_equal(access(path, F_OK), 0);
+	}
+}
+
 static void
 test_failures_are_counted_and_tried_again(void **state)
 {
@@ -544,6 +602,11 @@ main(void)
 		cmocka_unit_test_setup_teardown(test_R128_a_changed_document_is_named, bed_setup, bed_teardown),
 		cmocka_unit_test_setup_teardown(test_R127_the_best_checkpoints_are_kept_and_the_newest, bed_setup,
 	                                        bed_teardown),
+		cmocka_unit_test_setup_teardown(
+			test_all_checkpoints_that_retention_gave_up_are_removed_when_the_search_is_opened, bed_setup,
+			bed_teardown),
+		cmocka_unit_test_setup_teardown(test_a_trial_whose_newest_checkpoint_is_missing_loses_no_other_one,
+	                                        bed_setup, bed_teardown),
 		cmocka_unit_test_setup_teardown(test_failures_are_counted_and_tried_again, bed_setup, bed_teardown),
 		cmocka_unit_test_setup_teardown(test_R107_a_checkpoint_that_cannot_be_looked_at_is_not_forgotten,
 	                                        bed_setup, bed_teardown),
