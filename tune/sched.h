@@ -100,7 +100,8 @@ void sched_end(struct sched *s, uint32_t trial);
 /* A trial that had ended runs again. */
 void sched_revive(struct sched *s, uint32_t trial);
 /* The trial has its new values and, with PBT, the donor's state at time `at`. Its later reports
- * count; it is ranked again when the donor's interval ends. */
+ * count; it is ranked again one interval after the donor's last perturbation, or after `at` if that
+ * is older. */
 void sched_exploited(struct sched *s, uint32_t trial, uint32_t donor, double at);
 /* PBT: the trial continues unchanged, with its old values, because the donor's checkpoint does not
  * exist. */
