@@ -145,7 +145,8 @@ PAWL_API int pawl_syncer_freeze(struct pawl_syncer *syncer, struct pawl_meter *m
                                 struct pawl_error *err);
 PAWL_API void pawl_syncer_thaw(struct pawl_syncer *syncer);
 /* Removes folders at remote ("trial_1/checkpoint_3"). Succeeds if they do not exist, and if only a
- * command can write there. */
+ * command can write there. PAWL_EIO: a folder stays, since a file that the last sync sent to a
+ * folder next to it is missing there, or cut. */
 PAWL_API int pawl_syncer_prune(struct pawl_syncer *syncer, const char *const *folders, size_t n,
                                struct pawl_error *err);
 /* Not during a sync. */

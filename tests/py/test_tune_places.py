@@ -367,6 +367,34 @@ def test_R127_nothing_is_removed_in_upload_dir_while_newer_ones_do_not_come_ther
     assert kept_there(fake) == ["checkpoint_000004"]
 
 
+@pytest.mark.parametrize("lie", ["drops", "cuts"])
+def test_no_checkpoint_is_removed_in_upload_dir_that_a_server_has_not_replaced(
+    tmp_path: pathlib.Path, fake: Fake, caplog: pytest.LogCaptureFixture, lie: str
+) -> None:
+    """The server answers that it has stored a file of the newer one, and has not."""
+    sync = tune.SyncConfig(upload_dir="s3://my-checkpoints-bucket/searches", sync_period=10_000)
+
+    def store_badly(method: str, target: str) -> Answer | None:
+        if method != "PUT" or not target.endswith("/checkpoint_000002/b"):
+            return None
+        if lie == "cuts":
+            fake.objects[target.removeprefix("/my-checkpoints-bucket/")] = Object(b"", '"x"', {})
+        return Answer(200, b"", {"ETag": '"x"'})
+
+    wrong = watch(fake, store_badly)
+    (tmp_path / "2").touch()
+    helper = opened(tmp_path / "1", lambda: kept_there(fake) == ["checkpoint_000001"])
+    options: dict[str, Any] = {"config": {"gates": str(tmp_path), "losses": [2, 1]}, "sync_config": sync}
+    run(two_files, tmp_path, keep_checkpoints_num=1, **options)
+    helper.join()
+    assert kept_there(fake) == ["checkpoint_000001", "checkpoint_000002"] and not wrong
+    assert len([one for one in caplog.records if "old checkpoints stay at" in one.message]) == 1
+    fake.always = lambda method, target: None
+    run(two_files, tmp_path, keep_checkpoints_num=1, resume="AUTO", **options)
+    assert kept_there(fake) == ["checkpoint_000002"]
+    assert sum(key.endswith(("/a", "/b")) and body == b"2" for key, body in fake.state().items()) == 2
+
+
 def test_R127_what_is_kept_here_is_kept_at_a_place_of_fsspec(tmp_path: pathlib.Path) -> None:
     fsspec = pytest.importorskip("fsspec")
     place = f"memory://kept-{os.getpid()}"

@@ -38,6 +38,7 @@ struct pawl_syncer {
 	pthread_mutex_t lock;                   /* held over a sync; guards all below */
 	struct sync_seen seen_here, seen_there; /* checkpoints that were verified */
 	struct sync_view view;                  /* for a caller that moves the files itself */
+	struct sync_sent sent;                  /* of the last sync up */
 };
 
 /* ------------------------------------------------------------------- places */
@@ -162,6 +163,7 @@ pawl_syncer_close(struct pawl_syncer *s)
 	sync_seen_clear(&s->seen_here);
 	sync_seen_clear(&s->seen_there);
 	sync_view_clear(&s->view);
+	sync_sent_clear(&s->sent);
 	sync_place_clear(&s->local);
 	sync_place_clear(&s->remote);
 	pthread_mutex_destroy(&s->lock);
@@ -276,11 +278,11 @@ transfer_files(struct pawl_syncer *s, const struct sync_place *source, const str
 	if (s->command != NULL)
 		return pointers_only ? 0 : run_command(s, source, target, limit, err);
 	/* pawl's own store sends no pointer to a checkpoint that was saved meanwhile. */
-	if (pointers_only && target->kind == SYNC_HOST && sync_store(source, target, true, limit, NULL) == 0)
+	if (pointers_only && target->kind == SYNC_HOST && sync_store(source, target, true, limit, NULL, NULL) == 0)
 		return 0;
 	if (s->remote.kind == SYNC_HOST)
 		return sync_rsync(source, target, pointers_only, limit, err);
-	return sync_store(source, target, pointers_only, limit, err);
+	return sync_store(source, target, pointers_only, limit, target == &s->remote ? &s->sent : NULL, err);
 }
 
 static int
@@ -441,6 +443,7 @@ run_transfer(struct pawl_syncer *s, bool down, enum what what, struct pawl_meter
 	struct sync_limit limit = {.begin_ms = clock_mono_ms(), .meter = meter};
 	TRY(begin_sync(s, err));
 	limit.deadline_ms = limit.begin_ms + s->timeout_ms;
+	sync_sent_clear(&s->sent);
 	int rc = (down ? go_down : go_up)(s, what, &limit, &report, &own);
 	pthread_mutex_unlock(&s->lock);
 	report.seconds = (double)(clock_mono_ms() - limit.begin_ms) / 1000;
@@ -521,7 +524,7 @@ prune_folders(struct pawl_syncer *s, const char *const *folders, size_t n, struc
 	int rc = sync_place_open(&s->remote, false, &store, err);
 	if (rc < 0)
 		return s->command != NULL || rc == PAWL_EUNSUPPORTED ? 0 : rc;
-	rc = sync_prune(store, folders, n, &limit, err);
+	rc = sync_prune(store, folders, n, &s->sent, &limit, err);
 	store_close(store);
 	return rc;
 }

@@ -10,6 +10,7 @@
  *   sync_clone.c    copies a folder inside its store
  *   sync_check.c    verifies the copied files
  *   sync_prune.c    removes at the target what the source does not keep
+ *   sync_sent.c     the files that a sync sent
  *   sync_view.c     the frozen folder that a command or a function gets
  */
 #ifndef PAWL_SYNC_H
@@ -101,15 +102,34 @@ int sync_view_make(const char *folder, const struct sync_limit *limit, struct sy
 /* Removes it. */
 void sync_view_clear(struct sync_view *v);
 
+/* ---- sync_sent.c: the files that a sync sent. A server may answer that it stored a file, and lose
+ * it. Zero-initialised = none. */
+struct sync_sent {
+	struct bump memory;
+	struct sync_file {
+		const char *key;
+		uint64_t nbytes;
+	} *items;
+	size_t n, cap;
+};
+int sync_sent_add(struct sync_sent *sent, const char *key, uint64_t nbytes, struct pawl_error *err);
+/* PAWL_EIO: of the files in folders below `above`, one is missing in the store, or shorter than it
+ * was sent. Ignores those in `folders`. */
+int sync_sent_check(const struct sync_sent *sent, struct store *store, const char *above, const char *const *folders,
+                    size_t n, const struct sync_limit *limit, struct pawl_error *err);
+void sync_sent_clear(struct sync_sent *sent);
+
 /* One of the two must be local. pointers_only: only pointers, else all other files. */
 int sync_rsync(const struct sync_place *source, const struct sync_place *target, bool pointers_only,
                const struct sync_limit *limit, struct pawl_error *err);
+/* sent: gets the files that were sent; or NULL. */
 int sync_store(const struct sync_place *source, const struct sync_place *target, bool pointers_only,
-               const struct sync_limit *limit, struct pawl_error *err);
+               const struct sync_limit *limit, struct sync_sent *sent, struct pawl_error *err);
 
-/* ---- sync_prune.c: removes folders of a store and their contents; a missing one is success. */
-int sync_prune(struct store *store, const char *const *folders, size_t n, const struct sync_limit *limit,
-               struct pawl_error *err);
+/* ---- sync_prune.c: removes folders of a store and their contents; a missing one is success. A
+ * folder stays while the store lacks a file that was sent to a folder next to it. */
+int sync_prune(struct store *store, const char *const *folders, size_t n, const struct sync_sent *sent,
+               const struct sync_limit *limit, struct pawl_error *err);
 
 /* ---- sync_links.c: regular files of a local folder that have several names. Zero-initialised =
  * none. */

@@ -2,8 +2,8 @@
 /*
  * sync_prune: removes folders at the target that its source no longer keeps: old checkpoints of a
  * search (R127). The caller names them, after a sync that copied the newer ones. Missing folders
- * are skipped. A folder's manifest is removed first, so that half a checkpoint is never taken for
- * one.
+ * are skipped. Before the first removal next to the newer ones, the store must have all of their
+ * files. A folder's manifest is removed first, so that half a checkpoint is never taken for one.
  */
 #include <string.h>
 
@@ -15,6 +15,9 @@
 struct there {
 	char *above; /* the folder listed last, or NULL */
 	struct buf names;
+	bool checked; /* the files sent to folders in `above`; rc and why: the outcome */
+	int rc;
+	struct pawl_error why;
 };
 
 static void
@@ -55,11 +58,23 @@ is_there(struct store *store, const char *folder, struct there *t, struct pawl_e
 	return 0;
 }
 
+static int
+remove_there(struct store *store, const char *folder, struct pawl_error *err)
+{
+	PAWL_FREE char *manifest = mem_printf("%s/" MANIFEST_NAME, folder);
+	if (manifest == NULL)
+		return err_nomem(err, "sync");
+	TRY(store_remove(store, manifest, err));
+	return store_remove_folder(store, folder, err);
+}
+
 int
-sync_prune(struct store *store, const char *const *folders, size_t n, const struct sync_limit *limit,
-           struct pawl_error *err)
+sync_prune(struct store *store, const char *const *folders, size_t n, const struct sync_sent *sent,
+           const struct sync_limit *limit, struct pawl_error *err)
 {
 	PAWL_CLEAN(clear_there) struct there t = {0};
+	struct pawl_error why = {0};
+	int rc = 0;
 	for (size_t i = 0; i < n; i++) {
 		TRY(sync_limit_check(limit, folders[i], err));
 		int found = is_there(store, folders[i], &t, err);
@@ -67,11 +82,15 @@ sync_prune(struct store *store, const char *const *folders, size_t n, const stru
 			return found;
 		if (found == 0)
 			continue;
-		PAWL_FREE char *manifest = mem_printf("%s/" MANIFEST_NAME, folders[i]);
-		if (manifest == NULL)
-			return err_nomem(err, "sync");
-		TRY(store_remove(store, manifest, err));
-		TRY(store_remove_folder(store, folders[i], err));
+		if (!t.checked)
+			t.rc = sync_sent_check(sent, store, t.above, folders, n, limit, &t.why);
+		t.checked = true;
+		if (t.rc < 0 && rc == 0) {
+			rc = t.rc;
+			why = t.why;
+		}
+		if (t.rc == 0)
+			TRY(remove_there(store, folders[i], err));
 	}
-	return 0;
+	return rc < 0 ? err_give(err, rc, &why) : 0;
 }

@@ -186,6 +186,7 @@ struct copy {
 	const struct sync_limit *limit;
 	struct sync_names names;  /* of from */
 	struct sync_links linked; /* of a local source */
+	struct sync_sent *sent;   /* or NULL */
 };
 
 /* True if the target's file seems the same by size and time. Its contents are verified later. A
@@ -304,6 +305,12 @@ link_there(struct copy *c, struct sync_link *link, const struct store_entry *sou
 	return store_link(c->to, twin, link->key, NULL) == 0 && store_sync(c->to, folder, NULL) == 0;
 }
 
+static int
+note_sent(struct copy *c, const char *key, const struct store_entry *source, struct pawl_error *err)
+{
+	return c->sent != NULL ? sync_sent_add(c->sent, key, source->nbytes, err) : 0;
+}
+
 /* A file that vanished since it was listed is skipped. */
 static int
 copy_file(struct copy *c, const char *key, struct pawl_error *err)
@@ -316,17 +323,18 @@ copy_file(struct copy *c, const char *key, struct pawl_error *err)
 	bool there = rc == 0 && is_there(c, key, &source, &target);
 	if (rc == PAWL_ENOTFOUND || (rc == 0 && !there && target.nbytes > 0 && is_complete_there(c, key)))
 		return 0;
-	if (rc == 0 && link != NULL) {
-		there = there || link_there(c, link, &source);
-		note_link(link, there, &source);
-	}
+	bool made = rc == 0 && link != NULL && !there && link_there(c, link, &source);
+	if (rc == 0 && link != NULL)
+		note_link(link, there || made, &source);
 	if (rc < 0)
 		return err_give(err, rc, &why);
-	if (there)
-		return 0;
+	if (there || made)
+		return made ? note_sent(c, key, &source, err) : 0;
 	rc = send_current(c, key, &source, err);
 	if (rc == 0 && link != NULL)
 		note_link(link, true, &source);
+	if (rc == 0)
+		return note_sent(c, key, &source, err);
 	return rc < 0 ? rc : 0;
 }
 
@@ -479,9 +487,9 @@ copy_tree(struct copy *c, struct pawl_error *err)
 
 int
 sync_store(const struct sync_place *source, const struct sync_place *target, bool pointers_only,
-           const struct sync_limit *limit, struct pawl_error *err)
+           const struct sync_limit *limit, struct sync_sent *sent, struct pawl_error *err)
 {
-	struct copy c = {.limit = limit};
+	struct copy c = {.limit = limit, .sent = sent};
 	struct store_caps caps;
 	int rc = sync_place_open(source, false, &c.from, err);
 	if (rc == 0)
