@@ -648,8 +648,8 @@ struct pawl_metric {
 };
 
 /* Has a tensor changed since pawl_save was called? Returns the index of one that has, or SIZE_MAX.
- * later: 0 asks about the tensors that were copied during the call, 1 about the others. Called once
- * for each, on any thread, after they were copied. */
+ * later: 0 asks about the tensors that were copied during the call, 1 about the others. Called for
+ * each after they were copied, maybe twice, on any thread. */
 typedef size_t pawl_changed_fn(void *arg, int later);
 
 /* Must pawl_save end now? Called on the thread of pawl_save, ten times a second while it waits. */

@@ -2,8 +2,9 @@
 /*
  * py_lazy: what a lazy save must know about its tensors. It records which of them an optimizer in
  * the state updates: these may be copied after save() has returned. It also records torch's count
- * of writes to each (_version). Filled during the walk over the state. Read by the save, and by the
- * library's threads while the tensors are copied.
+ * of writes to each (_version). The .data of a parameter has another count than the parameter, so
+ * both are watched. Filled during the walk over the state. Read by the save, and by the library's
+ * threads while the tensors are copied.
  */
 #include "py_lazy.h"
 
@@ -23,7 +24,14 @@ struct seen {
 
 struct range {
 	const char *begin, *end;
-	bool frozen; /* a parameter without requires_grad */
+};
+
+struct parameter {
+	struct range range;
+	PyObject *tensor; /* NULL: its writes are not counted */
+	unsigned long version;
+	size_t index; /* in the state: a tensor of these bytes that is copied later; SIZE_MAX = none */
+	bool frozen;  /* without requires_grad */
 };
 
 /* The stream that was current when the save began, on one of its devices. */
@@ -36,7 +44,7 @@ struct py_lazy {
 	struct current *streams;
 	size_t n_streams, cap_streams;
 	struct seen *rows;
-	struct range *parameters;
+	struct parameter *parameters;
 	size_t n_rows, cap_rows, n_parameters, cap_parameters;
 	unsigned char *at_once, *rests;
 	PyObject *version; /* "_version" */
@@ -63,6 +71,8 @@ py_lazy_free(struct py_lazy *lazy)
 		return;
 	for (size_t i = 0; i < lazy->n_rows; i++)
 		Py_XDECREF(lazy->rows[i].tensor);
+	for (size_t i = 0; i < lazy->n_parameters; i++)
+		Py_XDECREF(lazy->parameters[i].tensor);
 	Py_XDECREF(lazy->version);
 	PyMem_Free(lazy->streams);
 	PyMem_Free(lazy->rows);
@@ -164,7 +174,7 @@ py_lazy_add(struct py_lazy *lazy, struct py_state *st, PyObject *obj, const stru
 static int
 add_parameter(struct py_lazy *lazy, struct py_state *st, PyObject *parameter)
 {
-	struct range *rows =
+	struct parameter *rows =
 		py_grow(lazy->parameters, lazy->n_parameters, &lazy->cap_parameters, sizeof(*lazy->parameters));
 	struct py_tensor t;
 
@@ -176,8 +186,12 @@ add_parameter(struct py_lazy *lazy, struct py_state *st, PyObject *parameter)
 	PyErr_Clear();
 	if (py_tensor_describe(st, parameter, NULL, &t) == 1) {
 		if ((!t.on_device || t.raw.device) && t.raw.data) {
-			rows[lazy->n_parameters] = range_of(&t.raw);
-			rows[lazy->n_parameters++].frozen = requires_grad == Py_False;
+			struct parameter row = {
+				.range = range_of(&t.raw), .index = SIZE_MAX, .frozen = requires_grad == Py_False};
+
+			if (version_of(lazy, parameter, &row.version))
+				row.tensor = Py_NewRef(parameter);
+			rows[lazy->n_parameters++] = row;
 		}
 		py_tensor_clear(&t);
 	}
@@ -216,25 +230,44 @@ py_lazy_is_optimizer_state(PyObject *dict)
 static int
 by_begin(const void *a, const void *b)
 {
-	const struct range *x = a, *y = b;
+	const struct parameter *x = a, *y = b;
 
-	return (x->begin > y->begin) - (x->begin < y->begin);
+	return (x->range.begin > y->range.begin) - (x->range.begin < y->range.begin);
 }
 
-static const struct range *
-find_parameter(const struct py_lazy *lazy, const char *begin)
+/* The number of parameters that begin before an address. */
+static size_t
+count_before(const struct py_lazy *lazy, const char *address)
 {
 	size_t low = 0, high = lazy->n_parameters;
 
-	while (low < high) { /* the first one that begins after it */
+	while (low < high) {
 		size_t mid = low + (high - low) / 2;
 
-		if (lazy->parameters[mid].begin > begin)
+		if (lazy->parameters[mid].range.begin >= address)
 			high = mid;
 		else
 			low = mid + 1;
 	}
-	return low > 0 && begin < lazy->parameters[low - 1].end ? &lazy->parameters[low - 1] : NULL;
+	return low;
+}
+
+/* The parameter that has the byte at an address, or NULL. */
+static const struct parameter *
+find_parameter(const struct py_lazy *lazy, const char *begin)
+{
+	const size_t n = count_before(lazy, begin + 1);
+
+	return n > 0 && begin < lazy->parameters[n - 1].range.end ? &lazy->parameters[n - 1] : NULL;
+}
+
+/* All parameters that share bytes with a tensor of the state are watched for it. */
+static void
+watch_parameters(struct py_lazy *lazy, const struct seen *row)
+{
+	for (size_t i = count_before(lazy, row->begin + row->nbytes);
+	     i > 0 && lazy->parameters[i - 1].range.end > row->begin; i--)
+		lazy->parameters[i - 1].index = row->index;
 }
 
 const unsigned char *
@@ -251,15 +284,18 @@ py_lazy_at_once(struct py_lazy *lazy, size_t n_tensors)
 		qsort(lazy->parameters, lazy->n_parameters, sizeof(*lazy->parameters), by_begin);
 	for (size_t i = 0; i < lazy->n_rows; i++) {
 		struct seen *row = &lazy->rows[i];
-		const struct range *parameter = row->is_torch ? find_parameter(lazy, row->begin) : NULL;
+		const struct parameter *parameter = row->is_torch ? find_parameter(lazy, row->begin) : NULL;
 
 		row->later = row->later || (row->nbytes >= SMALL_BYTES && row->tensor && parameter);
 		lazy->rests[row->index] = row->is_torch && !row->of_optimizer && (!parameter || parameter->frozen);
 		if (row->later)
 			lazy->at_once[row->index] = 0;
 	}
-	for (size_t i = 0; i < lazy->n_rows; i++) /* two names of one tensor are copied together */
+	for (size_t i = 0; i < lazy->n_rows; i++) { /* two names of one tensor are copied together */
 		lazy->rows[i].later = !lazy->at_once[lazy->rows[i].index];
+		if (lazy->rows[i].later && lazy->rows[i].is_torch)
+			watch_parameters(lazy, &lazy->rows[i]);
+	}
 	return lazy->at_once;
 }
 
@@ -269,20 +305,33 @@ py_lazy_rests(const struct py_lazy *lazy)
 	return lazy->rests;
 }
 
+/* Has torch counted a write to the tensor (NULL: to none) since the version? */
+static bool
+was_written(const struct py_lazy *lazy, PyObject *tensor, unsigned long version)
+{
+	unsigned long now;
+
+	return tensor && version_of(lazy, tensor, &now) && now != version;
+}
+
 size_t
 py_lazy_changed(void *arg, int later)
 {
 	struct py_lazy *lazy = arg;
 	PyGILState_STATE gil = PyGILState_Ensure();
 	size_t found = SIZE_MAX;
-	unsigned long now;
 
 	for (size_t i = 0; i < lazy->n_rows && found == SIZE_MAX; i++) {
 		const struct seen *row = &lazy->rows[i];
 
-		if (row->tensor && row->later == (later != 0) && version_of(lazy, row->tensor, &now) &&
-		    now != row->version)
+		if (row->later == (later != 0) && was_written(lazy, row->tensor, row->version))
 			found = row->index;
+	}
+	for (size_t i = 0; later && i < lazy->n_parameters && found == SIZE_MAX; i++) {
+		const struct parameter *p = &lazy->parameters[i];
+
+		if (p->index != SIZE_MAX && was_written(lazy, p->tensor, p->version))
+			found = p->index;
 	}
 	PyGILState_Release(gil);
 	return found;

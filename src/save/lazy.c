@@ -4,8 +4,8 @@
  * later:
  *   - Tensors that may change before the fence (buffers, and all that no optimizer updates) are
  *     copied during the call.
- *   - The caller's framework counts writes. The counts are compared after the copy (option
- *     changed).
+ *   - The caller's framework counts writes (option changed). The counts are compared after the
+ *     copy, and once more before the fence is released: a write is counted when it has ended.
  *   - For writes that are not counted, every tensor is sampled during the call and after the copy.
  *     Its first bytes are always a sample: an operation that is still writing has changed them.
  *   - After that every block is read again and must have the checksum of its copy. So the complete
@@ -165,34 +165,27 @@ lazy_note(struct save_image *m, struct pawl_error *err)
 	return ask_caller(m, false, err);
 }
 
-/* The caller may change tensors on a device when this has returned, although the copy runs. */
+/* After the final question the caller may change tensors on a device, although the copy runs, and
+ * its argument may go. */
 static int
-ask_once(struct save_image *m, struct pawl_error *err)
+ask_later(struct save_image *m, bool is_final, struct pawl_error *err)
 {
+	const bool has_failed = save_has_failed(m->progress);
 	int rc = 0;
 
 	pthread_mutex_lock(&m->asking);
-	if (!m->is_asked)
+	if (!m->is_asked && !has_failed)
 		rc = ask_caller(m, true, err);
-	m->is_asked = true;
+	m->is_asked = m->is_asked || is_final;
 	pthread_mutex_unlock(&m->asking);
 	return rc;
-}
-
-/* The caller's argument may go when the save is staged. */
-static void
-end_asking(struct save_image *m)
-{
-	pthread_mutex_lock(&m->asking);
-	m->is_asked = true;
-	pthread_mutex_unlock(&m->asking);
 }
 
 void
 lazy_ask(struct save_image *m)
 {
 	struct pawl_error err = {0};
-	const int rc = ask_once(m, &err);
+	const int rc = ask_later(m, true, &err);
 
 	if (rc < 0)
 		save_fail(m->progress, rc, &err);
@@ -204,14 +197,12 @@ lazy_verify(struct save_image *m)
 	struct pawl_error err = {0};
 	int rc = 0;
 
-	if (save_has_failed(m->progress)) {
-		end_asking(m);
+	if (save_has_failed(m->progress))
 		return false;
-	}
 	if (!m->lazy)
 		rc = ask_caller(m, false, &err);
 	if (rc == 0)
-		rc = ask_once(m, &err);
+		rc = ask_later(m, false, &err);
 	if (rc == 0 && m->lazy) {
 		size_t found = sample_all(m, m->samples, true);
 

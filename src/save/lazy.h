@@ -16,7 +16,7 @@ lazy_at_once(const struct save_image *m, size_t i)
 	return m->later && !m->later[i];
 }
 /* Before the caller may change the tensors that are copied later: asks it whether it has done so
- * already. Later calls do nothing. */
+ * already, and fails the save then. Later calls do nothing. */
 void lazy_ask(struct save_image *m);
 /* At the end of the call, after the tensors that are copied during it: takes samples of the
  * others. */

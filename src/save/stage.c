@@ -405,18 +405,33 @@ stage_unit(struct save_image *m, struct save_unit *u)
 		write_offer(u);
 }
 
-/* A copying thread ends; the last one reports that all is staged. */
+/* A copying thread ends. True, and still counted: it is the last one. */
+static bool
+is_last_thread(struct save_image *m)
+{
+	pthread_mutex_lock(&m->progress->lock);
+	const bool is_last = m->progress->stagers == 1;
+
+	if (!is_last)
+		m->progress->stagers--;
+	pthread_mutex_unlock(&m->progress->lock);
+	return is_last;
+}
+
+/* The last thread asks for the last time what has changed, and reports that all is staged. */
 static void
 end_thread(struct save_image *m)
 {
+	if (!is_last_thread(m))
+		return;
+	lazy_ask(m);
 	pthread_mutex_lock(&m->progress->lock);
-	if (--m->progress->stagers == 0) {
-		arena_note_warm(m->arena, &m->region,
-		                m->ring.n_steps ? m->ring.next_step * ARENA_STEP_BYTES : (size_t)m->plan->image_bytes);
-		m->progress->registered_bytes = arena_registered(m->arena, &m->region);
-		m->progress->staged_ns = clock_mono_ns();
-		ticket_stage(m->progress->ticket, PAWL_STAGE_STAGED);
-	}
+	m->progress->stagers = 0;
+	arena_note_warm(m->arena, &m->region,
+	                m->ring.n_steps ? m->ring.next_step * ARENA_STEP_BYTES : (size_t)m->plan->image_bytes);
+	m->progress->registered_bytes = arena_registered(m->arena, &m->region);
+	m->progress->staged_ns = clock_mono_ns();
+	ticket_stage(m->progress->ticket, PAWL_STAGE_STAGED);
 	pthread_cond_broadcast(&m->progress->changed);
 	pthread_mutex_unlock(&m->progress->lock);
 }
@@ -461,13 +476,7 @@ check_work(void *arg)
 static void
 leave_copy(struct save_image *m)
 {
-	pthread_mutex_lock(&m->progress->lock);
-	bool is_last = m->progress->stagers == 1;
-
-	if (!is_last)
-		m->progress->stagers--;
-	pthread_mutex_unlock(&m->progress->lock);
-	if (!is_last)
+	if (!is_last_thread(m))
 		return;
 	from_device_settle(m);
 	if (lazy_verify(m)) {

@@ -490,7 +490,7 @@ test_a_lazy_save_holds_what_is_copied_at_once_as_it_was_at_the_call(void **state
 		save_lazily(f, modes[i], &w, at_once, &err);
 		assert_int_equal(err.code, 0);
 		assert_int_equal(w.asked[0], 1);
-		assert_int_equal(w.asked[1], 1);
+		assert_int_equal(w.asked[1], 2);
 		struct pawl *run = open_with(&opts);
 
 		assert_int_equal(check_restore(run, &was, NULL), 1);
