@@ -50,11 +50,12 @@ check_dest(struct cli *cli, const char *dest, struct pawl_error *err)
 
 	if (dest[0] == '\0')
 		return err_set(err, PAWL_EUSAGE, "DEST is empty; name a new folder");
+	TRY(copy_check_place(cli, dest, err));
 	if (lstat(dest, &st) == 0)
 		return err_set(err, PAWL_EEXISTS, "%s already exists", dest);
 	if (stat(parent, &st) != 0 || !S_ISDIR(st.st_mode))
 		return err_set(err, PAWL_ENOTFOUND, "%s: no such folder", parent);
-	return copy_check_place(cli, dest, err);
+	return 0;
 }
 
 static void

@@ -14,6 +14,7 @@
 #include "base/err_path.h"
 #include "base/fd.h"
 #include "base/hidden.h"
+#include "base/text.h"
 
 const char *
 copy_parent(struct keep *keep, const char *path)
@@ -56,6 +57,11 @@ int
 copy_check_place(struct cli *cli, const char *path, struct pawl_error *err)
 {
 	const char *parent = copy_parent(&cli->keep, path);
+
+	if (text_begins_as_url(text_skip_file(path)))
+		return err_set(err, PAWL_EUSAGE, "%s: a URL has two slashes, a folder of this name is ./%s", path,
+		               path);
+
 	char *real = realpath(parent, NULL);
 
 	while (real == NULL && errno == ENOENT && strcmp(parent, copy_parent(&cli->keep, parent)) != 0) {

@@ -241,7 +241,10 @@ read_journal(struct tune_experiment *e, bool existed, struct pawl_error *err)
 	char text[200];
 
 	TRY(spec_make_scheduler(&e->spec, &e->sched, err));
-	TRY(journal_read(e->dirfd, "journal", replay_entry, e, &found, err));
+	int rc = journal_read(e->dirfd, "journal", replay_entry, e, &found, err);
+
+	if (rc < 0)
+		return err_prefix(err, rc, "%s", e->folder);
 	uint64_t nbytes = found.good_bytes;
 	if (e->read_only && found.damaged)
 		return err_set(err, PAWL_ECORRUPT,
@@ -257,7 +260,8 @@ read_journal(struct tune_experiment *e, bool existed, struct pawl_error *err)
 		         (unsigned long long)found.torn_bytes);
 		add_notice(e, text);
 	}
-	return journal_open(e->dirfd, "journal", nbytes, &e->journal, err);
+	rc = journal_open(e->dirfd, "journal", nbytes, &e->journal, err);
+	return rc < 0 ? err_prefix(err, rc, "%s", e->folder) : 0;
 }
 
 /* Only the journal's last entry may be missing from the files of its trial: a crash came between

@@ -107,6 +107,8 @@ experiment_put(struct tune_experiment *e, struct value *entry, bool durable, str
 
 	TRY(check_writable(e, err));
 	int rc = owned ? journal_put(&e->journal, owned, durable, err) : err_nomem(err, NULL);
+	if (rc < 0)
+		err_prefix(err, rc, "%s", e->folder);
 	if (rc == 0)
 		rc = experiment_apply(e, owned, false, err);
 	e->broken = rc < 0;

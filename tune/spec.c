@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/names.h"
+#include "base/text.h"
 #include "base/value.h"
 #include "base/vec.h"
 #include "space.h"
@@ -182,6 +183,17 @@ check_name(const char *name, struct pawl_error *err)
 }
 
 static int
+check_local_dir(const char *dir, struct pawl_error *err)
+{
+	if (text_begins_as_url(dir))
+		return err_set(err, PAWL_EUSAGE,
+		               "document: 'local_dir' must be a folder of this machine, found '%.200s'; give a URL as "
+		               "upload_dir of 'sync'",
+		               dir);
+	return 0;
+}
+
+static int
 check_stop(const struct value *stop, struct pawl_error *err)
 {
 	const char *name;
@@ -346,6 +358,7 @@ parse_spec(struct spec *s, struct pawl_error *err)
 	TRY(fill_inner(s->doc, "sync", sync_keys, err));
 	s->name = value_get_text(s->doc, "name");
 	s->local_dir = value_get_text(s->doc, "local_dir");
+	TRY(check_local_dir(s->local_dir, err));
 	s->stop = value_get(s->doc, "stop");
 	s->seed = (uint64_t)value_int(value_get(s->doc, "seed"));
 	s->max_failures = value_int(value_get(s->doc, "max_failures"));

@@ -14,6 +14,7 @@ from typing import Any, SupportsFloat, SupportsIndex
 from . import _metrics, _pawl
 from ._pawl import UsageError
 
+_SCHEMES = frozenset(_pawl.url_schemes()) - {"mem"}
 _LONGEST_SECONDS = 1e9  # 31 years; in milliseconds it fits in 64 bits
 
 
@@ -73,7 +74,20 @@ def word(option: str, value: object, words: Iterable[str]) -> str:
 
 
 def path(option: str, value: object) -> str:
-    """A path as text, with ~ replaced by the user's home."""
+    """A path or URL as text, with ~ replaced by the user's home."""
+    found = place(option, value)
+    scheme, _, rest = found.partition(":")
+    if scheme in _SCHEMES and rest.startswith("/") and not rest.startswith("//"):
+        meant = f"{scheme}://{rest if scheme == 'file' else rest[1:]}"
+        raise UsageError(
+            f"{option}: {found}: a URL has two slashes, expected {meant} (pathlib.Path removes one); a folder of this "
+            f"name is ./{found}"
+        )
+    return found
+
+
+def place(option: str, value: object) -> str:
+    """The same for a place of a sync: its command knows what s3:/x means."""
     found = os.fspath(value) if isinstance(value, str | os.PathLike) else value
     if not isinstance(found, str):
         raise UsageError(f"{option} must be a path (a str, or an os.PathLike of one), received {shown(value)}")

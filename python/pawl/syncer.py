@@ -61,7 +61,7 @@ class SyncConfig:
 
     def __post_init__(self) -> None:
         if self.upload_dir is not None:
-            place = _checks.path("upload_dir", self.upload_dir)
+            place = _checks.place("upload_dir", self.upload_dir)
             if not place:
                 raise UsageError("upload_dir must be a path or a URL, received ''; None syncs to no place")
             if place.endswith("://"):
@@ -153,10 +153,10 @@ class Syncer:
 
     def _remote(self, remote: str | None) -> str | None:
         if remote is not None:
-            return _checks.path("remote", remote)
+            return _checks.place("remote", remote)
         if self.config.upload_dir is None:
             return None
-        place = _checks.path("upload_dir", self.config.upload_dir)
+        place = _checks.place("upload_dir", self.config.upload_dir)
         place, mark, options = place.partition("?") if "://" in place else (place, "", "")
         return f"{place.rstrip('/')}/{os.path.basename(self.local)}{mark}{options}"
 

@@ -472,3 +472,11 @@ text_is_url(const char *address)
 {
 	return text_skip_file(address) == address && strstr(address, "://") != NULL;
 }
+
+bool
+text_begins_as_url(const char *address)
+{
+	const size_t len = strcspn(address, ":/");
+
+	return len > 1 && strncmp(address + len, ":/", 2) == 0;
+}

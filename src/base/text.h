@@ -38,6 +38,9 @@ void text_bytes(double nbytes, char out[32]);
 const char *text_skip_file(const char *address);
 /* Is it a URL, and not one of a path? */
 bool text_is_url(const char *address);
+/* Does it begin as a URL does, maybe with one slash ("s3:/x", as pathlib.Path leaves it)? A folder
+ * of this name is "./s3:/x". */
+bool text_begins_as_url(const char *address);
 /* PAWL_EUSAGE if the list or one of its n texts is NULL. what: "convert: include", for messages. */
 int text_check_list(const char *what, const char *const *texts, size_t n, struct pawl_error *err);
 /* Bounded, always terminated copy; false if it was cut. */

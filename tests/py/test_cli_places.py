@@ -260,6 +260,19 @@ def test_an_address_that_is_almost_right_gets_the_right_one(
     assert [path.name for path in demo.parent.iterdir()] == ["demo"]
 
 
+@pytest.mark.parametrize("words", [("export", "x.pt"), ("reshard", "x", "--world", "1"), ("restore", "x")])
+def test_a_destination_that_is_almost_a_url_is_refused(
+    demo: pathlib.Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    """It would be a file or a folder below s3: here."""
+    monkeypatch.chdir(demo.parent)
+    command, name, *options = words
+    (demo.parent / "s3:").mkdir()
+    told = run(command, demo, f"s3:/{name}", *options, status=2).stderr
+    assert f"s3:/{name}: a URL has two slashes, a folder of this name is ./s3:/{name}" in told
+    assert list((demo.parent / "s3:").iterdir()) == []
+
+
 def test_a_file_url_is_its_path_for_every_command(
     demo: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ import dataclasses
 import inspect
 import pathlib
 import re
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ import numpy as np
 import pytest
 
 import pawl
+import pawl.composer
+import pawl.train
+import pawl.tune
 from pawl import _arguments, _names, _options, _pawl
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -297,6 +301,31 @@ def test_the_optimal_interval_takes_durations() -> None:
         pawl.optimal_interval(30, "soon")
     with pytest.raises(pawl.UsageError, match="save_cost_seconds must be .* None"):
         pawl.optimal_interval(None, 1)  # type: ignore[arg-type]
+
+
+def test_a_url_that_pathlib_has_broken_is_refused_by_each_option(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would be a folder s3: below the working folder."""
+    monkeypatch.chdir(tmp_path)
+    place = Path("s3://bucket/runs")
+    words = {"folder": place, "filename": "a{epoch}.pt", "remote_file_name": None}
+    calls: list[Callable[[], object]] = [
+        lambda: pawl.CheckpointManager(place),
+        lambda: pawl.save({"w": 1}, place / "x.pt"),
+        lambda: pawl.convert(place, tmp_path / "x.pt"),
+        lambda: pawl.train.RunConfig(storage_path=place),
+        lambda: pawl.tune.run(lambda config: None, name="a", local_dir=place),
+        lambda: pawl.composer.CheckpointSaver(**words),
+        lambda: pawl.composer.CheckpointSaver(remote_file_name=f"{place}/a{{epoch}}.pt"),
+    ]
+    for call in calls:
+        with pytest.raises(pawl.UsageError, match="a URL has two slashes, expected s3://bucket/runs"):
+            call()
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "s3:").mkdir()
+    pawl.save({"w": 1}, "./s3:/x.pt")
+    assert (tmp_path / "s3:" / "x.pt").is_file()
 
 
 def test_a_size_may_be_a_whole_float() -> None:

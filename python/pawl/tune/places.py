@@ -263,7 +263,7 @@ def _fetched(config: SyncConfig, folder: str) -> str:
         raise UsageError("restore: the SyncConfig needs an upload_dir, where the experiment is")
     above, name = os.path.split(folder)
     cache = os.path.join(above, f".{name}{_FETCHED}")
-    syncer = Syncer(cache, config, remote=_checks.path("upload_dir", config.upload_dir))
+    syncer = Syncer(cache, config, remote=_checks.place("upload_dir", config.upload_dir))
     try:
         syncer.down()
     finally:

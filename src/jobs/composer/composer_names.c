@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "jobs/composer/composer.h"
 #include "store/registry.h"
+#include "store/store.h"
 
 static bool
 ends_with(const char *name, const char *suffix)
@@ -118,7 +119,7 @@ composer_fill_folder(const char *template_text, const struct name_values *values
 	size_t fixed = fixed_part(template_text);
 	if (template_text[0] == '\0')
 		return err_set(err, PAWL_EUSAGE, "folder: expected the name of a folder, found none");
-	if (strstr(template_text, "://"))
+	if (text_begins_as_url(template_text))
 		return err_set(err, PAWL_EUSAGE,
 		               "folder \"%.200s\": expected a folder of this machine; give "
 		               "a URL in remote_file_name",
@@ -154,6 +155,7 @@ composer_split_url(const char *template_text, char **ret_root, char **ret_name, 
 	PAWL_FREE char *root = NULL;
 	PAWL_FREE char *name = NULL;
 	if (!scheme) {
+		TRY(store_check_slashes(template_text, err));
 		name = mem_strdup(without_slashes(template_text));
 	} else {
 		const char *host = scheme + 3;

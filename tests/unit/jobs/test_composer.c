@@ -69,6 +69,7 @@ test_R77_R84_R86_the_example_names(void **state)
 	assert_string_equal(folder, "/data/../x/awesome-training-run/checkpoints");
 	mem_free(folder);
 	assert_int_equal(composer_fill_folder("s3://bucket/{run_name}", &v, &folder, NULL), PAWL_EUSAGE);
+	assert_int_equal(composer_fill_folder("s3:/bucket/{run_name}", &v, &folder, NULL), PAWL_EUSAGE);
 }
 
 static void
@@ -112,6 +113,7 @@ test_R85_a_url_names_the_store_and_the_file(void **state)
 	char *root, *name;
 	assert_int_equal(composer_split_url("s3://bucket", &root, &name, NULL), PAWL_EUSAGE);
 	assert_int_equal(composer_split_url("s3://bucket/", &root, &name, NULL), PAWL_EUSAGE);
+	assert_int_equal(composer_split_url("s3:/bucket/x{epoch}.pt", &root, &name, NULL), PAWL_EUSAGE);
 	assert_int_equal(composer_split_url("", &root, &name, NULL), PAWL_EUSAGE);
 }
 

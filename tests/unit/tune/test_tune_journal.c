@@ -194,6 +194,10 @@ test_P12_a_lost_or_damaged_journal_is_made_again(void **state)
 	write_bytes(bed->root, "damaged/journal", whole.ptr, whole.len);
 	assert_int_equal(bed_try_open(bed, NULL, "damaged", TUNE_READ, &d.e, &err), PAWL_ECORRUPT);
 	assert_non_null(strstr(err.message, "damaged/journal: damaged after "));
+	bed_run("mv '%s/j/journal' '%s/j/other'", bed->root, bed->root);
+	bed_run("ln -s other '%s/j/journal'%s", bed->root, "");
+	assert_int_equal(bed_try_open(bed, NULL, "j", TUNE_READ, &d.e, &err), PAWL_EIO);
+	assert_non_null(strstr(err.message, "/j: journal: open: "));
 	bed_run("rm '%s/j/journal'%s", bed->root, "");
 	for (unsigned i = 0; i < 2; i++) {
 		d = (struct bed_driver){
