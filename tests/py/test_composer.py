@@ -322,6 +322,23 @@ def test_R73_R82_names_that_cannot_be_written_are_refused_when_the_saver_is_made
     assert list(pathlib.Path().iterdir()) == []
 
 
+@pytest.mark.parametrize("option", ["filename", "latest_filename", "remote_file_name"])
+@pytest.mark.parametrize("suffix", [".tar.xz", ".tar.zst", ".gz", ".ckpt.lz4", ".planes", ".npy", ".pt.br"])
+def test_R82_a_suffix_that_the_saver_does_not_write_is_refused_with_the_known_ones(option: str, suffix: str) -> None:
+    with pytest.raises(pawl.UsageError, match=r"\.pth.*\.zst.*\.tar\.lzma"):
+        CheckpointSaver(**{option: "ep{epoch}" + suffix})
+    assert list(pathlib.Path().iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["ep{epoch}-ba{batch}", "ep{epoch}.ckpt", "{batch}.pt.gz", "{batch}.tgz", "{batch}.pth.xz"]
+)
+def test_R82_every_name_that_the_saver_takes_is_read_back(name: str) -> None:
+    with CheckpointSaver(filename=name, remote_file_name=None) as saver:
+        saver.save(at(1), {"state": state()})
+    assert load_checkpoint(saver.saved_checkpoints[-1][1][0])["state"]["batch"] == 1
+
+
 def test_R102_the_list_has_a_checkpoint_right_after_its_save() -> None:
     with CheckpointSaver(save_interval="1ba") as saver:
         for batch in range(1, 6):

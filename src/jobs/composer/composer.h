@@ -102,7 +102,7 @@ bool composer_is_tar(const char *name);
  * tar's (R80). */
 int composer_fill(const char *template_text, const struct name_values *values, bool as_tar, char **ret,
                   struct pawl_error *err);
-/* The format for a file, by name; NULL if its suffix names one. */
+/* The format for a file, by name. NULL if its suffix names one, or a compression. */
 const char *composer_format(const char *path);
 /* The name of a variable in the template that changes during training, or NULL. */
 const char *composer_counter_in(const char *template_text);

@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 #include "base/text.h"
+#include "format/codec/codec.h"
 #include "jobs/composer/composer.h"
 #include "store/registry.h"
 #include "store/store.h"
@@ -32,7 +33,7 @@ composer_is_tar(const char *name)
 const char *
 composer_format(const char *path)
 {
-	static const char *const marks[] = {".pt", ".pth", ".safetensors", ".npz"};
+	static const char *const marks[] = {".pt", ".pth", ".safetensors", ".npz", ".npy"};
 	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
 	for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) {
 		const char *at = strstr(name, marks[i]);
@@ -40,7 +41,7 @@ composer_format(const char *path)
 		if (next == '\0' || next == '.')
 			return NULL;
 	}
-	return "pt";
+	return codec_of_name(name) ? NULL : "pt";
 }
 
 static const char *

@@ -59,6 +59,11 @@ try_template(const struct pawl_saver *s, const char *text, struct pawl_error *er
 		return 0;
 	int rc = files_target_set(name, composer_format(name), &target, err);
 	files_target_clear(&target);
+	if (rc == PAWL_EUSAGE && !composer_format(name))
+		return err_set(err, PAWL_EUSAGE,
+		               "\"%.200s\": expected .pt, .pth or .safetensors, one of these and .bz2, .gz, .lz4, "
+		               ".lzma, .lzo, .planes, .xz or .zst, or .tar, .tar.gz, .tgz, .tar.bz2 or .tar.lzma",
+		               name);
 	return rc;
 }
 

@@ -480,8 +480,8 @@ test_R73_R82_R91_bad_names_and_intervals_are_refused_when_opened(void **state)
 	char folder[96];
 	const char *counters[] = {"epoch", "batch",          "batch_in_epoch", "sample",    "sample_in_epoch",
 	                          "token", "token_in_epoch", "total_wct",      "epoch_wct", "batch_wct"};
-	const char *bad[] = {"a.pt.br", "a.npz", "a-{step}.pt", "a-{id}.pt"};
-	const char *good[] = {"a", "a.v2", "a.pt.zst", "a.tar.gz", "a.safetensors", "a.pt.d/{epoch}"};
+	const char *bad[] = {"a.pt.br", "a.npz", "a.npy", "a.gz", "a.tar.xz", "a.tar.zst", "a-{step}.pt", "a-{id}.pt"};
+	const char *good[] = {"a", "a.v2", "a.pt.zst", "a.tar.gz", "a.safetensors", "a.pt.d/{epoch}", "a.gz/{epoch}"};
 	bed_make(&b);
 	struct pawl_saver_opts plain = b.opts;
 	for (size_t i = 0; i < COUNT(counters); i++) {
