@@ -102,6 +102,13 @@ base_name(const char *path)
 	return slash != NULL ? slash + 1 : path;
 }
 
+static void
+add_link(struct found *f, struct file *file, const char *link)
+{
+	file->links = keep_printf(&f->cli->keep, "%s%s%s", file->links != NULL ? file->links : "",
+	                          file->links != NULL ? ", " : "", base_name(link));
+}
+
 /* Adds a link to the file in its folder that it leads to, if that file is known. */
 static void
 note_link(struct found *f, const char *link)
@@ -119,8 +126,23 @@ note_link(struct found *f, const char *link)
 
 		if ((size_t)(name - file->name) == folder && strncmp(file->name, link, folder) == 0 &&
 		    strcmp(name, base_name(to)) == 0)
-			file->links = keep_printf(&f->cli->keep, "%s%s%s", file->links != NULL ? file->links : "",
-			                          file->links != NULL ? ", " : "", base_name(link));
+			add_link(f, file, link);
+	}
+}
+
+/* The same for a text object, which holds the name of a file from the beginning of the store. */
+static void
+note_pointer(struct found *f, const struct pawl_place *place)
+{
+	const char *target = keep_printf(&f->cli->keep, "/%s", place->target);
+	const size_t len = strlen(target);
+
+	for (size_t i = 0; i < f->n_files; i++) {
+		const char *path = target_join(f->cli, f->root, f->files[i].name);
+		const size_t n = target_is_url(path) ? strcspn(path, "?") : strlen(path);
+
+		if (n >= len && strncmp(path + n - len, target, len) == 0)
+			add_link(f, &f->files[i], keep_printf(&f->cli->keep, "%s", place->path));
 	}
 }
 
@@ -165,9 +187,14 @@ sort_out(struct found *f, const struct pawl_places *places)
 		else if (!place->is_link && is_checkpoint_name(base_name(place->path)))
 			add_file(f, place);
 	}
-	for (size_t i = 0; i < n && !target_is_url(f->root); i++)
-		if (pawl_places_get(places, i)->is_link)
-			note_link(f, pawl_places_get(places, i)->path);
+	for (size_t i = 0; i < n; i++) {
+		const struct pawl_place *place = pawl_places_get(places, i);
+
+		if (place->target != NULL)
+			note_pointer(f, place);
+		else if (place->is_link && !target_is_url(f->root))
+			note_link(f, place->path);
+	}
 }
 
 /* ---- output ---- */

@@ -599,10 +599,11 @@ PAWL_API int pawl_kind_of(const char *root, const struct pawl_stores *stores, st
 struct pawl_place {
 	const char *path;    /* below the root: "demo", "saved/ep1-ba2-rank0.pt" */
 	int kind;            /* enum pawl_kind; PAWL_KIND_OTHER: a file or a link */
-	int is_link;         /* links are not followed */
+	int is_link;         /* a link, which is not followed, or a text object of Composer's saver: "a.pt.symlink" */
 	uint64_t bytes;      /* of a file */
 	double unix_seconds; /* of a file or a search: its last change; 0 = unknown */
 	const char *problem; /* why this folder was not listed; NULL = it was */
+	const char *target;  /* the name in the store that the text object holds; NULL = unknown */
 };
 struct pawl_places;
 /* Lists the runs, single checkpoints, searches and other files below a path or URL: of the folder

@@ -24,6 +24,9 @@
 #define MAX_DEPTH 32u
 #define MAX_PLACES ((size_t)1 << 20)
 #define LOOK_ENTRIES 1000u
+#define POINTER_SUFFIX ".symlink"
+#define POINTER_MAX_BYTES 4096u
+#define MAX_POINTERS 64u /* read in one call; more are links whose target is unknown */
 #define ODD_NAME "its name has control characters; name this folder itself"
 
 static int
@@ -98,6 +101,7 @@ struct scan {
 	struct pawl_places *places;
 	struct store *store;
 	bool recursive;
+	unsigned n_pointers;
 };
 
 struct child {
@@ -217,6 +221,8 @@ add_place(struct scan *s, const struct pawl_place *place, const char *path, stru
 	row->path = bump_strndup(&p->memory, path, strlen(path));
 	if (place->problem)
 		row->problem = bump_strndup(&p->memory, place->problem, strlen(place->problem));
+	if (place->target)
+		row->target = bump_strndup(&p->memory, place->target, strlen(place->target));
 	return row->path ? 0 : err_nomem(err, "places");
 }
 
@@ -251,6 +257,38 @@ add_search(struct scan *s, const char *folder, const struct listing *l, struct p
 	return add_place(
 		s, &(struct pawl_place){.kind = PAWL_KIND_SEARCH, .unix_seconds = 1e-9 * (double)journal.mtime_ns},
 		folder, err);
+}
+
+/* A store without links has text objects with the name of a file instead. One that cannot be read
+ * is still a link. */
+static void
+read_pointer(struct scan *s, const char *path, uint64_t nbytes, struct buf *ret)
+{
+	if (nbytes > POINTER_MAX_BYTES || s->n_pointers >= MAX_POINTERS)
+		return;
+	s->n_pointers++;
+	if (store_get(s->store, path, POINTER_MAX_BYTES, ret, NULL) < 0)
+		ret->len = 0;
+	while (ret->len > 0 && strchr("\r\n \t/", ret->ptr[ret->len - 1]))
+		ret->len--;
+}
+
+static int
+add_file(struct scan *s, const char *path, const struct child *c, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf target = {0};
+	const size_t len = strlen(c->name), n = strlen(POINTER_SUFFIX);
+	const bool is_pointer = !c->is_link && len > n && strcmp(c->name + len - n, POINTER_SUFFIX) == 0;
+
+	if (is_pointer)
+		read_pointer(s, path, c->bytes, &target);
+	return add_place(s,
+	                 &(struct pawl_place){.kind = PAWL_KIND_OTHER,
+	                                      .is_link = c->is_link || is_pointer,
+	                                      .bytes = c->bytes,
+	                                      .unix_seconds = 1e-9 * (double)c->mtime_ns,
+	                                      .target = target.len > 0 ? buf_str(&target) : NULL},
+	                 path, err);
 }
 
 /* inside: files in the folder are listed, too; otherwise only its kind is determined. */
@@ -291,12 +329,7 @@ scan_folder(struct scan *s, const char *folder, unsigned depth, bool inside, str
 		else if (c->is_folder && depth < MAX_DEPTH)
 			TRY(scan_folder(s, path, depth + 1, deeper, err));
 		else if (!c->is_folder)
-			TRY(add_place(s,
-			              &(struct pawl_place){.kind = PAWL_KIND_OTHER,
-			                                   .is_link = c->is_link,
-			                                   .bytes = c->bytes,
-			                                   .unix_seconds = 1e-9 * (double)c->mtime_ns},
-			              path, err));
+			TRY(add_file(s, path, c, err));
 	}
 	return 0;
 }

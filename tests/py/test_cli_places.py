@@ -124,6 +124,21 @@ def test_composers_files_are_listed_shown_and_verified(place: Place, folder: str
     assert [pathlib.Path(one["root"]).name for one in found] == names
 
 
+def test_R89_the_object_that_names_composers_latest_is_a_link_and_no_checkpoint(place: Place) -> None:
+    names = composer_files(place, "saved")
+    key = ("all" if place.fake else str(place.local).strip("/")) + f"/saved/{names[2]}"
+    place.put("saved/latest-rank0.pt.symlink", key.encode(), 1_000_000)
+    files = run_json("ls", place.at("saved"))["files"]
+    assert [(one["name"], one.get("links")) for one in files] == [
+        (names[0], None),
+        (names[1], None),
+        (names[2], "latest-rank0.pt.symlink"),
+    ]
+    assert run("show", place.at("saved")).stdout.startswith(names[2])
+    assert [pathlib.Path(one["root"]).name for one in run_json("verify", place.at("saved"))["places"]] == names
+    assert [one["name"] for one in run_json("du", place.name)["files"]] == [f"saved/{name}" for name in names]
+
+
 def make_search(place: Place, tmp_path: pathlib.Path, name: str) -> None:
     sweep = {"name": "s", "local_dir": str(tmp_path), "run": ["pawl", "report", "loss={lr}"], "mode": "min"}
     sweep |= {"metric": "loss", "space": {"lr": {"$grid": [0.1, 0.2]}}}

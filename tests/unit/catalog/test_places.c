@@ -141,6 +141,57 @@ test_runs_checkpoints_and_files_below_a_folder_in_natural_order(void **state)
 	assert_string_equal(listed(in(r, "kept"), 1), ":C");
 }
 
+/* Of the links below a folder: "latest.pt.symlink -> d/b1.pt". */
+static const char *
+targets(const char *root)
+{
+	static char text[400];
+	struct pawl_places *places = NULL;
+	size_t len = 0;
+
+	text[0] = '\0';
+	OK(pawl_places_open(root, 1, &places, err));
+	for (size_t i = 0; i < pawl_places_count(places); i++) {
+		const struct pawl_place *place = pawl_places_get(places, i);
+
+		if (place->is_link)
+			len += (size_t)snprintf(text + len, sizeof(text) - len, "%s%s -> %s", len ? ", " : "",
+			                        place->path, place->target ? place->target : "?");
+		else
+			assert_null(place->target);
+	}
+	pawl_places_free(places);
+	return text;
+}
+
+static void
+write_file(const char *path, const char *text, size_t times)
+{
+	FILE *file = fopen(path, "w");
+
+	assert_non_null(file);
+	for (size_t i = 0; i < times; i++)
+		fputs(text, file);
+	fclose(file);
+}
+
+static void
+test_R89_a_text_object_that_is_a_link_has_the_name_that_it_holds(void **state)
+{
+	struct small_run *r = *state;
+
+	assert_int_equal(mkdir(in(r, "d"), 0700), 0);
+	make_file(in(r, "d/b1.pt"));
+	write_file(in(r, "d/latest.pt.symlink"), "d/b1.pt\n", 1);
+	write_file(in(r, "d/empty.symlink"), "", 0);
+	write_file(in(r, "d/long.symlink"), "0123456789", 410);
+	assert_int_equal(symlink("b1.pt", in(r, "d/real.pt")), 0);
+	assert_string_equal(listed(in(r, "d"), 0),
+	                    "b1.pt:5 empty.symlink:L latest.pt.symlink:L long.symlink:L real.pt:L");
+	assert_string_equal(targets(r->root), "d/empty.symlink -> ?, d/latest.pt.symlink -> d/b1.pt, "
+	                                      "d/long.symlink -> ?, d/real.pt -> ?");
+}
+
 static void
 test_the_kind_of_a_folder_with_many_names(void **state)
 {
@@ -210,6 +261,7 @@ main(void)
 		CASE(test_the_kind_of_a_place),
 		CASE(test_a_run_without_run_json_differs_from_a_folder_of_files),
 		CASE(test_runs_checkpoints_and_files_below_a_folder_in_natural_order),
+		CASE(test_R89_a_text_object_that_is_a_link_has_the_name_that_it_holds),
 		CASE(test_the_kind_of_a_folder_with_many_names),
 		CASE(test_searches_below_a_folder_are_listed_with_what_their_trials_hold),
 		CASE(test_the_folder_checkpoints_is_looked_into),
