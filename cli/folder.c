@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* folder: see folder.h. Files are recognised by their names; runs are opened for reading. */
+/*
+ * folder: see folder.h. Files are recognised by their names, or by their first bytes; runs are
+ * opened for reading.
+ */
 #include "folder.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -17,6 +21,8 @@
 #include "info.h"
 #include "search.h"
 #include "target.h"
+
+#define MAX_LOOKS 1000u /* files of one listing whose first bytes are read */
 
 /* A checkpoint file. */
 struct file {
@@ -42,8 +48,16 @@ struct found {
 	struct run *runs;
 	size_t n_runs, n_problems;
 	struct file *files;
-	size_t n_files;
+	size_t n_files, n_looks;
 };
+
+static const char *
+base_name(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash != NULL ? slash + 1 : path;
+}
 
 /* A link counts, whatever it leads to: opening the place reports what is wrong with it. */
 static bool
@@ -80,6 +94,33 @@ is_checkpoint_name(const char *name)
 	return false;
 }
 
+/* Does the local file begin as torch.save writes one? That is a zip archive whose first file is
+ * NAME/data.pkl. Composer's files need no suffix. */
+static bool
+looks_like_checkpoint(struct found *f, const struct pawl_place *place)
+{
+	enum { NAME_LEN_AT = 26, NAME_AT = 30 };
+	static const char last[] = "/data.pkl";
+	unsigned char head[NAME_AT + 300];
+	int fd;
+
+	/* A device has no bytes, and is not opened. */
+	if (target_is_url(f->root) || place->bytes <= NAME_AT || is_pack_name(base_name(place->path)) ||
+	    f->n_looks++ >= MAX_LOOKS)
+		return false;
+	fd = open(target_join(f->cli, f->root, place->path), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	const ssize_t n = read(fd, head, sizeof(head));
+
+	(void)close(fd);
+	if (n < NAME_AT || memcmp(head, "PK\003\004", 4) != 0)
+		return false;
+	const size_t len = head[NAME_LEN_AT] | (size_t)head[NAME_LEN_AT + 1] << 8, n_last = sizeof(last) - 1;
+
+	return len > n_last && NAME_AT + len <= (size_t)n && memcmp(head + NAME_AT + len - n_last, last, n_last) == 0;
+}
+
 /* The number after a word in a name, such as "ep" in "ep1-ba42". The word is at the beginning, or
  * after a dash or an underscore. */
 static int64_t
@@ -92,14 +133,6 @@ number_after(const char *name, const char *word)
 			return strtoll(digits, NULL, 10);
 	}
 	return -1;
-}
-
-static const char *
-base_name(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	return slash != NULL ? slash + 1 : path;
 }
 
 static void
@@ -184,7 +217,8 @@ sort_out(struct found *f, const struct pawl_places *places)
 
 		if (place->problem != NULL || place->kind != PAWL_KIND_OTHER)
 			add_run(f, place);
-		else if (!place->is_link && is_checkpoint_name(base_name(place->path)))
+		else if (!place->is_link &&
+		         (is_checkpoint_name(base_name(place->path)) || looks_like_checkpoint(f, place)))
 			add_file(f, place);
 	}
 	for (size_t i = 0; i < n; i++) {

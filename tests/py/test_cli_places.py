@@ -124,6 +124,25 @@ def test_composers_files_are_listed_shown_and_verified(place: Place, folder: str
     assert [pathlib.Path(one["root"]).name for one in found] == names
 
 
+def test_files_of_composer_without_a_suffix_are_listed_shown_and_verified(tmp_path: pathlib.Path) -> None:
+    from pawl.composer import CheckpointSaver
+
+    with CheckpointSaver(str(tmp_path / "ns"), "ep{epoch}-ba{batch}", latest_filename="latest") as saver:
+        for batch in (2, 10):
+            saver.save({"run_name": "r", "epoch": 0, "batch": batch}, {"w": torch.ones(3)})
+    for name, body in {"README": b"# r", "notes.zip": b"PK\3\4" + bytes(100), "short": b"PK\3\4", "none": b""}.items():
+        (tmp_path / "ns" / name).write_bytes(body)
+    os.mkfifo(tmp_path / "ns" / "pipe")
+    names = ["ep0-ba2", "ep0-ba10"]
+    files = run_json("ls", tmp_path / "ns")["files"]
+    assert [(one["name"], one["batch"], one.get("links")) for one in files] == [
+        ("ep0-ba2", 2, None),
+        ("ep0-ba10", 10, "latest"),
+    ]
+    assert run("show", tmp_path / "ns").stdout.startswith("ep0-ba10")
+    assert [pathlib.Path(one["root"]).name for one in run_json("verify", tmp_path)["places"]] == names
+
+
 def test_R89_the_object_that_names_composers_latest_is_a_link_and_no_checkpoint(place: Place) -> None:
     names = composer_files(place, "saved")
     key = ("all" if place.fake else str(place.local).strip("/")) + f"/saved/{names[2]}"
