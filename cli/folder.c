@@ -204,6 +204,44 @@ add_run(struct found *f, const struct pawl_place *place)
 	f->n_problems += place->problem != NULL;
 }
 
+/* Is the real path that of a listed place, or of something in one? */
+static bool
+is_listed(struct found *f, const struct pawl_places *places, const char *real)
+{
+	char root[PATH_MAX];
+	const size_t len = realpath(f->root, root) != NULL ? strlen(root) : 0;
+
+	if (len == 0 || strncmp(real, root, len) != 0)
+		return false;
+	real += len + strspn(real + len, "/");
+	for (size_t i = 0; i < pawl_places_count(places); i++) {
+		const struct pawl_place *place = pawl_places_get(places, i);
+		const size_t n = strlen(place->path);
+
+		if (place->kind != PAWL_KIND_OTHER && strncmp(real, place->path, n) == 0 &&
+		    (real[n] == '\0' || real[n] == '/'))
+			return true;
+	}
+	return false;
+}
+
+/* A link in the root itself to a run or a checkpoint that is not listed already. */
+static void
+add_linked_run(struct found *f, const struct pawl_places *places, const struct pawl_place *link)
+{
+	char real[PATH_MAX];
+	struct stat st;
+
+	if (target_is_url(f->root) || strchr(link->path, '/') != NULL ||
+	    realpath(target_join(f->cli, f->root, link->path), real) == NULL || stat(real, &st) < 0 ||
+	    !S_ISDIR(st.st_mode) || is_listed(f, places, real))
+		return;
+	const int kind = pawl_kind_of(real, NULL, NULL);
+
+	if (kind == PAWL_KIND_RUN || kind == PAWL_KIND_CHECKPOINT)
+		add_run(f, &(struct pawl_place){.path = link->path, .kind = kind});
+}
+
 /* Sorts the places below the root into runs and files. */
 static void
 sort_out(struct found *f, const struct pawl_places *places)
@@ -217,8 +255,9 @@ sort_out(struct found *f, const struct pawl_places *places)
 
 		if (place->problem != NULL || place->kind != PAWL_KIND_OTHER)
 			add_run(f, place);
-		else if (!place->is_link &&
-		         (is_checkpoint_name(base_name(place->path)) || looks_like_checkpoint(f, place)))
+		else if (place->is_link)
+			add_linked_run(f, places, place);
+		else if (is_checkpoint_name(base_name(place->path)) || looks_like_checkpoint(f, place))
 			add_file(f, place);
 	}
 	for (size_t i = 0; i < n; i++) {

@@ -24,6 +24,7 @@
 #define MAX_DEPTH 32u
 #define MAX_PLACES ((size_t)1 << 20)
 #define LOOK_ENTRIES 1000u
+#define TOO_DEEP "it is more than 32 folders deep; list this folder itself"
 #define POINTER_SUFFIX ".symlink"
 #define POINTER_MAX_BYTES 4096u
 #define MAX_POINTERS 64u /* read in one call; more are links whose target is unknown */
@@ -326,9 +327,12 @@ scan_folder(struct scan *s, const char *folder, unsigned depth, bool inside, str
 		if (c->is_folder && !text_is_key(c->name))
 			TRY(add_place(s, &(struct pawl_place){.kind = PAWL_KIND_OTHER, .problem = ODD_NAME}, path,
 			              err));
-		else if (c->is_folder && depth < MAX_DEPTH)
+		else if (c->is_folder && depth == MAX_DEPTH)
+			TRY(add_place(s, &(struct pawl_place){.kind = PAWL_KIND_OTHER, .problem = TOO_DEEP}, path,
+			              err));
+		else if (c->is_folder)
 			TRY(scan_folder(s, path, depth + 1, deeper, err));
-		else if (!c->is_folder)
+		else
 			TRY(add_file(s, path, c, err));
 	}
 	return 0;

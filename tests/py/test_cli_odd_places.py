@@ -59,6 +59,35 @@ def test_a_folder_with_a_control_character_in_its_name_is_a_row_with_the_reason(
     assert len(run_json("ls", tmp_path / "new\nline")["checkpoints"]) == 2
 
 
+def test_a_folder_that_is_too_deep_is_a_row_with_the_reason(tmp_path: pathlib.Path) -> None:
+    for depth, listed in ((32, True), (33, False)):
+        root = tmp_path / str(depth)
+        deep = root.joinpath(*"d" * (depth - 1), "run")
+        make("run", deep, 1)
+        [row] = run_json("ls", "-r", root, status=0 if listed else 1)["runs"]
+        assert row["run"] == str(deep) and row["checkpoints"] == listed
+        assert row.get("problem", "") == ("" if listed else "it is more than 32 folders deep; list this folder itself")
+
+
+def test_runs_that_are_links_in_the_listed_folder_are_listed_once(tmp_path: pathlib.Path) -> None:
+    away = make("run", tmp_path / "away", 3)
+    pawl.save({"w": torch.ones(2)}, tmp_path / "one")
+    folder = tmp_path / "all"
+    (folder / "deeper").mkdir(parents=True)
+    (folder / "a").symlink_to("../away")
+    (folder / "b").symlink_to("../one")
+    (folder / "deeper" / "c").symlink_to(away)
+    (folder / "up").symlink_to(tmp_path)
+    for command in (["ls"], ["ls", "-r"], ["du"]):
+        rows = run_json(*command, folder)["runs"]
+        assert [(row["run"], row["checkpoints"]) for row in rows] == [(f"{folder}/a", 3), (f"{folder}/b", 1)]
+    make("run", folder / "here", 2)
+    (folder / "again").symlink_to("here")
+    (folder / "part").symlink_to("here/latest")
+    assert run("ls", "--names", folder).stdout.split() == ["a", "b", "here"]
+    assert [one["ok"] for one in run_json("verify", folder)["places"]] == [True] * 3
+
+
 def test_what_is_no_file_and_no_folder_is_named_as_such(tmp_path: pathlib.Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     with contextlib.closing(socket.socket(socket.AF_UNIX)) as listener, contextlib.chdir(tmp_path):
