@@ -171,6 +171,8 @@ note_pointer(struct found *f, const struct pawl_place *place)
 	const size_t len = strlen(target);
 
 	for (size_t i = 0; i < f->n_files; i++) {
+		if (strcmp(base_name(f->files[i].name), base_name(target)) != 0)
+			continue;
 		const char *path = target_join(f->cli, f->root, f->files[i].name);
 		const size_t n = target_is_url(path) ? strcspn(path, "?") : strlen(path);
 
