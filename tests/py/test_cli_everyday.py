@@ -86,7 +86,31 @@ def test_a_state_without_a_model_is_not_exported_as_one(tmp_path: pathlib.Path) 
     pawl.save({"optimizer": {"exp_avg": torch.ones(3)}, "model": {"deep": {"w": torch.ones(3)}}}, tmp_path / "c")
     done = run("export", tmp_path / "c", tmp_path / "m.pt", "--model", status=3)
     assert "no state dict of a model found" in done.stderr and "'model_state_dict'" in done.stderr
+    assert "the options include and rename choose other paths" in done.stderr
     assert not (tmp_path / "m.pt").exists()
+
+
+class Scaled(torch.nn.Linear):
+    """With a state that is not a tensor, as layers of fp8 have."""
+
+    def get_extra_state(self) -> Any:
+        return {"scale": 2.0, "history": torch.ones(2)}
+
+    def set_extra_state(self, state: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize("key", ["_extra_state", "1._extra_state"])
+def test_a_model_with_an_extra_state_is_not_exported_and_the_message_names_it(tmp_path: pathlib.Path, key: str) -> None:
+    net = Scaled(4, 2) if key == "_extra_state" else torch.nn.Sequential(torch.nn.Linear(4, 4), Scaled(4, 2))
+    assert key in net.state_dict()
+    pawl.save({"model": net.state_dict(), "step": 1}, tmp_path / "c")
+    done = run("export", tmp_path / "c", tmp_path / "m.pt", "--model", status=3)
+    assert f"has '{key}'" in done.stderr and "include, exclude and rename" in done.stderr
+    rest = ("-i", "model/*", "-x", "*_extra_state*", "-r", "model/*=*")
+    run("export", tmp_path / "c", tmp_path / "m.pt", *rest)
+    missing, unexpected = net.load_state_dict(torch.load(tmp_path / "m.pt", weights_only=True), strict=False)
+    assert missing == [key] and not unexpected
 
 
 # ---- the best

@@ -213,16 +213,35 @@ child_of(const struct pawl_node *node, const char *key, size_t len)
 	return child;
 }
 
-/* A dict whose tensors are its direct children, as from state_dict(). */
+/* "_extra_state", "layer1._extra_state": what get_extra_state() of a module returned. */
 static bool
-is_state_dict(const struct pawl_node *node)
+is_extra_state(const struct pawl_scalar *key)
 {
-	size_t n_tensors = 0, n_branches = 0;
+	static const char name[] = "_extra_state";
+	const size_t n = sizeof name - 1;
+
+	return key->type == PAWL_STR && key->len >= n && memcmp(key->ptr + key->len - n, name, n) == 0 &&
+	       (key->len == n || key->ptr[key->len - n - 1] == '.');
+}
+
+/* A dict whose tensors are its direct children, as from state_dict(). *ret_extra: the key of an
+ * extra state with children, if only such states are in the way; else unchanged. */
+static bool
+is_state_dict(const struct pawl_node *node, const struct pawl_scalar **ret_extra)
+{
+	size_t n_tensors = 0, n_branches = 0, n_extras = 0;
+	const struct pawl_scalar *extra = NULL;
 
 	for (const struct pawl_node *child = first_of_dict(node); child; child = child->next) {
 		n_tensors += child->type == PAWL_TENSOR;
 		n_branches += child->first != NULL;
+		if (!child->first || !is_extra_state(child->key))
+			continue;
+		extra = child->key;
+		n_extras++;
 	}
+	if (n_tensors > 0 && extra && n_extras == n_branches && !*ret_extra)
+		*ret_extra = extra;
 	return n_tensors > 0 && n_branches == 0;
 }
 
@@ -233,23 +252,28 @@ find_model(struct convert_job *c, struct pawl_error *err)
 	static const char *const places[] = {"model/", "state/model/", "state_dict/", "model_state_dict/", "module/",
 	                                     ""};
 	const struct pawl_node *root = c->r->manifest->state->root;
+	const struct pawl_scalar *extra = NULL;
 
 	for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
 		const struct pawl_node *node = root;
 
 		for (const char *at = places[i]; node && *at; at += strcspn(at, "/") + 1)
 			node = child_of(node, at, strcspn(at, "/"));
-		if (!node || !is_state_dict(node))
+		if (!node || !is_state_dict(node, &extra))
 			continue;
 		c->model_prefix = places[i];
 		return 0;
 	}
-	return err_set(
-		err, PAWL_ENOTFOUND,
-		"%s: no state dict of a model found: expected a dict of tensors as 'model', 'state/model', "
-		"'state_dict', 'model_state_dict', 'module' or the state itself; choose its paths with include and "
-		"strip_prefix",
-		c->r->info.name);
+	if (extra)
+		return err_set(err, PAWL_ENOTFOUND,
+		               "%s: the model's state dict has '%.*s', which is not a tensor and cannot be written; "
+		               "the options include, exclude and rename choose its tensors",
+		               c->r->info.name, extra->len > 200 ? 200 : (int)extra->len, extra->ptr);
+	return err_set(err, PAWL_ENOTFOUND,
+	               "%s: no state dict of a model found: expected a dict of tensors as 'model', 'state/model', "
+	               "'state_dict', 'model_state_dict', 'module' or the state itself; the options include and rename "
+	               "choose other paths",
+	               c->r->info.name);
 }
 
 static int
