@@ -152,15 +152,11 @@ open_store(struct pawl *run, struct pawl_error *err)
 	if (o->ranks.node_folder && !run->home.caps.rename_folder)
 		return err_set(err, PAWL_EUNSUPPORTED, "%s: node_folder needs a run in a folder, not in a bucket",
 		               root);
-	if (run->home.caps.local) {
-		char *whole = realpath(run->store->root, NULL); /* returned to users, so that a chdir does no harm */
-
-		run->home.root = o->single ? mem_printf("%s/%s", whole ? whole : "", run->home.single_name)
-		                           : mem_strdup(whole ? whole : root);
-		free(whole);
-	} else {
+	if (run->home.caps.local) /* as the store resolved it: a later chdir or deletion does no harm */
+		run->home.root = o->single ? mem_printf("%s/%s", run->store->root, run->home.single_name)
+		                           : mem_strdup(run->store->root);
+	else
 		run->home.root = mem_strdup(root);
-	}
 	return run->home.root ? 0 : err_nomem(err, "run");
 }
 

@@ -6,7 +6,6 @@
 #include "mirror/mirror.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/buf.h"
@@ -20,22 +19,19 @@
 
 /* ------------------------------------------------------------------ opening */
 
-/* Makes the path absolute, so that the journal does not depend on the working directory. URLs stay
- * as they are. */
+/* Takes the path that the store resolved, so that the journal does not depend on the working
+ * directory. URLs stay as they are. */
 static int
 settle_url(struct mirror *m, struct pawl_error *err)
 {
 	struct store *store = atomic_load(&m->store);
 	struct store_caps caps;
-	char *whole;
 	if (!store)
 		return 0;
 	store_get_caps(store, &caps);
-	whole = caps.local ? realpath(store->root, NULL) : NULL;
-	if (whole) {
+	if (caps.local) {
 		mem_free(m->url);
-		m->url = mem_strdup(whole);
-		free(whole);
+		m->url = mem_strdup(store->root);
 	}
 	return m->url ? 0 : err_nomem(err, "mirror");
 }

@@ -13,6 +13,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
+#include "foreign/foreign.h"
 #include "helpers/small_run.h"
 
 #define N ((size_t)6 << 18) /* elements of F32: 6 MiB, of which a reader takes 1 MiB at a time */
@@ -281,6 +282,49 @@ test_opening_what_is_not_in_a_run_leaves_nothing(void **state)
 	assert_int_equal(small_count(r, "alone"), 1);
 }
 
+/* A folder that is renamed, as a deletion does, once an opening knows the format of its file. */
+static struct {
+	const char *from, *to;
+} vanish;
+
+int __real_foreign_detect(struct store *store, const char *key, const char *given, const struct foreign_format **ret,
+                          struct pawl_error *error);
+int __wrap_foreign_detect(struct store *store, const char *key, const char *given, const struct foreign_format **ret,
+                          struct pawl_error *error);
+
+int
+__wrap_foreign_detect(struct store *store, const char *key, const char *given, const struct foreign_format **ret,
+                      struct pawl_error *error)
+{
+	int rc = __real_foreign_detect(store, key, given, ret, error);
+
+	if (vanish.from)
+		assert_int_equal(rename(vanish.from, vanish.to), 0);
+	vanish.from = NULL;
+	return rc;
+}
+
+static void
+test_a_file_whose_folder_is_renamed_while_it_is_opened_keeps_its_path(void **state)
+{
+	struct pawl_open_opts opts = PAWL_OPEN_OPTS_INIT;
+	struct small_run *r = *state;
+	struct pawl *reader = NULL;
+	const struct small_path path = small_path(r, PACK), from = small_path(r, "checkpoints/checkpoint_000001"),
+				to = small_path(r, "checkpoints/.gone");
+
+	small_open(r);
+	save(r, 1, 16);
+	opts.root = path.text;
+	opts.single = opts.read_only = 1;
+	vanish.from = from.text;
+	vanish.to = to.text;
+	OK(pawl_open(&opts, &reader, err));
+	assert_string_equal(pawl_root(reader), path.text);
+	pawl_close(reader, NULL);
+	assert_int_equal(small_count(r, ".pawl/holds"), 0);
+}
+
 int
 main(void)
 {
@@ -292,6 +336,7 @@ main(void)
 		T(test_P1_a_reader_notices_a_file_that_is_cut),
 		T(test_R142_every_path_to_a_checkpoint_of_a_run_holds_it_until_it_is_closed),
 		T(test_opening_what_is_not_in_a_run_leaves_nothing),
+		T(test_a_file_whose_folder_is_renamed_while_it_is_opened_keeps_its_path),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
