@@ -53,6 +53,23 @@ add_id(uint64_t *ids, size_t *n, uint64_t id)
 	return true;
 }
 
+/* Adds the newest checkpoints. One that cannot be read is refused, also where its name does not
+ * show the id. */
+static int
+choose_last(struct pawl *run, const struct pawl_list *list, uint64_t last, struct transfer *t, uint64_t *ids,
+            struct pawl_error *err)
+{
+	for (size_t i = pawl_list_count(list); i-- > 0;) {
+		const struct pawl_info *info = pawl_list_get(list, i);
+
+		if (t->n_ids < last || (last > 0 && info->id == 0))
+			TRY(target_check_row(run, info, err));
+		if (t->n_ids < last && (info->marks & PAWL_MARK_BAD) == 0)
+			(void)add_id(ids, &t->n_ids, info->id);
+	}
+	return 0;
+}
+
 /* The ids that --only and --last name; none if neither is given. */
 static int
 choose_ids(struct cli *cli, struct pawl *run, const struct target *target, const struct cp_args *args,
@@ -64,11 +81,10 @@ choose_ids(struct cli *cli, struct pawl *run, const struct target *target, const
 
 	if (args->only.n == 0 && args->last == 0)
 		return 0;
-	TRY(pawl_list_open(run, 0, &list, err));
+	TRY(pawl_list_open(run, 1, &list, err));
 	count = pawl_list_count(list);
 	ids = keep_alloc(&cli->keep, count + args->only.n + 1, sizeof(*ids));
-	for (size_t i = count; i-- > 0 && count - i <= args->last;)
-		(void)add_id(ids, &t->n_ids, pawl_list_get(list, i)->id);
+	TRY(choose_last(run, list, args->last, t, ids, err));
 	for (size_t i = 0; i < args->only.n; i++) {
 		struct target one = *target;
 

@@ -108,7 +108,7 @@ restore_newest(struct cli *cli, struct pawl *run, uint64_t id, bool fallback, co
 
 	TRY(hidden_name("pawl-restore", HIDDEN_PARTIAL, hidden, err));
 	const char *partial = keep_printf(&cli->keep, "%s/%s", copy_parent(&cli->keep, dest), hidden);
-	TRY(pawl_list_open(run, 0, &list, err));
+	TRY(pawl_list_open(run, 1, &list, err));
 	ret->passed_over = keep_alloc(&cli->keep, pawl_list_count(list) + 1, sizeof(*ret->passed_over));
 	ret->n_passed_over = 0;
 	rc = PAWL_ENOTFOUND;
@@ -116,6 +116,9 @@ restore_newest(struct cli *cli, struct pawl *run, uint64_t id, bool fallback, co
 		const struct pawl_info *info = pawl_list_get(list, i);
 
 		if (info->id > id)
+			continue;
+		TRY(target_check_row(run, info, err));
+		if ((info->marks & PAWL_MARK_BAD) != 0)
 			continue;
 		rc = ret->rules.n_rename + ret->rules.n_cast > 0
 		             ? restore_renamed(cli, run, info, dest, &ret->rules, err)

@@ -68,6 +68,9 @@ int target_check_metrics(struct cli *cli, struct pawl *run, const struct score *
  * verify is PAWL_ECORRUPT with the reason, not missing. */
 int target_find(struct cli *cli, struct pawl *run, const struct target *target, uint64_t *ret_id,
                 struct pawl_error *err);
+/* Refuses a row of a list with bad ones if the checkpoint cannot be read and may be intact: no
+ * older one takes its place. */
+int target_check_row(struct pawl *run, const struct pawl_info *info, struct pawl_error *err);
 /* The folder name of the damaged checkpoint that the target names, or NULL. */
 const char *target_bad_name(struct cli *cli, struct pawl *run, const struct target *target);
 /* The summary of a checkpoint, copied to memory of the invocation. */

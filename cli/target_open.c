@@ -105,6 +105,16 @@ target_find(struct cli *cli, struct pawl *run, const struct target *target, uint
 	return bad < 0 ? bad : rc;
 }
 
+int
+target_check_row(struct pawl *run, const struct pawl_info *info, struct pawl_error *err)
+{
+	uint64_t id;
+
+	if ((info->marks & PAWL_MARK_BAD) == 0 || info->code == PAWL_ECORRUPT)
+		return 0;
+	return pawl_find(run, info->name, &id, err); /* finds a good copy of it in a mirror */
+}
+
 const struct pawl_info *
 target_copy_info(struct cli *cli, const struct pawl_info *from)
 {

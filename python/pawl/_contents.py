@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import pathlib
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from . import _checks, _pawl
 from ._notebook import Rows
@@ -32,17 +32,31 @@ class Contents:
 
         Returns:
             Its step, or None.
+
+        Raises:
+            AccessError: It is unknown, since a checkpoint may not be read.
         """
-        found = self._run.list()
-        return found[-1]["step"] if found else None
+        return self._step_of("latest")
 
     def best_step(self) -> int | None:
         """The best checkpoint by the score attributes.
 
         Returns:
             Its step, or None.
+
+        Raises:
+            AccessError: It is unknown, since a checkpoint may not be read.
         """
-        return next((info["step"] for info in self._run.list() if info["best"]), None)
+        return self._step_of("best")
+
+    def _step_of(self, mark: Literal["latest", "best"]) -> int | None:
+        rows = self._run.list(True)
+        if not any(row["bad"] and not row["damaged"] for row in rows):
+            return next((row["step"] for row in rows if row[mark]), None)
+        try:  # one that cannot be read may be the one: find refuses then
+            return self._run.info(self._run.find(mark))["step"]
+        except NotFoundError:
+            return None
 
     def all_steps(self) -> list[int]:
         """The steps of all checkpoints.

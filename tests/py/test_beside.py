@@ -292,6 +292,7 @@ print(name(lambda: pawl.convert(one, root + "/x.npz")))
 print(name(lambda: pawl.CheckpointManager(root).restore()))  # a training that would resume
 with pawl.CheckpointManager(root, read_only=True) as manager:
     print(name(manager.restore), name(lambda: manager.restore(step=1).step))
+    print(name(manager.latest_step), name(manager.best_step), name(manager.all_steps))
     print([(info.id, info.bad, info.denied) for info in manager.checkpoints(with_bad=True)])
 """
 
@@ -315,6 +316,7 @@ def test_R137_a_training_does_not_go_on_from_an_older_one_for_lack_of_permission
         assert done.stdout.splitlines() == [
             *["AccessError"] * 5,
             "AccessError 1",
+            "AccessError AccessError [1]",
             "[(1, False, False), (2, True, True)]",
         ], done
 
@@ -356,3 +358,24 @@ def test_R137_the_command_tells_what_it_may_not_read_from_what_is_not_there(tmp_
         assert verified.returncode == 1
         assert "not verified" in verified.stdout
         assert "1 of 2 checkpoints could not be verified" in verified.stderr
+
+
+def test_R137_the_command_copies_and_restores_no_older_one_for_lack_of_permission(tmp_path: pathlib.Path) -> None:
+    root = tmp_path / "run"
+    with pawl.CheckpointManager(root) as manager:
+        for step in (1, 2, 3):
+            manager.save(step, {"w": np.full(4, step)}, wait=True)
+    newest, middle = (root / "checkpoints" / f"checkpoint_00000{n}" for n in (3, 2))
+    dest = tmp_path / "copy"
+    with shut(newest):
+        refused = run_denied("cp", root, dest, "--last", 1)
+    assert refused.returncode == 1 and not dest.exists(), refused
+    assert "checkpoint_000003 cannot be read" in refused.stderr
+    with shut(middle):
+        refused = run_denied("cp", root, dest, "--last", 2)
+        assert refused.returncode == 1 and "checkpoint_000002 cannot be read" in refused.stderr, refused
+        assert run_denied("cp", root, dest, "--last", 1).returncode == 0  # an older one does not matter
+        cli.flip(newest / cli.PACK, (newest / cli.PACK).stat().st_size - 1)
+        refused = run_denied("restore", root, tmp_path / "restored")
+    assert refused.returncode == 1 and "checkpoint_000002 cannot be read" in refused.stderr, refused
+    assert "skipped: " in refused.stderr and not (tmp_path / "restored").exists()
