@@ -35,8 +35,9 @@ struct repair {
 struct repairs {
 	struct repair *items;
 	size_t n, n_failed;
-	size_t n_unread; /* may be intact: of a newer format, or without permission to read */
-	int code;        /* first failure */
+	size_t n_running; /* unfinished saves of a process that holds the run */
+	size_t n_unread;  /* may be intact: of a newer format, or without permission to read */
+	int code;         /* first failure */
 };
 
 /* Lists the damaged checkpoints that the target names. */
@@ -49,7 +50,7 @@ collect_damaged(struct cli *cli, struct pawl *run, const struct target *target, 
 	uint64_t id;
 	int rc;
 
-	TRY(pawl_list_open(run, 1, &list, err));
+	TRY(pawl_list_open(run, 2, &list, err));
 	if (target->selector != NULL || target->single) {
 		rc = target_find(cli, run, target, &id, err);
 		if (rc < 0 && rc != PAWL_ECORRUPT)
@@ -64,6 +65,10 @@ collect_damaged(struct cli *cli, struct pawl *run, const struct target *target, 
 
 		if ((info->marks & PAWL_MARK_BAD) == 0 || (only != NULL && strcmp(info->name, only) != 0))
 			continue;
+		if (info->code == PAWL_EBUSY) {
+			ret->n_running++;
+			continue;
+		}
 		if (info->code != PAWL_ECORRUPT) {
 			ret->n_unread++;
 			continue;
@@ -178,6 +183,8 @@ run_repair(struct cli *cli, const void *ptr)
 		print_json(cli, run, args->dry_run, &repairs);
 	else
 		print_text(cli, args->dry_run, &repairs);
+	if (repairs.n_running > 0)
+		target_note_unfinished(cli, repairs.n_running);
 	if (repairs.n_unread > 0)
 		cli_note(cli, "%s cannot be read and may be intact: 'pawl ls --bad' prints the reason",
 		         human_count(&cli->keep, repairs.n_unread, "checkpoint", "checkpoints"));

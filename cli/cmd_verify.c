@@ -233,7 +233,7 @@ verify_listed(struct cli *cli, struct taken *from, struct verdicts *all, size_t 
 	if (rc == PAWL_ECORRUPT)
 		bad_name = target_bad_name(cli, from->run, &from->target);
 	if (rc == 0 || bad_name != NULL)
-		rc = pawl_list_open(from->run, 1, &list, err);
+		rc = pawl_list_open(from->run, 2, &list, err);
 
 	if (rc < 0)
 		return rc;
@@ -294,9 +294,7 @@ verify_place(struct cli *cli, const char *place, const struct verify_args *args,
 	else
 		print_totals(cli, from.run, &all, seconds);
 	if (n_unfinished > 0 && from.target.selector == NULL)
-		cli_note(cli,
-		         "%s without a manifest, from running or interrupted saves; see 'pawl gc' and 'pawl repair'",
-		         human_count(&cli->keep, n_unfinished, "folder", "folders"));
+		target_note_unfinished(cli, n_unfinished);
 	return pawl_code_exit_status(all.code);
 }
 

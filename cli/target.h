@@ -71,6 +71,8 @@ int target_find(struct cli *cli, struct pawl *run, const struct target *target, 
 /* Refuses a row of a list with bad ones if the checkpoint cannot be read and may be intact: no
  * older one takes its place. */
 int target_check_row(struct pawl *run, const struct pawl_info *info, struct pawl_error *err);
+/* Prints that n folders have no manifest. */
+void target_note_unfinished(struct cli *cli, size_t n);
 /* The folder name of the damaged checkpoint that the target names, or NULL. */
 const char *target_bad_name(struct cli *cli, struct pawl *run, const struct target *target);
 /* The summary of a checkpoint, copied to memory of the invocation. */

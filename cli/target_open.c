@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* target_open: opens what an argument names, finds the checkpoint in it and holds it. See
  * target.h. */
+#include "human.h"
 #include "target.h"
 
 #include <stdlib.h>
@@ -113,6 +114,13 @@ target_check_row(struct pawl *run, const struct pawl_info *info, struct pawl_err
 	if ((info->marks & PAWL_MARK_BAD) == 0 || info->code == PAWL_ECORRUPT)
 		return 0;
 	return pawl_find(run, info->name, &id, err); /* finds a good copy of it in a mirror */
+}
+
+void
+target_note_unfinished(struct cli *cli, size_t n)
+{
+	cli_note(cli, "%s without a manifest, from running or interrupted saves; see 'pawl gc' and 'pawl repair'",
+	         human_count(&cli->keep, n, "folder", "folders"));
 }
 
 const struct pawl_info *

@@ -834,7 +834,8 @@ struct pawl_info {
 
 struct pawl_list;
 /* Committed checkpoints, oldest first. with_bad: also folders whose manifest is missing or does not
- * verify, marked PAWL_MARK_BAD. */
+ * verify, marked PAWL_MARK_BAD. with_bad 2: also saves that another process writes into a bucket,
+ * marked PAWL_MARK_UNFINISHED, with the code PAWL_EBUSY. */
 PAWL_API int pawl_list_open(struct pawl *run, int with_bad, struct pawl_list **ret, struct pawl_error *err);
 PAWL_API size_t pawl_list_count(const struct pawl_list *list);
 PAWL_API const struct pawl_info *pawl_list_get(const struct pawl_list *list, size_t i);

@@ -513,7 +513,8 @@ open_steps(struct pawl *run, const struct pawl_open_opts *opts, struct pawl_erro
 		TRY(run->modes.gc->hide_unfinished(run, err));
 	TRY(run->home.foreign
 	            ? catalog_load_foreign(run->catalog, run->store, run->home.single_name, run->home.foreign, err)
-	            : catalog_load(run->catalog, run->store, run->home.single_name, run->opts.name_template, err));
+	            : catalog_load_beside(run->catalog, run->store, run->home.single_name, run->opts.name_template,
+	                                  run->opts.read_only ? run->opts.lease.timeout_ms : 0, err));
 	run->catalog->guard = &run->guard.lock;
 	TRY(mirrors_open(run, err));
 	if (!is_guest)

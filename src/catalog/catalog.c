@@ -134,11 +134,21 @@ load_catalog(struct catalog *c, struct pawl_error *err)
 }
 
 int
+catalog_load_beside(struct catalog *c, struct store *store, const char *single_name, const char *name_template,
+                    int64_t lease_timeout_ms, struct pawl_error *err)
+{
+	*c = (struct catalog){.store = store,
+	                      .single_name = single_name,
+	                      .name_template = name_template,
+	                      .lease_timeout_ms = lease_timeout_ms};
+	return load_catalog(c, err);
+}
+
+int
 catalog_load(struct catalog *c, struct store *store, const char *single_name, const char *name_template,
              struct pawl_error *err)
 {
-	*c = (struct catalog){.store = store, .single_name = single_name, .name_template = name_template};
-	return load_catalog(c, err);
+	return catalog_load_beside(c, store, single_name, name_template, 0, err);
 }
 
 int

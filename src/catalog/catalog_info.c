@@ -118,7 +118,7 @@ fill_info(const struct outlook *o, const struct catalog_entry *e, struct pawl_in
 	             (e->summary && e->summary->nonfinite ? PAWL_MARK_NONFINITE : 0u) |
 	             (e->problem ? PAWL_MARK_BAD : 0u) | (e->code == PAWL_EAUTH ? PAWL_MARK_DENIED : 0u) |
 	             (catalog_is_unfinished(o->catalog, e) ? PAWL_MARK_UNFINISHED : 0u);
-	info.code = catalog_may_be_intact(e) ? e->code : e->problem ? PAWL_ECORRUPT : 0;
+	info.code = e->is_running ? PAWL_EBUSY : catalog_may_be_intact(e) ? e->code : e->problem ? PAWL_ECORRUPT : 0;
 	info.level = mirrors_level(o->catalog->mirrors, o->catalog, e);
 	info.n_mirrors = mirrors_count(o->catalog->mirrors, e);
 	*ret = info;
@@ -158,7 +158,7 @@ pawl_list_get(const struct pawl_list *list, size_t i)
 PAWL_DEFINE_CLEAN(struct pawl_list, pawl_list_free);
 
 static int
-fill_list(const struct pawl *run, bool with_bad, struct pawl_list *list, struct pawl_error *err)
+fill_list(const struct pawl *run, int with_bad, struct pawl_list *list, struct pawl_error *err)
 {
 	const struct catalog *c = run->catalog;
 	const struct outlook o = look_at(c, &run->settings.retention, &list->memory);
@@ -167,7 +167,7 @@ fill_list(const struct pawl *run, bool with_bad, struct pawl_list *list, struct 
 	if (!list->infos)
 		return err_nomem(err, "list");
 	for (size_t i = 0; i < c->n; i++) {
-		if (c->entries[i].summary || with_bad)
+		if (c->entries[i].summary || with_bad > c->entries[i].is_running)
 			TRY(fill_info(&o, &c->entries[i], &list->infos[list->n++], err));
 	}
 	return 0;

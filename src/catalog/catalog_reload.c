@@ -6,7 +6,7 @@
  *
  *   gather:  list folders -> read new ones -> read marks -> read holds
  *                ^                |
- *                └── the newest was deleted meanwhile
+ *                └── the newest was deleted, or the run closed, meanwhile
  *   change:  move known entries over -> add new ones -> order by id
  *
  * Promises P2 (only a manifest that verifies counts), P8, P17.
@@ -19,6 +19,7 @@
 #include "catalog/catalog_entry.h"
 #include "catalog/catalog_list.h"
 #include "catalog/catalog_own.h"
+#include "run/lease.h"
 
 /* What a reload knows of one folder before it changes anything. */
 struct row {
@@ -230,10 +231,49 @@ gather_settled(const struct catalog *c, struct catalog_listing *l, struct rows *
 	}
 }
 
+/* Has it neither a manifest nor the mark of an aborted save? */
+static bool
+is_open(const struct catalog_listing *l, const struct rows *rows, size_t i)
+{
+	return !rows->row[i].old && l->found.items[i].is_known_empty;
+}
+
+static bool
+has_open(const struct catalog_listing *l, const struct rows *rows)
+{
+	for (size_t i = 0; i < rows->n; i++)
+		if (is_open(l, rows, i))
+			return true;
+	return false;
+}
+
+/* Tells running saves from what a killed one left. If no process holds the lease, the run is listed
+ * again: one may have committed and closed the run after the first list. */
+static int
+gather_beside(const struct catalog *c, struct catalog_listing *l, struct rows *rows, struct pawl_error *err)
+{
+	bool is_held = false;
+
+	TRY(gather_settled(c, l, rows, err));
+	for (unsigned looks = 0; looks < 2 && c->lease_timeout_ms > 0 && has_open(l, rows); looks++) {
+		is_held = lease_is_held(c->store, c->lease_timeout_ms);
+		if (is_held || looks > 0)
+			break;
+		rows_clear(rows);
+		*rows = (struct rows){0};
+		catalog_listing_clear(l);
+		*l = (struct catalog_listing){0};
+		TRY(gather_settled(c, l, rows, err));
+	}
+	for (size_t i = 0; is_held && i < rows->n; i++)
+		rows->row[i].added.is_running = is_open(l, rows, i);
+	return 0;
+}
+
 static int
 gather_rows(const struct catalog *c, struct catalog_listing *l, struct rows *rows, struct pawl_error *err)
 {
-	TRY(gather_settled(c, l, rows, err));
+	TRY(gather_beside(c, l, rows, err));
 	if (!c->kind->is_run)
 		return 0;
 	TRY(apply_marks(c, rows, &l->memory, err));

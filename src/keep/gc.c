@@ -285,7 +285,7 @@ copy_bad_names(struct pawl *run, struct bump *memory, struct bad **ret, size_t *
 	size_t n = 0;
 
 	for (size_t i = 0; names && i < c->n; i++) {
-		if (c->entries[i].summary || c->entries[i].code == PAWL_EAUTH)
+		if (c->entries[i].summary || c->entries[i].code == PAWL_EAUTH || c->entries[i].is_running)
 			continue;
 		names[n].withdrawn = c->entries[i].is_withdrawn;
 		names[n].name = bump_strndup(memory, c->entries[i].name, strlen(c->entries[i].name));

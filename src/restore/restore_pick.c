@@ -131,7 +131,8 @@ is_elsewhere(struct catalog *c, const struct catalog_entry *e)
 
 /* Finds the newest valid checkpoint with an id of at most `most`. Bad ones that are skipped are
  * noted. A folder without a manifest is noted too, but it is not a checkpoint, so it does not count
- * as damage. One that may be intact is refused. */
+ * as damage. In a bucket it is an unfinished save, and not noted. One that may be intact is
+ * refused. */
 static int
 pick_below(struct pawl_restore *r, uint64_t most, struct candidate *ret, struct pawl_error *err)
 {
@@ -142,7 +143,7 @@ pick_below(struct pawl_restore *r, uint64_t most, struct candidate *ret, struct 
 	run_lock(run);
 	for (size_t i = run->catalog->n; i-- > 0 && ret->id == 0 && rc == 0;) {
 		const struct catalog_entry *e = &run->catalog->entries[i];
-		if (e->id > most || is_elsewhere(run->catalog, e))
+		if (e->id > most || is_elsewhere(run->catalog, e) || catalog_is_unfinished(run->catalog, e))
 			continue;
 		if (e->summary) {
 			ret->id = e->id;

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from s3_fake import Answer, Fake, Object, Upload, error, serving
+from s3_gate import gate
 from waiting import HANG_SECONDS
 
 import cli
@@ -263,3 +264,68 @@ def test_a_url_that_names_no_place_is_no_path(
     for word in ("ls", "verify"):
         assert url[:5] in cli.run(word, url, status=2).stderr
     assert not list(tmp_path.iterdir())
+
+
+# ---- a reader during a save
+
+
+def look(caplog: pytest.LogCaptureFixture) -> tuple[int, list[str], list[int], bool]:
+    """The step of a restore, what it passed over, all ids with the bad ones, and whether there was a warning."""
+    caplog.clear()
+    with pawl.CheckpointManager("s3://bucket/run", read_only=True) as reader:
+        restored = reader.restore()
+        assert restored is not None
+        ids = [info.id for info in reader.checkpoints(with_bad=True)]
+        return restored.step, restored.fallbacks, ids, bool(caplog.records)
+
+
+def test_P2_a_reader_takes_a_running_save_for_neither_damaged_nor_left_over(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    note = "1 folder without a manifest, from running or interrupted saves"
+    with gate(fake.endpoint) as way:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", way.endpoint)
+        with pawl.CheckpointManager("s3://bucket/run") as m:
+            m.save(1, {"w": np.arange(4)}, wait=True)
+            way.hold(r"^PUT .*000002/manifest\.json")
+            ticket = m.save(2, {"w": np.arange(5)})
+            assert ticket is not None and way.held.wait(HANG_SECONDS)
+            try:
+                assert look(caplog) == (1, [], [1], False)
+                assert cli.run("ls", "s3://bucket/run", "--names", "--bad").stdout == "checkpoint_000001\n"
+                assert "damaged" not in cli.run("ls", "s3://bucket/run").stderr
+                assert note in cli.run("verify", "s3://bucket/run").stderr
+                assert note in cli.run("repair", "s3://bucket/run", "-n").stderr
+                assert "nothing was left behind" in cli.run("gc", "s3://bucket/run", "-n").stderr
+            finally:
+                way.release.set()
+            ticket.wait()
+            assert look(caplog) == (2, [], [1, 2], False)
+
+
+def test_P2_what_a_killed_save_left_is_listed_as_bad_and_no_restore_falls_back(
+    fake: Fake, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pawl.CheckpointManager("s3://bucket/run") as m:
+        for step in (1, 2):
+            m.save(step, {"w": np.arange(4 * step)}, wait=True)
+    del fake.objects["run/checkpoints/checkpoint_000002/manifest.json"]
+    assert look(caplog) == (1, [], [1, 2], False)
+    assert "1 more is damaged" in cli.run("ls", "s3://bucket/run").stderr
+    assert "can be repaired" in cli.run("repair", "s3://bucket/run", "-n").stdout
+
+
+def test_a_save_that_is_committed_between_a_readers_list_and_its_look_at_the_lease_is_listed(fake: Fake) -> None:
+    with pawl.CheckpointManager("s3://bucket/run") as m:
+        for step in (1, 2):
+            m.save(step, {"w": np.arange(4 * step)}, wait=True)
+    key = "run/checkpoints/checkpoint_000002/manifest.json"
+    manifest = fake.objects.pop(key)
+
+    def commit(method: str, target: str) -> None:
+        if method == "GET" and target.endswith("/run/.lease"):
+            fake.objects[key] = manifest
+
+    fake.always = commit
+    with pawl.CheckpointManager("s3://bucket/run", read_only=True) as reader:
+        assert [(info.id, info.bad) for info in reader.checkpoints(with_bad=True)] == [(1, False), (2, False)]
