@@ -99,7 +99,7 @@ mirror_open_store(struct mirror *m, bool create, struct pawl_error *err)
 	int rc = store_open_with(m->run->opts.io.stores, m->url, create, m->run->opts.io.no_direct, &s, err);
 	if (rc < 0)
 		return refuse_store(m, rc, err);
-	rc = store_limit(&s, m->run->opts.mirrors.bytes_per_second, 0, err);
+	rc = store_limit(&s, m->run->opts.mirrors.bytes_per_second, 0, &m->meter, err);
 	if (rc < 0) {
 		store_close(s);
 		return rc;

@@ -244,12 +244,13 @@ struct store_rate {
 	int64_t (*now_ns)(void *arg);
 	void (*sleep_ns)(void *arg, int64_t ns);
 	void *arg;
+	const struct pawl_meter *meter; /* its cancel ends waits with PAWL_ECANCELLED; NULL = nothing does. Borrowed */
 };
 /* Pieces and ranged reads wait; small objects count but do not wait. */
 int store_rate_wrap(struct store *s, const struct store_rate *opts, struct store **ret, struct pawl_error *err);
 /* The same if there is a limit; otherwise changes nothing. */
 int store_limit(struct store **s, uint64_t write_bytes_per_second, uint64_t read_bytes_per_second,
-                struct pawl_error *err);
+                const struct pawl_meter *meter, struct pawl_error *err);
 
 /* ---- the border: the operations, with checked arguments and with defaults for what is NULL */
 

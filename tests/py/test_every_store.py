@@ -101,7 +101,7 @@ def test_R94_R144_sync_by_hand_works_the_queue_of_the_mirrors(store: Store, tmp_
     root, url = tmp_path / "run", f"{store.url}/by-hand"
     save(root, range(1, 2), (url,))
     save_more = pawl.CheckpointManager(
-        root, mirrors=[url], uploads=pawl.Uploads(leave_uploads=True, bytes_per_second=1000)
+        root, mirrors=[url], uploads=pawl.Uploads(leave_uploads=True, bytes_per_second=1)
     )
     for step in (2, 3):
         save_more.save(step, state(step), wait=True)

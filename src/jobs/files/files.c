@@ -253,7 +253,7 @@ open_folder(struct files_job *job, struct pawl_error *err)
 		TRY(store_fault_wrap(job->store, job->files->fault, &outer, err));
 		job->store = outer;
 	}
-	return store_limit(&job->store, job->files->bandwidth, 0, err);
+	return store_limit(&job->store, job->files->bandwidth, 0, NULL, err);
 }
 
 /* Checks what can be known before anything is copied. */

@@ -17,6 +17,8 @@ struct fake_clock {
 	_Atomic int64_t now_ns;
 	_Atomic int64_t slept_ns; /* of all sleeps together */
 	_Atomic unsigned sleeps;
+	unsigned cancel_at; /* the number of a sleep in which the owner cancels; 0 = it cannot */
+	struct pawl_meter meter;
 };
 
 static int64_t
@@ -31,14 +33,14 @@ fake_sleep(void *arg, int64_t ns)
 	struct fake_clock *c = arg;
 	c->now_ns += ns;
 	c->slept_ns += ns;
-	c->sleeps++;
+	c->meter.cancel = ++c->sleeps == c->cancel_at;
 }
 
 /* A bed whose store is limited; the clock stands at a time that is not 0. */
 static void
 limit(struct bed *bed, struct fake_clock *clock, uint64_t write, uint64_t read)
 {
-	struct store_rate opts = {write, read, fake_now, fake_sleep, clock};
+	struct store_rate opts = {write, read, fake_now, fake_sleep, clock, clock->cancel_at ? &clock->meter : NULL};
 	struct store *inner = bed->store;
 	clock->now_ns = 77 * SECOND;
 	OK(bed, store_rate_wrap(inner, &opts, &bed->store, &bed->err));
@@ -146,6 +148,23 @@ test_R144_reads_are_paced(void **state)
 	free(b.memory);
 }
 
+/* An upload is sent in one piece: at a low rate its wait may take hours. */
+static void
+test_a_wait_ends_when_the_owner_cancels(void **state)
+{
+	struct bed *bed = *state;
+	struct fake_clock clock = {.cancel_at = 3};
+	limit(bed, &clock, 1, 0);
+	struct bytes b = bytes_new(MIB / 2, 0, 5);
+	struct store_file *f = begin_bytes(bed, "pack", &b, NULL);
+	OK(bed, store_write(bed->store, f, 0, b.ptr, MIB / 4, &bed->err));
+	FAILS(bed, store_write(bed->store, f, MIB / 4, b.ptr + MIB / 4, MIB / 4, &bed->err), PAWL_ECANCELLED,
+	      "cancelled");
+	assert_int_equal(clock.sleeps, 3);
+	store_abort(bed->store, f);
+	free(b.memory);
+}
+
 /* The negative control of both: the same without a limit. */
 static void
 test_without_a_limit_nobody_sleeps(void **state)
@@ -232,6 +251,7 @@ main(void)
 		EACH(test_R144_reads_are_paced),
 		EACH(test_without_a_limit_nobody_sleeps),
 		EACH(test_small_objects_are_counted_and_never_wait),
+		EACH(test_a_wait_ends_when_the_owner_cancels),
 		EACH(test_the_layer_shows_the_engine_below),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,7 +5,8 @@
  * The layer wraps the retry layer, so it counts the bytes that were requested. Large calls wait:
  * pieces of streamed objects and ranged reads. They are cut so that no piece takes much longer than
  * a second. Small calls are counted but never wait. Otherwise a lease would expire because its
- * renewal waits behind minutes of packs.
+ * renewal waits behind minutes of packs. A wait ends when the owner of the store cancels: it may be
+ * long, since an upload is not cut.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -16,6 +17,7 @@
 #include "base/rate.h"
 #include "store/layers/layer.h"
 
+#define LOOK_NS INT64_C(100000000)              /* a wait looks this often whether it is cancelled */
 #define LEAST_PIECE_BYTES ((uint64_t)256 << 10) /* a multiple of every alignment */
 
 struct rate_store {
@@ -40,11 +42,25 @@ real_sleep_ns(void *arg, int64_t ns)
 }
 
 static void
-pay_bytes(struct rate_store *s, struct rate *rate, uint64_t nbytes, bool waits)
+count_bytes(struct rate_store *s, struct rate *rate, uint64_t nbytes)
 {
+	(void)rate_take(rate, nbytes, s->opts.now_ns(s->opts.arg));
+}
+
+static int
+wait_for_bytes(struct rate_store *s, struct rate *rate, uint64_t nbytes, struct pawl_error *err)
+{
+	const struct pawl_meter *meter = s->opts.meter;
 	int64_t ns = rate_take(rate, nbytes, s->opts.now_ns(s->opts.arg));
-	if (waits && ns > 0)
-		s->opts.sleep_ns(s->opts.arg, ns);
+	while (ns > 0) {
+		const int64_t part = meter != NULL && ns > LOOK_NS ? LOOK_NS : ns;
+		if (meter != NULL && __atomic_load_n(&meter->cancel, __ATOMIC_RELAXED))
+			return err_set(err, PAWL_ECANCELLED, "%s: cancelled while it waited for its rate",
+			               s->base.root);
+		s->opts.sleep_ns(s->opts.arg, part);
+		ns -= part;
+	}
+	return 0;
 }
 
 /* ----------------------------------------------------------------- counting */
@@ -56,7 +72,7 @@ rate_write(struct store *base, struct store_file *f, uint64_t offset, const void
 	struct rate_store *s = (struct rate_store *)base;
 	for (size_t done = 0; done < len;) {
 		size_t n = len - done < s->in_piece ? len - done : (size_t)s->in_piece;
-		pay_bytes(s, &s->in, n, true);
+		TRY(wait_for_bytes(s, &s->in, n, err));
 		TRY(layer_write(base->inner, f, offset + done, (const char *)ptr + done, n, err));
 		done += n;
 	}
@@ -69,7 +85,7 @@ rate_read(struct store *base, struct store_reader *r, uint64_t offset, void *dst
 	struct rate_store *s = (struct rate_store *)base;
 	for (size_t done = 0; done < n;) {
 		size_t len = n - done < s->out_piece ? n - done : (size_t)s->out_piece;
-		pay_bytes(s, &s->out, len, true);
+		TRY(wait_for_bytes(s, &s->out, len, err));
 		TRY(store_read(base->inner, r, offset + done, (char *)dst + done, len, err));
 		done += len;
 	}
@@ -81,7 +97,7 @@ rate_read_copy(struct store *base, struct store_reader *r, unsigned copy, uint64
                struct pawl_error *err)
 {
 	struct rate_store *s = (struct rate_store *)base;
-	pay_bytes(s, &s->out, n, true);
+	TRY(wait_for_bytes(s, &s->out, n, err));
 	return store_read_copy(base->inner, r, copy, offset, dst, n, err);
 }
 
@@ -98,7 +114,7 @@ rate_put(struct store *base, const char *key, const struct pawl_slice *parts, si
 {
 	struct rate_store *s = (struct rate_store *)base;
 	for (size_t i = 0; i < n_parts; i++)
-		pay_bytes(s, &s->in, parts[i].len, false);
+		count_bytes(s, &s->in, parts[i].len);
 	return store_put(base->inner, key, parts, n_parts, flags, err);
 }
 
@@ -106,7 +122,7 @@ static int
 rate_put_if(struct store *base, const char *key, const char *tag, const struct pawl_slice *text, struct pawl_error *err)
 {
 	struct rate_store *s = (struct rate_store *)base;
-	pay_bytes(s, &s->in, text->len, false);
+	count_bytes(s, &s->in, text->len);
 	return store_put_if(base->inner, key, tag, text->ptr, text->len, err);
 }
 
@@ -116,7 +132,7 @@ rate_get(struct store *base, const char *key, size_t max, struct buf *out, struc
 	struct rate_store *s = (struct rate_store *)base;
 	const size_t before = out->len;
 	TRY(store_get(base->inner, key, max, out, err));
-	pay_bytes(s, &s->out, out->len - before, false);
+	count_bytes(s, &s->out, out->len - before);
 	return 0;
 }
 
@@ -127,7 +143,7 @@ rate_get_tagged(struct store *base, const char *key, size_t max, struct buf *out
 	struct rate_store *s = (struct rate_store *)base;
 	const size_t before = out->len;
 	TRY(store_get_tagged(base->inner, key, max, out, tag, err));
-	pay_bytes(s, &s->out, out->len - before, false);
+	count_bytes(s, &s->out, out->len - before);
 	return 0;
 }
 
@@ -135,7 +151,7 @@ static int
 rate_append(struct store *base, const char *key, const void *ptr, size_t len, struct pawl_error *err)
 {
 	struct rate_store *s = (struct rate_store *)base;
-	pay_bytes(s, &s->in, len, false);
+	count_bytes(s, &s->in, len);
 	return store_append(base->inner, key, ptr, len, err);
 }
 
@@ -189,10 +205,12 @@ store_rate_wrap(struct store *s, const struct store_rate *opts, struct store **r
 }
 
 int
-store_limit(struct store **s, uint64_t write_bytes_per_second, uint64_t read_bytes_per_second, struct pawl_error *err)
+store_limit(struct store **s, uint64_t write_bytes_per_second, uint64_t read_bytes_per_second,
+            const struct pawl_meter *meter, struct pawl_error *err)
 {
 	const struct store_rate opts = {.write_bytes_per_second = write_bytes_per_second,
-	                                .read_bytes_per_second = read_bytes_per_second};
+	                                .read_bytes_per_second = read_bytes_per_second,
+	                                .meter = meter};
 	if (write_bytes_per_second == 0 && read_bytes_per_second == 0)
 		return 0;
 	struct store *limited;
