@@ -45,28 +45,34 @@ sys.exit(255)
 """
 
 
-# Speaks for ssh: starts the server right here. `starts` counts its starts. A rule looks at each request, and may answer in
-# place of the server or end the connection.
+# Speaks for ssh: starts the server right here. `starts` counts its starts. A rule looks at each request, which comes in any
+# number of pieces, and may answer in place of the server or end the connection.
 RULED = """#!{python}
 import os, select, subprocess, sys
 with open("{mark}", "a+") as mark:
     mark.write("x")
     starts = mark.tell()
 seen = 0
+requests = b""
 server = subprocess.Popen(["{server}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 fds = [0, server.stdout.fileno()]
+def send(to, data):
+    while data:
+        data = data[os.write(to, data):]
 while True:
     for fd in select.select(fds, [], [])[0]:
         data = os.read(fd, 65536)
-        answer = b""
         if not data:
             sys.exit(0)
-        if fd == 0:
+        if fd:
+            send(1, data)
+        else:
+            requests += data
+        while len(requests) >= 4 and len(requests) >= (end := 4 + int.from_bytes(requests[:4], "big")):
+            data, requests = requests[:end], requests[end:]
+            answer = b""
 {rule}
-        to = 1 if fd or answer else server.stdin.fileno()
-        data = answer or data
-        while data:
-            data = data[os.write(to, data):]
+            send(1 if answer else server.stdin.fileno(), answer or data)
 """
 
 

@@ -231,12 +231,12 @@ def test_P18_row_35_printed_secrets_are_hidden(tmp_path: pathlib.Path, monkeypat
 
 
 def test_P14_what_came_over_damaged_does_not_count(tmp_path: pathlib.Path) -> None:
-    """The command succeeds and one bit differs; and with nothing changed it counts (negative control)."""
+    """The command succeeds and some bytes differ; and with nothing changed it counts (negative control)."""
     run = make_run(tmp_path / "run", nbytes=200000)
     lying = script(
         tmp_path / "lie",
         'cp -rT "$1" "$2"\nfor f in "$2"/checkpoints/checkpoint_000002/rank*; do\n'
-        'printf X | dd of="$f" bs=1 seek=70000 conv=notrunc 2>/dev/null\ndone',
+        'printf another-thing | dd of="$f" bs=1 seek=70000 conv=notrunc 2>/dev/null\ndone',
     )
     config = pawl.SyncConfig(syncer=f"{lying} {{source}} {{target}}")
     with pytest.raises(pawl.CorruptError, match="checkpoint_000002: the synced copy failed verification"):
