@@ -59,8 +59,10 @@ copy_check_place(struct cli *cli, const char *path, struct pawl_error *err)
 	const char *parent = copy_parent(&cli->keep, path);
 
 	if (text_begins_as_url(text_skip_file(path)))
-		return err_set(err, PAWL_EUSAGE, "%s: a URL has two slashes, a folder of this name is ./%s", path,
-		               path);
+		return err_set(err, PAWL_EUSAGE,
+		               "%s: a URL has two slashes, expected %.*s:/%s%s; a folder of this name is ./%s", path,
+		               (int)strcspn(path, ":"), path, strncmp(path, "file:", 5) == 0 ? "/" : "",
+		               strchr(path, ':') + 1, path);
 
 	char *real = realpath(parent, NULL);
 

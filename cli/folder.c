@@ -68,10 +68,15 @@ has_name(struct cli *cli, const char *folder, const char *name)
 	return lstat(keep_printf(&cli->keep, "%s/%s", folder, name), &st) == 0;
 }
 
-/* "rank00000-00012.safetensors": a part of a checkpoint of pawl. Only its manifest explains it. */
+/* "rank00000-00012.safetensors", "__0_0.distcp" (DCP): a part of a checkpoint. Only its manifest
+ * explains it. */
 static bool
 is_pack_name(const char *name)
 {
+	const size_t len = strlen(name), n = strlen(".distcp");
+
+	if (len > n && strcmp(name + len - n, ".distcp") == 0)
+		return true;
 	return strncmp(name, "rank", 4) == 0 && strspn(name + 4, "0123456789") == 5 && name[9] == '-' &&
 	       strspn(name + 10, "0123456789") == 5 && strncmp(name + 15, ".safetensors", 12) == 0;
 }

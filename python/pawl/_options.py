@@ -157,7 +157,7 @@ def _mirror(given: Any) -> tuple[str, str | None, dict[str, Any] | None]:
     rules = None if mirror.keep is None else _of_group("retention", mirror.keep)
     if rules is not None and "retention.keep" in rules:
         raise UsageError("mirrors: keep must not contain a function; only the run's retention can have one")
-    return _checks.path("mirrors", mirror.url), interval("mirrors: every", mirror.every), rules
+    return _checks.place("mirrors", mirror.url), interval("mirrors: every", mirror.every), rules
 
 
 def _mirrors(given: Any) -> tuple[tuple[str, str | None, dict[str, Any] | None], ...]:

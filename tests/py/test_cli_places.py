@@ -303,7 +303,7 @@ def test_a_destination_that_is_almost_a_url_is_refused(
     command, name, *options = words
     (demo.parent / "s3:").mkdir()
     told = run(command, demo, f"s3:/{name}", *options, status=2).stderr
-    assert f"s3:/{name}: a URL has two slashes, a folder of this name is ./s3:/{name}" in told
+    assert f"s3:/{name}: a URL has two slashes, expected s3://{name}; a folder of this name is ./s3:/{name}" in told
     assert list((demo.parent / "s3:").iterdir()) == []
 
 
