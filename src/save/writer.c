@@ -378,23 +378,13 @@ set_blocked(struct save *s)
 	pthread_mutex_unlock(&s->progress.ticket->lock);
 }
 
-/* An error that the call itself reports, so that no later one does. */
-static int
-report_now(struct save *s, int rc)
-{
-	pthread_mutex_lock(&s->progress.ticket->lock);
-	s->progress.ticket->seen = true;
-	pthread_mutex_unlock(&s->progress.ticket->lock);
-	return rc;
-}
-
-/* Copies the tensors. Those of a ring wait for the store, so the copy threads do it, and this call
+/* Copies the tensors. Where the copy waits for the store, the copy threads do it, and this call
  * asks its caller meanwhile. If that interrupts, the save fails. */
 static int
 copy_state(struct save *s, const struct pawl_save_opts *opts, struct pawl_error *err)
 {
 	const struct save_image *m = &s->image;
-	const bool asks = opts->interrupted && m->mode == PAWL_MODE_RING && !m->passes_through && !m->lazy;
+	const bool asks = opts->interrupted && m->mode != PAWL_MODE_SNAPSHOT && !m->passes_through && !m->lazy;
 	int rc = 0;
 
 	stage_start(&s->image, !s->image.lazy && !asks);
@@ -402,19 +392,18 @@ copy_state(struct save *s, const struct pawl_save_opts *opts, struct pawl_error 
 		return 0;
 	while (rc == 0 && stage_wait_until(&s->image, clock_deadline_ms(WRITER_ASK_MS)) != 0)
 		rc = writer_ask(opts, err);
-	if (rc == 0)
-		return 0;
-	stage_cancel(&s->image, rc, err);
-	return report_now(s, rc);
+	if (rc < 0)
+		stage_cancel(&s->image, rc, err);
+	return rc;
 }
 
-/* Waits until the store no longer reads the live tensors. If the caller interrupts, the save fails,
- * unless it was written meanwhile; only what is being written now is waited for. */
+/* Waits until the store no longer reads the live tensors. If the caller interrupts, or has done so
+ * (rc < 0), the save fails, unless it was written meanwhile; only what is being written now is
+ * waited for. */
 static int
-wait_written(struct save *s, const struct pawl_save_opts *opts, struct pawl_error *err)
+wait_written(struct save *s, const struct pawl_save_opts *opts, int rc, struct pawl_error *err)
 {
 	struct pawl_ticket *t = s->progress.ticket;
-	int rc = 0;
 
 	pthread_mutex_lock(&t->lock);
 	while (t->stage < PAWL_STAGE_WRITTEN) {
@@ -430,19 +419,27 @@ wait_written(struct save *s, const struct pawl_save_opts *opts, struct pawl_erro
 		pthread_mutex_lock(&t->lock);
 	}
 	pthread_mutex_unlock(&t->lock);
-	return rc < 0 ? report_now(s, rc) : 0;
+	return rc;
 }
 
-/* Waits for what the mode promises the caller, then reports an error that is already known. */
+/* Waits for what the mode promises the caller, then reports an error that is already known, or rc.
+ * No later call reports it again. */
 static int
-finish_call(struct save *s, const struct pawl_save_opts *opts, struct pawl_error *err)
+finish_call(struct save *s, const struct pawl_save_opts *opts, int rc, struct pawl_error *err)
 {
-	const int rc = s->image.mode == PAWL_MODE_DIRECT ? wait_written(s, opts, err) : 0;
+	struct pawl_ticket *t = s->progress.ticket;
 
+	if (s->image.mode == PAWL_MODE_DIRECT)
+		rc = wait_written(s, opts, rc, err);
 	set_blocked(s);
 	stage_let_go(&s->image);
 	if (rc == 0 && !s->image.lazy && save_has_failed(&s->progress))
-		return pawl_ticket_wait(s->progress.ticket, -1, err);
+		return pawl_ticket_wait(t, -1, err);
+	if (rc < 0) {
+		pthread_mutex_lock(&t->lock);
+		t->seen = true;
+		pthread_mutex_unlock(&t->lock);
+	}
 	return rc;
 }
 
@@ -506,9 +503,7 @@ writer_save(struct writer *w, const struct pawl_save_opts *opts, const struct pa
 	}
 	if (s->image.lazy)
 		set_blocked(s);
-	rc = copy_state(s, opts, err);
-	if (rc == 0)
-		rc = finish_call(s, opts, err);
+	rc = finish_call(s, opts, copy_state(s, opts, err), err);
 	if (rc == 0) {
 		mark_saved(w->run, s);
 		if (ret)

@@ -244,7 +244,7 @@ def test_R136_ctrl_c_is_heard_while_a_save_writes_from_the_live_tensors(tmp_path
         thread = threading.Thread(target=interrupt)
         thread.start()
         with pytest.raises(KeyboardInterrupt):
-            manager.save(1, {"w": torch.ones(32 << 20)})
+            manager.save(1, {"w": [torch.ones(1 << 18) for _ in range(128)]})
         thread.join()
         manager.save(2, {"w": torch.ones(4)}, wait=True)
         assert manager.all_steps() == [2]
