@@ -19,7 +19,7 @@
  *   py_tune_run.c  TrialRunner
  *   py_ticket.c    Ticket, Hold, Watch
  *   py_frame.c     torch, NumPy and JAX, if they are imported
- *   py_lazy.c      what a lazy save must know about its tensors
+ *   py_lazy.c      what the first save and lazy saves must know about their tensors
  *   py_tensor.c    a framework's tensor -> struct pawl_tensor, without copying
  *   py_walk.c      Python objects -> struct pawl_state
  *   py_kind.c      values with a kind
@@ -239,14 +239,15 @@ struct py_walk {
 	PyObject *refused;    /* list: paths of further values that cannot be saved */
 	bool by_driver;       /* tensors on devices are copied by the library; else by torch */
 	bool no_tensors;      /* metadata: tensors are not allowed */
-	struct py_lazy *lazy; /* borrowed: tensors of a lazy save; NULL = the save is not lazy */
+	struct py_lazy *lazy; /* borrowed: records the tensors; NULL = nobody asks */
+	bool is_lazy;         /* what shows a tensor lives until the library has copied it */
 	bool in_optimizer;    /* the walk is inside the state of an optimizer */
 	bool in_rank;         /* the walk is inside a value per rank */
 };
 int py_walk_begin(struct py_walk *w, struct py_state *st, PyObject *root, bool no_tensors, const struct pawl *run);
-/* The same for a lazy save. */
-int py_walk_begin_lazy(struct py_walk *w, struct py_state *st, PyObject *root, const struct pawl *run,
-                       struct py_lazy *lazy);
+/* The same for a save of a run. */
+int py_walk_begin_save(struct py_walk *w, struct py_state *st, PyObject *root, const struct pawl *run,
+                       struct py_lazy *lazy, bool is_lazy);
 void py_walk_end(struct py_walk *w);
 /* Notes a value or a key that cannot be saved: the walk continues, so that one error names all of
  * them. The state is not used then. -1: another error. */
@@ -440,6 +441,7 @@ struct py_run {
 	unsigned calls;                 /* methods that use run now; protected by the GIL, like all fields */
 	bool closing;
 	bool waits_uploads; /* close() waits for uploads */
+	bool has_saved;
 };
 /* The arguments of opening a run. Texts are borrowed from the arguments of Run(). */
 #define PY_MAX_SCORES 16

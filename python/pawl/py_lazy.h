@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* py_lazy: what a lazy save must know about its tensors. */
+/* py_lazy: what the first save and lazy saves must know about their tensors. */
 #ifndef PAWL_PY_LAZY_H
 #define PAWL_PY_LAZY_H
 

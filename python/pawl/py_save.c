@@ -274,6 +274,22 @@ tell_others(struct py_run *self, const struct pawl_save_opts *opts)
 	PyErr_Restore(kind, value, trace);
 }
 
+static int
+take_lazy(struct pawl_save_opts *opts, struct py_walk *w)
+{
+	const unsigned char *at_once = py_lazy_at_once(w->lazy, pawl_state_tensor_count(w->state));
+
+	if (!at_once)
+		return -1;
+	opts->rests = py_lazy_rests(w->lazy);
+	if (!opts->lazy)
+		return 0;
+	opts->at_once = at_once;
+	opts->changed = py_lazy_changed;
+	opts->changed_arg = w->lazy;
+	return 0;
+}
+
 /* Saves a state that was walked. Returns a Ticket. */
 static PyObject *
 save_walked(struct py_run *self, struct py_walk *w, struct pawl_save_opts *opts, PyObject *metrics)
@@ -292,13 +308,9 @@ save_walked(struct py_run *self, struct py_walk *w, struct pawl_save_opts *opts,
 		return NULL;
 	}
 	py_run_prune_lazy(self, false);
-	if (w->lazy) {
-		opts->at_once = py_lazy_at_once(w->lazy, pawl_state_tensor_count(w->state));
-		opts->rests = py_lazy_rests(w->lazy);
-		opts->changed = py_lazy_changed;
-		opts->changed_arg = w->lazy;
-	}
-	if ((!w->lazy || opts->at_once) && py_metrics(st, metrics, &rows, &opts->n_metrics, &keep) == 0) {
+	const bool ready = !w->lazy || take_lazy(opts, w) == 0;
+
+	if (ready && py_metrics(st, metrics, &rows, &opts->n_metrics, &keep) == 0) {
 		opts->metrics = rows;
 		rc = call_save(in->run, opts, w, &ticket, &err);
 		if (rc == PAWL_EUSAGE)
@@ -306,9 +318,11 @@ save_walked(struct py_run *self, struct py_walk *w, struct pawl_save_opts *opts,
 		if (rc < 0 && !PyErr_Occurred())
 			py_raise(st, rc, &err);
 		if (rc == 0)
-			result = py_ticket_new(st, ticket, opts->step, w->lazy ? w->keep : NULL, w->lazy);
-		if (rc == 0)
+			result = py_ticket_new(st, ticket, opts->step, opts->lazy ? w->keep : NULL,
+			                       opts->lazy ? w->lazy : NULL);
+		if (rc == 0 && opts->lazy)
 			w->lazy = NULL; /* owned by the ticket */
+		self->has_saved = self->has_saved || rc == 0;
 		if (result && opts->lazy && PyList_Append(self->lazy, result) < 0)
 			Py_CLEAR(result);
 	} else {
@@ -384,9 +398,12 @@ py_run_save(struct py_run *self, PyObject *args, PyObject *kwargs)
 		return NULL;
 	opts.step = step;
 	opts.on_busy = in_turn ? PAWL_BUSY_WAIT + 1 : 0;
-	lazy = opts.lazy ? py_lazy_new() : NULL;
-	if ((opts.lazy && !lazy) || py_progress(st, progress, &opts.progress) < 0 ||
-	    py_walk_begin_lazy(&walk, st, state, self->run, lazy) < 0) {
+	/* only the first save of a run puts tensors that rest into packs of their own */
+	const bool records = opts.lazy || !self->has_saved;
+
+	lazy = records ? py_lazy_new() : NULL;
+	if ((records && !lazy) || py_progress(st, progress, &opts.progress) < 0 ||
+	    py_walk_begin_save(&walk, st, state, self->run, lazy, opts.lazy != 0) < 0) {
 		py_lazy_free(lazy);
 		tell_others(self, &opts);
 		return NULL;

@@ -205,7 +205,7 @@ walk_tensor(struct py_walk *w, PyObject *obj, const struct py_path *path)
 		return walk_plain(w, obj, path);
 	}
 	/* what DLPack has shown is kept for as long as the copy takes only by a lazy save */
-	const bool by_driver = t.raw.device && w->by_driver && (w->lazy || !PyTuple_Check(t.owner));
+	const bool by_driver = t.raw.device && w->by_driver && (w->is_lazy || !PyTuple_Check(t.owner));
 
 	if (t.on_device && !by_driver)
 		rc = set_fill(w, &t);
@@ -541,9 +541,10 @@ py_walk_begin(struct py_walk *w, struct py_state *st, PyObject *root, bool no_te
 }
 
 int
-py_walk_begin_lazy(struct py_walk *w, struct py_state *st, PyObject *root, const struct pawl *run, struct py_lazy *lazy)
+py_walk_begin_save(struct py_walk *w, struct py_state *st, PyObject *root, const struct pawl *run, struct py_lazy *lazy,
+                   bool is_lazy)
 {
-	*w = (struct py_walk){.st = st, .lazy = lazy, .by_driver = true};
+	*w = (struct py_walk){.st = st, .lazy = lazy, .is_lazy = is_lazy, .by_driver = true};
 	return begin_walk(w, root, run);
 }
 

@@ -116,9 +116,10 @@ def test_R140_from_the_third_save_on_only_what_has_changed_arrives(
     assert all(torch.equal(restored.state[name], tensor) for name, tensor in state.items())
 
 
+@pytest.mark.parametrize("lazy", [True, False])
 @pytest.mark.parametrize("given", ["all", "trained"])
-def test_R140_what_an_optimizer_does_not_update_is_written_once(place: Folder | Bucket, given: str) -> None:
-    """A lazy save knows that before anything has changed; also if the optimizer was given the frozen parameters."""
+def test_R140_what_an_optimizer_does_not_update_is_written_once(place: Folder | Bucket, given: str, lazy: bool) -> None:
+    """A save knows that before anything has changed; also if the optimizer was given the frozen parameters."""
     model = torch.nn.ModuleList(
         torch.nn.ModuleList([torch.nn.Linear(150, 150), torch.nn.Linear(150, 64)]) for _ in range(12)
     )
@@ -133,7 +134,7 @@ def test_R140_what_an_optimizer_does_not_update_is_written_once(place: Folder | 
             for p in trained:
                 p.grad = torch.randn_like(p)
             optimizer.step()
-            manager.save(k, state, lazy=True, wait=True)
+            manager.save(k, state, lazy=lazy, wait=True)
             arrived = place.arrived()
             if k >= 2:  # parameters, and two averages of Adam
                 assert arrived <= 1.02 * 3 * sum(p.nbytes for p in trained) + HEADERS, f"save {k}"
