@@ -239,7 +239,7 @@ struct py_walk {
 	PyObject *refused;    /* list: paths of further values that cannot be saved */
 	bool by_driver;       /* tensors on devices are copied by the library; else by torch */
 	bool no_tensors;      /* metadata: tensors are not allowed */
-	struct py_lazy *lazy; /* borrowed: records the tensors; NULL = nobody asks */
+	struct py_lazy *lazy; /* borrowed: records the tensors; NULL = not needed */
 	bool is_lazy;         /* what shows a tensor lives until the library has copied it */
 	bool in_optimizer;    /* the walk is inside the state of an optimizer */
 	bool in_rank;         /* the walk is inside a value per rank */

@@ -281,6 +281,8 @@ py_lazy_at_once(struct py_lazy *lazy, size_t n_tensors)
 		return NULL;
 	}
 	memset(lazy->at_once, 1, n_tensors + 1);
+	const bool knows = lazy->n_parameters > 0; /* else only its state was given, or none */
+
 	if (lazy->n_parameters)
 		qsort(lazy->parameters, lazy->n_parameters, sizeof(*lazy->parameters), by_begin);
 	for (size_t i = 0; i < lazy->n_rows; i++) {
@@ -288,7 +290,8 @@ py_lazy_at_once(struct py_lazy *lazy, size_t n_tensors)
 		const struct parameter *parameter = row->is_torch ? find_parameter(lazy, row->begin) : NULL;
 
 		row->later = row->later || (row->nbytes >= SMALL_BYTES && row->tensor && parameter);
-		lazy->rests[row->index] = row->is_torch && !row->of_optimizer && (!parameter || parameter->frozen);
+		lazy->rests[row->index] =
+			knows && row->is_torch && !row->of_optimizer && (!parameter || parameter->frozen);
 		if (row->later)
 			lazy->at_once[row->index] = 0;
 	}

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from common import same
 
 import pawl
 from cli import PAWL, environment, run, run_json
@@ -93,24 +94,76 @@ def test_a_state_without_a_model_is_not_exported_as_one(tmp_path: pathlib.Path) 
 class Scaled(torch.nn.Linear):
     """With a state that is not a tensor, as layers of fp8 have."""
 
+    extra: Any = None
+
     def get_extra_state(self) -> Any:
-        return {"scale": 2.0, "history": torch.ones(2)}
+        return self.extra
 
     def set_extra_state(self, state: Any) -> None:
-        pass
+        self.extra = state
+
+
+def scaled(key: str, extra: Any = None) -> tuple[torch.nn.Module, Scaled]:
+    """A model with a layer whose extra state has that key."""
+    layer = Scaled(4, 2)
+    layer.extra = extra
+    model = layer if key == "_extra_state" else torch.nn.Sequential(torch.nn.Linear(4, 4), layer)
+    assert key in model.state_dict()
+    return model, layer
+
+
+LONG = "a recipe " * 1000
+EXTRAS = {
+    "dict": {"scale": 2.0, "history": torch.ones(2), "names": [LONG, "b", ("c", None)], "more": {1: LONG.encode()}},
+    "list": [torch.full((3,), 0.5), torch.arange(2)],
+    "text, then a tensor": {"text": LONG, "after": torch.arange(5.0)},
+    "tensor": torch.arange(3),
+    "text": "e4m3",
+    "number": 7,
+    "empty": {},
+    "none": None,
+}
 
 
 @pytest.mark.parametrize("key", ["_extra_state", "1._extra_state"])
-def test_a_model_with_an_extra_state_is_not_exported_and_the_message_names_it(tmp_path: pathlib.Path, key: str) -> None:
-    net = Scaled(4, 2) if key == "_extra_state" else torch.nn.Sequential(torch.nn.Linear(4, 4), Scaled(4, 2))
-    assert key in net.state_dict()
-    pawl.save({"model": net.state_dict(), "step": 1}, tmp_path / "c")
-    done = run("export", tmp_path / "c", tmp_path / "m.pt", "--model", status=3)
-    assert f"has '{key}'" in done.stderr and "include, exclude and rename" in done.stderr
-    rest = ("-i", "model/*", "-x", "*_extra_state*", "-r", "model/*=*")
-    run("export", tmp_path / "c", tmp_path / "m.pt", *rest)
-    missing, unexpected = net.load_state_dict(torch.load(tmp_path / "m.pt", weights_only=True), strict=False)
-    assert missing == [key] and not unexpected
+@pytest.mark.parametrize("extra", EXTRAS.values(), ids=EXTRAS)
+def test_a_model_is_exported_with_its_extra_state(tmp_path: pathlib.Path, key: str, extra: Any) -> None:
+    (saved, _), (loaded, layer) = scaled(key, extra), scaled(key)
+    pawl.save({"model": saved.state_dict(), "step": 1, "note": LONG}, tmp_path / "c")
+    run("export", tmp_path / "c", tmp_path / "m.pt", "--model")
+    loaded.load_state_dict(torch.load(tmp_path / "m.pt", weights_only=True))
+    assert same(layer.extra, extra)
+    assert all(torch.equal(a, b) for a, b in zip(saved.parameters(), loaded.parameters(), strict=True))
+
+
+def test_an_extra_state_keeps_its_dtypes_and_ties_and_can_be_renamed_or_left_out(tmp_path: pathlib.Path) -> None:
+    net, layer = scaled("1._extra_state")
+    layer.extra = {"history": torch.ones(2), "tied": layer.weight.detach(), "twice": [torch.zeros(1)] * 2}
+    pawl.save({"model": net.state_dict()}, tmp_path / "c")
+    report = pawl.convert(tmp_path / "c", tmp_path / "m.pt", model=True, dtype="bf16", rename=[("1.*", "head.*")])
+    assert report.n_tensors == 6
+    loaded = torch.load(tmp_path / "m.pt", weights_only=True)
+    assert set(loaded) == {"0.weight", "0.bias", "head.weight", "head.bias", "head._extra_state"}
+    extra = loaded["head._extra_state"]
+    assert extra["history"].dtype == torch.float32 and loaded["0.weight"].dtype == torch.bfloat16
+    assert extra["tied"].data_ptr() == loaded["head.weight"].data_ptr()
+    assert extra["twice"][0].data_ptr() == extra["twice"][1].data_ptr()
+    for target in ("n.pt", "n.safetensors", "folder"):
+        run("export", tmp_path / "c", tmp_path / target, "--model", "-x", "*_extra_state*")
+    missing, unexpected = net.load_state_dict(torch.load(tmp_path / "n.pt", weights_only=True), strict=False)
+    assert missing == ["1._extra_state"] and not unexpected
+
+
+def test_an_extra_state_that_a_format_cannot_hold_is_refused_by_name(tmp_path: pathlib.Path) -> None:
+    net, _ = scaled("1._extra_state", {"scale": 2.0})
+    pawl.save({"model": net.state_dict()}, tmp_path / "c")
+    done = run("export", tmp_path / "c", tmp_path / "m.safetensors", "--model", status=3)
+    assert "has '1._extra_state'" in done.stderr and "only a .pt file holds it" in done.stderr
+    net, _ = scaled("_extra_state", {"seen": {1, 2}})
+    pawl.save({"model": net.state_dict()}, tmp_path / "d")
+    done = run("export", tmp_path / "d", tmp_path / "m.pt", "--model", status=1)
+    assert "'_extra_state' has a value of the kind set" in done.stderr and "--exclude" in done.stderr
+    assert not list(tmp_path.glob("m.*"))
 
 
 # ---- the best

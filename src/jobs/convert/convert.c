@@ -34,6 +34,7 @@ convert_clear(struct convert_job *c)
 	mem_free(c->members);
 	mem_free(c->notes);
 	mem_free(c->ties);
+	mem_free(c->extras);
 	mem_free(c->items);
 	mem_free(c->taken);
 	mem_free(c->files);
@@ -150,11 +151,12 @@ write_all(struct convert_job *c, struct pawl_error *err)
 static void
 fill_report(const struct convert_job *c, struct pawl_convert_report *ret)
 {
-	struct pawl_convert_report report = {
-		.size = sizeof report, .n_tensors = c->n_items, .n_files = c->n_files, .n_left = c->n_left};
+	struct pawl_convert_report report = {.size = sizeof report, .n_files = c->n_files, .n_left = c->n_left};
 
-	for (size_t i = 0; i < c->n_items; i++)
+	for (size_t i = 0; i < c->n_items; i++) {
 		report.bytes += c->items[i].nbytes;
+		report.n_tensors += !c->r->manifest->state->tensors[c->items[i].tensor].is_blob;
+	}
 	if (c->is_whole) {
 		report.n_tensors = c->r->manifest->n_tensors;
 		report.bytes = c->whole_bytes;

@@ -2,8 +2,8 @@
 /*
  * convert: writes tensors of a checkpoint to files of other formats. convert.c has the public
  * functions and the order of steps. convert_select.c decides which tensors get which names,
- * convert_plan.c the layout of a file. convert_write.c streams a file, convert_place.c gives
- * finished files their names.
+ * convert_extra.c which other values of a model are written. convert_plan.c has the layout of a
+ * file. convert_write.c streams a file, convert_place.c gives finished files their names.
  */
 #ifndef PAWL_CONVERT_H
 #define PAWL_CONVERT_H
@@ -18,6 +18,7 @@
 #include "layout/piece_plan.h"
 #include "pawl_jobs.h"
 #include "restore/restore.h"
+#include "state/walk.h"
 
 #define CONVERT_SLAB_BYTES ((uint64_t)32 << 20) /* of a file, made and written at once */
 #define CONVERT_TARGETS "safetensors, hf, pt, dcp, pawl, npz or npy"
@@ -57,6 +58,12 @@ struct convert_tie {
 	size_t item;
 };
 
+/* What get_extra_state() of a module returned, where it is not a tensor (pt). */
+struct convert_extra {
+	const char *name;
+	const struct pawl_node *node;
+};
+
 struct convert_file {
 	const char *name;
 	size_t first, n;              /* items */
@@ -68,6 +75,7 @@ struct convert_target {
 	const char *name;         /* as in pawl_convert_opts.to */
 	const char *suffixes[2];  /* of file names */
 	bool is_folder, has_ties; /* has_ties: a second name of a tensor is recorded, not written */
+	bool has_extras;          /* a model's extra states are written with it */
 	/* Checks dtypes and lays the file out. Tensors are numbered as the items. */
 	int (*plan)(struct convert_job *, const struct convert_file *, struct piece_plan *, struct pawl_error *err);
 	/* For a folder: the file that records which files belong together, written last; and the
@@ -87,9 +95,10 @@ struct convert_member {
 
 struct convert_job {
 	struct pawl_convert_opts opts;
-	const char *model_prefix; /* prefix of the paths of the model's tensors, "model/"; NULL = all tensors are
-	                             written */
-	bool is_whole;            /* the output is a checkpoint of pawl, by reshard_job.c */
+	const char *model_prefix;      /* prefix of the paths of the model's tensors, "model/"; NULL = all tensors are
+	                                  written */
+	const struct pawl_node *model; /* the dict at model_prefix, if it is searched for extra states */
+	bool is_whole;                 /* the output is a checkpoint of pawl, by reshard_job.c */
 	uint64_t whole_bytes;
 	const struct convert_target *target;
 	int dtype; /* 0 = unchanged */
@@ -98,8 +107,10 @@ struct convert_job {
 	struct bump memory;
 	struct convert_item *items;
 	size_t n_items, n_left; /* n_left: leaves that are not tensors */
-	struct table by_name;   /* names in the output */
-	size_t *taken;          /* per row of the manifest: its item + 1 */
+	struct convert_extra *extras;
+	size_t n_extras, n_plain; /* n_plain: items before those that are inside an extra state */
+	struct table by_name;     /* names in the output */
+	size_t *taken;            /* per row of the manifest: its item + 1 */
 	struct convert_value *values;
 	size_t n_values;
 	bool new_names; /* dcp: names are chosen, and the result is flat */
@@ -128,6 +139,18 @@ int convert_select(struct convert_job *c, struct pawl_error *err);
 bool convert_wants(const struct convert_job *c, const char *path, const char *plain);
 int convert_add_item(struct convert_job *c, size_t tensor, const char *plain, struct pawl_error *err);
 int convert_take_name(struct convert_job *c, const char *name, const char *plain, struct pawl_error *err);
+/* For convert_extra.c. convert_make_name: the name that the rules make of `plain`.
+ * convert_child_path: the path of a child of the dict at `prefix`, escaped and plain. */
+int convert_make_name(struct convert_job *c, const char *plain, const char **ret, struct pawl_error *err);
+int convert_child_path(const char *prefix, const struct pawl_node *parent, const struct pawl_node *child,
+                       struct buf *path, struct buf *plain, struct pawl_error *err);
+
+/* convert_extra.c. convert_is_extra: is the child of a model's dict an extra state?
+ * convert_in_extra: does the leaf belong to one? convert_add_extras: fills extras, adds the items
+ * in them, and reads their texts. */
+bool convert_is_extra(const struct pawl_node *child);
+bool convert_in_extra(const struct convert_job *c, const struct walk_leaf *leaf);
+int convert_add_extras(struct convert_job *c, struct pawl_error *err);
 
 /* convert_dcp.c: fills items and values; plans a file; writes the index of all items. */
 int convert_dcp_select(struct convert_job *c, struct pawl_error *err);

@@ -94,12 +94,25 @@ plan_npy(struct convert_job *c, const struct convert_file *f, struct piece_plan 
 /* ---- all formats ---- */
 
 static const struct convert_target targets[] = {
-	{"safetensors", {".safetensors"}, false, true, plan_safetensors, NULL, NULL, NULL, false},
-	{"hf", {NULL}, true, true, plan_safetensors, FOREIGN_INDEX_NAME, MODEL_NAME, convert_index, false},
-	{"dcp", {NULL}, true, false, convert_dcp_plan, ".metadata", NULL, convert_dcp_metadata, true},
-	{"pt", {".pt", ".pth"}, false, true, convert_pt_plan, NULL, NULL, NULL, false},
-	{"npz", {".npz"}, false, false, convert_npz_plan, NULL, NULL, NULL, false},
-	{"npy", {".npy"}, false, false, plan_npy, NULL, NULL, NULL, false},
+	{"safetensors", {".safetensors"}, .has_ties = true, .plan = plan_safetensors},
+	{"hf",
+         {NULL},
+         .is_folder = true,
+         .has_ties = true,
+         .plan = plan_safetensors,
+         .index_name = FOREIGN_INDEX_NAME,
+         .single_name = MODEL_NAME,
+         .index = convert_index},
+	{"dcp",
+         {NULL},
+         .is_folder = true,
+         .plan = convert_dcp_plan,
+         .index_name = ".metadata",
+         .index = convert_dcp_metadata,
+         .index_always = true},
+	{"pt", {".pt", ".pth"}, .has_ties = true, .has_extras = true, .plan = convert_pt_plan},
+	{"npz", {".npz"}, .plan = convert_npz_plan},
+	{"npy", {".npy"}, .plan = plan_npy},
 };
 #define N_TARGETS (sizeof(targets) / sizeof(targets[0]))
 

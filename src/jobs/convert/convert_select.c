@@ -33,21 +33,36 @@ plain_path(const char *path, struct buf *out)
 	}
 }
 
-static char *
-make_name(struct convert_job *c, const char *plain)
+int
+convert_make_name(struct convert_job *c, const char *plain, const char **ret, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf renamed = {0};
-	const char *prefix = c->opts.strip_prefix ? c->opts.strip_prefix : "";
+	const char *prefix = c->opts.strip_prefix ? c->opts.strip_prefix : "", *from = plain;
 
-	plain += c->model_prefix ? strlen(c->model_prefix) : 0;
-	if (strncmp(plain, prefix, strlen(prefix)) == 0)
-		plain += strlen(prefix);
-	rename_apply(c->opts.rename, c->opts.n_rename, plain, &renamed);
-	const char *from = buf_str(&renamed);
-	char *name = renamed.failed ? NULL : bump_strndup(&c->memory, from, strlen(from));
-	for (char *p = name; p && *p && c->opts.dots; p++)
+	from += c->model_prefix ? strlen(c->model_prefix) : 0;
+	if (strncmp(from, prefix, strlen(prefix)) == 0)
+		from += strlen(prefix);
+	rename_apply(c->opts.rename, c->opts.n_rename, from, &renamed);
+	char *name = renamed.failed ? NULL : bump_strndup(&c->memory, buf_str(&renamed), renamed.len);
+	if (!name)
+		return err_nomem(err, "convert");
+	if (!name[0])
+		return err_set(err, PAWL_EUSAGE, "nothing is left of the name of %s", plain);
+	for (char *p = name; *p && c->opts.dots; p++)
 		*p = *p == '/' ? '.' : *p;
-	return name;
+	*ret = name;
+	return 0;
+}
+
+int
+convert_child_path(const char *prefix, const struct pawl_node *parent, const struct pawl_node *child, struct buf *path,
+                   struct buf *plain, struct pawl_error *err)
+{
+	buf_puts(path, prefix);
+	state_put_component(path, parent, child, 0);
+	TRY(buf_check(path, "convert", err));
+	plain_path(buf_str(path), plain);
+	return buf_check(plain, "convert", err);
 }
 
 /* Reserves a name in the output; no two are the same. */
@@ -141,11 +156,7 @@ convert_add_item(struct convert_job *c, size_t tensor, const char *plain, struct
 	struct convert_item item = {.tensor = tensor, .dtype = t->dtype, .nbytes = t->nbytes};
 
 	/* A tensor that is the complete state has no path. */
-	item.name = make_name(c, plain[0] ? plain : "tensor");
-	if (!item.name)
-		return err_nomem(err, "convert");
-	if (!item.name[0])
-		return err_set(err, PAWL_EUSAGE, "nothing is left of the name of %s", plain);
+	TRY(convert_make_name(c, plain[0] ? plain : "tensor", &item.name, err));
 	if (c->taken[tensor] && c->target->has_ties && !is_reserved(c, item.name)) {
 		const char *first = c->items[c->taken[tensor] - 1].name;
 		if (strcmp(item.name, first) == 0)
@@ -184,6 +195,8 @@ see_leaf(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
 		s->n_leaves++;
 		return 0;
 	}
+	if (convert_in_extra(s->c, leaf))
+		return 0;
 	plain_path(leaf->path, &plain);
 	const char *text = buf_str(&plain);
 	TRY(buf_check(&plain, leaf->path, err));
@@ -213,36 +226,32 @@ child_of(const struct pawl_node *node, const char *key, size_t len)
 	return child;
 }
 
-/* "_extra_state", "layer1._extra_state": what get_extra_state() of a module returned. */
-static bool
-is_extra_state(const struct pawl_scalar *key)
+/* Is a dict taken whose tensors are its direct children, as from state_dict()? *ret_extra: the key
+ * of an extra state with children, if only such states are in the way; else unchanged. */
+static int
+is_state_dict(const struct convert_job *c, const char *prefix, const struct pawl_node *node,
+              const struct pawl_scalar **ret_extra, struct pawl_error *err)
 {
-	static const char name[] = "_extra_state";
-	const size_t n = sizeof name - 1;
-
-	return key->type == PAWL_STR && key->len >= n && memcmp(key->ptr + key->len - n, name, n) == 0 &&
-	       (key->len == n || key->ptr[key->len - n - 1] == '.');
-}
-
-/* A dict whose tensors are its direct children, as from state_dict(). *ret_extra: the key of an
- * extra state with children, if only such states are in the way; else unchanged. */
-static bool
-is_state_dict(const struct pawl_node *node, const struct pawl_scalar **ret_extra)
-{
-	size_t n_tensors = 0, n_branches = 0, n_extras = 0;
+	size_t n_tensors = 0, n_branches = 0;
 	const struct pawl_scalar *extra = NULL;
 
 	for (const struct pawl_node *child = first_of_dict(node); child; child = child->next) {
+		PAWL_CLEAN(buf_clear) struct buf path = {0}, plain = {0};
+
 		n_tensors += child->type == PAWL_TENSOR;
-		n_branches += child->first != NULL;
-		if (!child->first || !is_extra_state(child->key))
+		if (!child->first)
 			continue;
-		extra = child->key;
-		n_extras++;
+		if (!convert_is_extra(child)) {
+			n_branches++;
+			continue;
+		}
+		TRY(convert_child_path(prefix, node, child, &path, &plain, err));
+		if (!c->target->has_extras && convert_wants(c, buf_str(&path), buf_str(&plain)))
+			extra = child->key;
 	}
-	if (n_tensors > 0 && extra && n_extras == n_branches && !*ret_extra)
+	if (n_tensors > 0 && extra && n_branches == 0 && !*ret_extra)
 		*ret_extra = extra;
-	return n_tensors > 0 && n_branches == 0;
+	return n_tensors > 0 && n_branches == 0 && !extra;
 }
 
 /* Where programs keep the model's state dict, the likeliest place first. */
@@ -259,15 +268,19 @@ find_model(struct convert_job *c, struct pawl_error *err)
 
 		for (const char *at = places[i]; node && *at; at += strcspn(at, "/") + 1)
 			node = child_of(node, at, strcspn(at, "/"));
-		if (!node || !is_state_dict(node, &extra))
+		const int is_model = node ? is_state_dict(c, places[i], node, &extra, err) : 0;
+
+		TRY(is_model);
+		if (!is_model)
 			continue;
 		c->model_prefix = places[i];
+		c->model = c->target->has_extras ? node : NULL;
 		return 0;
 	}
 	if (extra)
 		return err_set(err, PAWL_ENOTFOUND,
-		               "%s: the model's state dict has '%.*s', which is not a tensor and cannot be written; "
-		               "the options include, exclude and rename choose its tensors",
+		               "%s: the model's state dict has '%.*s', which is not a tensor: only a .pt file holds "
+		               "it; --exclude '*_extra_state*' leaves it out",
 		               c->r->info.name, extra->len > 200 ? 200 : (int)extra->len, extra->ptr);
 	return err_set(err, PAWL_ENOTFOUND,
 	               "%s: no state dict of a model found: expected a dict of tensors as 'model', 'state/model', "
@@ -304,10 +317,14 @@ convert_select(struct convert_job *c, struct pawl_error *err)
 	c->taken = mem_zalloc((size_t)m->n_tensors, sizeof *c->taken);
 	c->ties = mem_zalloc(s.n_leaves, sizeof *c->ties);
 	c->items = mem_zalloc(s.n_leaves, sizeof *c->items);
-	if (!c->items || !c->ties || !c->taken)
+	c->extras = mem_zalloc(s.n_leaves, sizeof *c->extras);
+	if (!c->items || !c->ties || !c->taken || !c->extras)
 		return err_nomem(err, "convert");
 	TRY(add_note(c, "format", "pt", err));
 	TRY(walk_leaves(m->state->root, see_leaf, &s, err));
+	c->n_plain = c->n_items;
+	if (c->model)
+		TRY(convert_add_extras(c, err));
 	TRY(note_complex(c, err));
 	return check_any(c, err);
 }

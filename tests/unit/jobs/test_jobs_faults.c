@@ -47,6 +47,17 @@ export_shards(struct bed *b, struct pawl_error *err)
 	return pawl_convert(b->run, 2, small_path(&b->files, "shards").text, &opts, NULL, NULL, err);
 }
 
+/* Checkpoint 4: a tensor and a long text inside an extra state of the model. */
+static int
+export_model(struct bed *b, struct pawl_error *err)
+{
+	struct pawl_convert_opts opts = PAWL_CONVERT_OPTS_INIT;
+
+	opts.model = 1;
+	opts.overwrite = 1;
+	return pawl_convert(b->run, 4, small_path(&b->files, "model.pt").text, &opts, NULL, NULL, err);
+}
+
 /* Where a checkpoint is written again: next to the run, in a folder of its own. Without any memory
  * the library cannot remove what it has begun there. */
 static void
@@ -115,6 +126,20 @@ test_exporting(void **state)
 }
 
 static void
+test_exporting_a_model_with_an_extra_state(void **state)
+{
+	struct bed *b = *state;
+	char recipe[5001];
+
+	memset(recipe, 'r', sizeof(recipe) - 1);
+	recipe[sizeof(recipe) - 1] = '\0';
+	small_add(b->state, "model/l._extra_state/history", PAWL_F32, N_BIAS, b->bias);
+	OK(pawl_state_set_str(b->state, "model/l._extra_state/recipe", recipe, err));
+	save_one(b);
+	SWEEP(b, "export, model", NULL, export_model, 0);
+}
+
+static void
 test_resharding(void **state)
 {
 	SWEEP(*state, "reshard", renew_targets, reshard, 0);
@@ -129,6 +154,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		CASE(test_comparing),
 		CASE(test_exporting),
+		CASE(test_exporting_a_model_with_an_extra_state),
 		CASE(test_resharding),
 	};
 
