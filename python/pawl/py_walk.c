@@ -438,8 +438,11 @@ walk_object(struct py_walk *w, PyObject *obj, const struct py_path *path)
 		return refuse_object(w, dict, path);
 	/* the owner of its tensors may be this dict alone */
 	TRY(PyList_Append(w->keep, dict));
-	if (w->lazy && py_lazy_optimizer(w->lazy, w->st, obj) < 0)
-		return py_wrap_at(w->st, path, obj);
+	if (w->lazy && py_lazy_optimizer(w->lazy, w->st, obj) < 0) {
+		if (w->is_lazy || !PyErr_ExceptionMatches(PyExc_Exception))
+			return py_wrap_at(w->st, path, obj);
+		PyErr_Clear(); /* only its files are chosen less well */
+	}
 	has = w->in_rank ? 0 : is_per_rank(w, obj); /* in one already */
 	return has < 0 ? -1 : has ? walk_per_rank(w, dict, path) : walk_value(w, dict, path);
 }

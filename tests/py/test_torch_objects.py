@@ -416,3 +416,29 @@ def test_conjugated_live_tensors_are_restored_through_a_copy() -> None:
         manager.save(0, {"z": torch.tensor([1 + 2j, 3j, 4])}, wait=True)
         manager.restore({"z": base.conj()})
     assert torch.equal(base, torch.tensor([1 - 2j, -3j, 4]))
+
+
+class Broken:
+    """Has a state, and raises when it is asked whether it is an optimizer."""
+
+    value = 1.5
+
+    def state_dict(self) -> dict[str, float]:
+        return {"value": self.value}
+
+    @property
+    def param_groups(self) -> list[Any]:
+        raise RuntimeError("not wrapped yet")
+
+
+def test_an_object_that_is_no_usable_optimizer_is_saved_as_what_it_is(tmp_path: pathlib.Path) -> None:
+    model = nn.Linear(3, 2)
+    with pawl.CheckpointManager(tmp_path) as manager:
+        manager.save(1, {"model": model, "other": Broken()}, wait=True)
+        restored = manager.restore()
+        assert restored is not None
+        assert restored.state["other"] == {"value": 1.5} and torch.equal(
+            restored.state["model"]["weight"], model.weight
+        )
+        with pytest.raises(pawl.UnsupportedError, match="'other'.*: not wrapped yet"):
+            manager.save(2, {"model": model, "other": Broken()}, lazy=True)
