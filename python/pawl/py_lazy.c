@@ -20,7 +20,7 @@ struct seen {
 	PyObject *tensor; /* of torch; NULL: its writes are not counted */
 	size_t index;     /* in the state */
 	unsigned long version;
-	bool later, is_torch, of_optimizer;
+	bool later, is_torch, of_optimizer, of_rank;
 };
 
 struct range {
@@ -142,7 +142,7 @@ py_lazy_is_current(const struct py_lazy *lazy, struct py_state *st)
 
 int
 py_lazy_add(struct py_lazy *lazy, struct py_state *st, PyObject *obj, const struct py_tensor *t, size_t index,
-            bool of_optimizer)
+            bool of_optimizer, bool of_rank)
 {
 	struct seen *rows = py_grow(lazy->rows, lazy->n_rows, &lazy->cap_rows, sizeof(*rows));
 	const struct range range = range_of(&t->raw);
@@ -162,7 +162,8 @@ py_lazy_add(struct py_lazy *lazy, struct py_state *st, PyObject *obj, const stru
 	                   .nbytes = (size_t)(range.end - range.begin),
 	                   .index = index,
 	                   .is_torch = tensor != NULL,
-	                   .of_optimizer = of_optimizer};
+	                   .of_optimizer = of_optimizer,
+	                   .of_rank = of_rank};
 
 	/* arrays of JAX never change */
 	row.later = row.nbytes >= SMALL_BYTES && ((tensor && of_optimizer) || strcmp(t->raw.kind, "jax") == 0);
@@ -290,8 +291,8 @@ py_lazy_at_once(struct py_lazy *lazy, size_t n_tensors)
 		const struct parameter *parameter = row->is_torch ? find_parameter(lazy, row->begin) : NULL;
 
 		row->later = row->later || (row->nbytes >= SMALL_BYTES && row->tensor && parameter);
-		lazy->rests[row->index] =
-			knows && row->is_torch && !row->of_optimizer && (!parameter || parameter->frozen);
+		lazy->rests[row->index] = knows && row->is_torch && !row->of_optimizer && !row->of_rank &&
+		                          (!parameter || parameter->frozen);
 		if (row->later)
 			lazy->at_once[row->index] = 0;
 	}

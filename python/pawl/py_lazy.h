@@ -7,9 +7,10 @@
 
 struct py_lazy *py_lazy_new(void); /* NULL with an exception */
 void py_lazy_free(struct py_lazy *lazy);
-/* Adds a tensor of the state: obj as found there, described by t, with its index in the state. */
+/* Adds a tensor of the state: obj as found there, described by t, with its index in the state.
+ * of_rank: it is below a value per rank, such as a random generator. */
 int py_lazy_add(struct py_lazy *lazy, struct py_state *st, PyObject *obj, const struct py_tensor *t, size_t index,
-                bool of_optimizer);
+                bool of_optimizer, bool of_rank);
 /* 1 if obj is an optimizer, whose parameters are recorded; 0 if not, -1 with an exception. */
 int py_lazy_optimizer(struct py_lazy *lazy, struct py_state *st, PyObject *obj);
 /* Does the dict look like the state_dict() of a torch optimizer? */
@@ -17,7 +18,8 @@ bool py_lazy_is_optimizer_state(PyObject *dict);
 /* For pawl_save_opts, when all tensors have been added; lives as long as *lazy. NULL with an
  * exception. */
 const unsigned char *py_lazy_at_once(struct py_lazy *lazy, size_t n_tensors);
-/* The same, after py_lazy_at_once: tensors of torch that no optimizer in the state updates. */
+/* The same, after py_lazy_at_once: tensors of torch that no optimizer in the state updates, and
+ * that are not below a value per rank. */
 const unsigned char *py_lazy_rests(const struct py_lazy *lazy);
 /* A pawl_changed_fn; arg is the struct py_lazy. */
 size_t py_lazy_changed(void *arg, int later);

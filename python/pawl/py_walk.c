@@ -214,7 +214,8 @@ walk_tensor(struct py_walk *w, PyObject *obj, const struct py_path *path)
 	if (rc >= 0)
 		rc = raise_failure(w, pawl_state_add_tensor(w->state, &t.raw, &err), &err);
 	if (rc >= 0 && w->lazy && (!t.on_device || by_driver))
-		rc = py_lazy_add(w->lazy, w->st, obj, &t, pawl_state_last_tensor(w->state), w->in_optimizer);
+		rc = py_lazy_add(w->lazy, w->st, obj, &t, pawl_state_last_tensor(w->state), w->in_optimizer,
+		                 w->in_rank);
 	py_tensor_clear(&t);
 	return rc < 0 ? -1 : 1;
 }
