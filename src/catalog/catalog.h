@@ -111,7 +111,7 @@ int catalog_load_foreign(struct catalog *c, struct store *store, const char *nam
 bool catalog_may_be_intact(const struct catalog_entry *e);
 /* The newest bad entry that may be intact and newer than `than` (NULL = any), or NULL. A copy in a
  * mirror counts as the entry. */
-const struct catalog_entry *catalog_denied(struct catalog *c, const struct catalog_entry *than);
+const struct catalog_entry *catalog_denied(const struct catalog *c, const struct catalog_entry *than);
 /* The error of a bad entry that a caller wants. */
 int catalog_refuse(const struct catalog_entry *e, struct pawl_error *err);
 /* A listing that fails is an error and changes nothing (P8). Entries whose folder is gone are
@@ -128,7 +128,7 @@ int catalog_take_far(struct catalog *c, struct catalog *from, struct store *at, 
 int catalog_add(struct catalog *c, const char *name, struct buf *text, struct pawl_error *err);
 void catalog_drop(struct catalog *c, uint64_t id);
 /* The valid entry of an id, the newest valid one, or NULL. */
-struct catalog_entry *catalog_get(struct catalog *c, uint64_t id);
+struct catalog_entry *catalog_get(const struct catalog *c, uint64_t id);
 struct catalog_entry *catalog_latest(const struct catalog *c);
 /* Best valid entry by policy, or NULL. */
 struct catalog_entry *catalog_best(const struct catalog *c, const struct pawl_retention *policy);

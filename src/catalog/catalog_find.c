@@ -28,7 +28,7 @@
 /* ---------------------------------------------------------------- look-ups */
 
 struct catalog_entry *
-catalog_get(struct catalog *c, uint64_t id)
+catalog_get(const struct catalog *c, uint64_t id)
 {
 	size_t lo = 0, hi = c->n;
 
@@ -79,7 +79,7 @@ catalog_may_be_intact(const struct catalog_entry *e)
 }
 
 const struct catalog_entry *
-catalog_denied(struct catalog *c, const struct catalog_entry *than)
+catalog_denied(const struct catalog *c, const struct catalog_entry *than)
 {
 	for (size_t i = c->n; i-- > 0;) {
 		const struct catalog_entry *e = &c->entries[i];

@@ -22,13 +22,16 @@ struct outlook {
 	struct bump *memory;
 };
 
+/* What may be another one, since a checkpoint cannot be read, is not marked. */
 static struct outlook
 look_at(const struct catalog *c, const struct pawl_retention *policy, struct bump *memory)
 {
+	const struct catalog_entry *latest = catalog_latest(c);
+
 	return (struct outlook){.catalog = c,
 	                        .policy = policy,
-	                        .latest = catalog_latest(c),
-	                        .best = catalog_best(c, policy),
+	                        .latest = catalog_denied(c, latest) ? NULL : latest,
+	                        .best = catalog_denied(c, NULL) ? NULL : catalog_best(c, policy),
 	                        .memory = memory};
 }
 

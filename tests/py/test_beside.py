@@ -355,6 +355,7 @@ def test_R137_the_command_tells_what_it_may_not_read_from_what_is_not_there(tmp_
         assert plain.returncode == 0
         assert "1 more cannot be read" in plain.stderr
         assert "damaged" not in plain.stderr
+        assert "latest" not in plain.stdout + listed.stdout  # it is unknown, as `show` says
         assert verified.returncode == 1
         assert "not verified" in verified.stdout
         assert "1 of 2 checkpoints could not be verified" in verified.stderr

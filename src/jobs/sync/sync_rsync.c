@@ -69,6 +69,8 @@ begin_line(struct line *l)
 	                                     "--exclude=.lease.*",
 	                                     "--exclude=.pawl/holds",
 	                                     "--exclude=.pawl/meet",
+	                                     "--exclude=/.lock",
+	                                     "--exclude=/.runner",
 	                                     "-e"};
 	const char *given = getenv("PAWL_SSH");
 	for (size_t i = 0; i < sizeof always / sizeof always[0]; i++)

@@ -68,11 +68,13 @@ is_pointer(const char *name)
 	return strcmp(name, "latest") == 0 || strcmp(name, "best") == 0;
 }
 
-/* Holds of readers and files for meeting ranks mean nothing elsewhere. */
+/* Who runs a search, holds of readers and files for meeting ranks mean nothing elsewhere. */
 static bool
 is_of_this_place(const char *folder, const char *name)
 {
 	size_t len = strlen(folder);
+	if (len == 0 && (strcmp(name, ".lock") == 0 || strcmp(name, ".runner") == 0))
+		return true;
 	bool passing = strcmp(name, "holds") == 0 || strcmp(name, "meet") == 0;
 	return passing && len >= 5 && strcmp(folder + len - 5, ".pawl") == 0;
 }
