@@ -2,10 +2,10 @@
 /*
  * py_lazy: which tensors of a state an optimizer in it updates. A lazy save may copy these after
  * save() has returned. The first save of a run puts the others into files of their own, so that
- * later ones need not write them. For lazy saves it also records torch's count of writes to each
- * tensor (_version). The .data of a parameter has another count than the parameter, so both are
- * watched. Filled during the walk over the state. Read by the save, and by the library's
- * threads while the tensors are copied.
+ * later ones need not write them. It leaves out buffers: those of BatchNorm change at every step. For lazy saves it
+ * also records torch's count of writes to each tensor (_version). The .data of a parameter has another count than the
+ * parameter, so both are watched. Filled during the walk over the state. Read by the save, and by the library's threads
+ * while the tensors are copied.
  */
 #include "py_lazy.h"
 
@@ -33,6 +33,7 @@ struct parameter {
 	unsigned long version;
 	size_t index; /* in the state: a tensor of these bytes that is copied later; SIZE_MAX = none */
 	bool frozen;  /* without requires_grad */
+	bool is_buffer;
 };
 
 /* The stream that was current when the save began, on one of its devices. */
@@ -49,17 +50,20 @@ struct py_lazy {
 	size_t n_rows, cap_rows, n_parameters, cap_parameters;
 	unsigned char *at_once, *rests;
 	PyObject *version; /* "_version" */
+	bool is_first, has_optimizer;
 };
 
 struct py_lazy *
-py_lazy_new(void)
+py_lazy_new(bool is_first)
 {
 	struct py_lazy *lazy = PyMem_Calloc(1, sizeof(*lazy));
 
 	if (lazy)
 		lazy->version = PyUnicode_InternFromString("_version");
-	if (lazy && lazy->version)
+	if (lazy && lazy->version) {
+		lazy->is_first = is_first;
 		return lazy;
+	}
 	PyMem_Free(lazy);
 	PyErr_NoMemory();
 	return NULL;
@@ -174,7 +178,7 @@ py_lazy_add(struct py_lazy *lazy, struct py_state *st, PyObject *obj, const stru
 }
 
 static int
-add_parameter(struct py_lazy *lazy, struct py_state *st, PyObject *parameter)
+add_parameter(struct py_lazy *lazy, struct py_state *st, PyObject *parameter, bool is_buffer)
 {
 	struct parameter *rows =
 		py_grow(lazy->parameters, lazy->n_parameters, &lazy->cap_parameters, sizeof(*lazy->parameters));
@@ -188,8 +192,10 @@ add_parameter(struct py_lazy *lazy, struct py_state *st, PyObject *parameter)
 	PyErr_Clear();
 	if (py_tensor_describe(st, parameter, NULL, &t) == 1) {
 		if ((!t.on_device || t.raw.device) && t.raw.data) {
-			struct parameter row = {
-				.range = range_of(&t.raw), .index = SIZE_MAX, .frozen = requires_grad == Py_False};
+			struct parameter row = {.range = range_of(&t.raw),
+			                        .index = SIZE_MAX,
+			                        .frozen = requires_grad == Py_False && !is_buffer,
+			                        .is_buffer = is_buffer};
 
 			if (version_of(lazy, parameter, &row.version))
 				row.tensor = Py_NewRef(parameter);
@@ -215,9 +221,28 @@ py_lazy_optimizer(struct py_lazy *lazy, struct py_state *st, PyObject *obj)
 		PyObject *list = group && PyDict_Check(group) ? PyDict_GetItemString(group, "params") : NULL;
 
 		for (Py_ssize_t j = 0; list && PyList_Check(list) && j < PyList_Size(list); j++)
-			TRY(add_parameter(lazy, st, PyList_GetItem(list, j)));
+			TRY(add_parameter(lazy, st, PyList_GetItem(list, j), false));
 	}
-	return n > 0;
+	lazy->has_optimizer = lazy->has_optimizer || n > 0;
+	return 0;
+}
+
+int
+py_lazy_module(struct py_lazy *lazy, struct py_state *st, PyObject *obj)
+{
+	if (!lazy->is_first || !st->torch.module || !PyObject_TypeCheck(obj, (PyTypeObject *)st->torch.nn_module))
+		return 0;
+	AUTO_REF buffers = PyObject_CallMethod(obj, "buffers", NULL);
+
+	if (!buffers)
+		return -1;
+	for (;;) {
+		AUTO_REF buffer = PyIter_Next(buffers);
+
+		if (!buffer)
+			return PyErr_Occurred() ? -1 : 0;
+		TRY(add_parameter(lazy, st, buffer, true));
+	}
 }
 
 bool
@@ -282,16 +307,15 @@ py_lazy_at_once(struct py_lazy *lazy, size_t n_tensors)
 		return NULL;
 	}
 	memset(lazy->at_once, 1, n_tensors + 1);
-	const bool knows = lazy->n_parameters > 0; /* else only its state was given, or none */
-
 	if (lazy->n_parameters)
 		qsort(lazy->parameters, lazy->n_parameters, sizeof(*lazy->parameters), by_begin);
 	for (size_t i = 0; i < lazy->n_rows; i++) {
 		struct seen *row = &lazy->rows[i];
 		const struct parameter *parameter = row->is_torch ? find_parameter(lazy, row->begin) : NULL;
 
-		row->later = row->later || (row->nbytes >= SMALL_BYTES && row->tensor && parameter);
-		lazy->rests[row->index] = knows && row->is_torch && !row->of_optimizer && !row->of_rank &&
+		row->later =
+			row->later || (row->nbytes >= SMALL_BYTES && row->tensor && parameter && !parameter->is_buffer);
+		lazy->rests[row->index] = lazy->has_optimizer && row->is_torch && !row->of_optimizer && !row->of_rank &&
 		                          (!parameter || parameter->frozen);
 		if (row->later)
 			lazy->at_once[row->index] = 0;

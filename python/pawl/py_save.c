@@ -401,7 +401,7 @@ py_run_save(struct py_run *self, PyObject *args, PyObject *kwargs)
 	/* only the first save of a run puts tensors that rest into packs of their own */
 	const bool records = opts.lazy || !self->has_saved;
 
-	lazy = records ? py_lazy_new() : NULL;
+	lazy = records ? py_lazy_new(!self->has_saved) : NULL;
 	if ((records && !lazy) || py_progress(st, progress, &opts.progress) < 0 ||
 	    py_walk_begin_save(&walk, st, state, self->run, lazy, opts.lazy != 0) < 0) {
 		py_lazy_free(lazy);

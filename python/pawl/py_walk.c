@@ -439,7 +439,7 @@ walk_object(struct py_walk *w, PyObject *obj, const struct py_path *path)
 		return refuse_object(w, dict, path);
 	/* the owner of its tensors may be this dict alone */
 	TRY(PyList_Append(w->keep, dict));
-	if (w->lazy && py_lazy_optimizer(w->lazy, w->st, obj) < 0) {
+	if (w->lazy && (py_lazy_optimizer(w->lazy, w->st, obj) < 0 || py_lazy_module(w->lazy, w->st, obj) < 0)) {
 		if (w->is_lazy || !PyErr_ExceptionMatches(PyExc_Exception))
 			return py_wrap_at(w->st, path, obj);
 		PyErr_Clear(); /* only its files are chosen less well */

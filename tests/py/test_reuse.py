@@ -124,16 +124,18 @@ def test_R140_what_an_optimizer_does_not_update_is_written_once(place: Folder | 
         torch.nn.ModuleList([torch.nn.Linear(150, 150), torch.nn.Linear(150, 64)]) for _ in range(12)
     )
     average = torch.optim.swa_utils.AveragedModel(model)
+    norm = torch.nn.BatchNorm1d(64, affine=False)  # its buffers change at every step
     for layer in model:
         layer[0].requires_grad_(False)
     trained = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.Adam(model.parameters() if given == "all" else trained)
-    state = {"model": model, "average": average, "optimizer": optimizer}
+    state = {"model": torch.nn.ModuleList([model, norm]), "average": average, "optimizer": optimizer}
     with pawl.CheckpointManager(place.root, num_to_keep=2) as manager:
         for k in range(1, 5):
             for p in trained:
                 p.grad = torch.randn_like(p)
             optimizer.step()
+            norm(torch.randn(8, 64))
             manager.save(k, state, lazy=lazy, wait=True)
             arrived = place.arrived()
             if k >= 2:  # parameters, and two averages of Adam
