@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from common import same
+from safetensors.torch import load_file
 
 import pawl
 from cli import PAWL, environment, run, run_json
@@ -141,13 +142,21 @@ def test_an_extra_state_keeps_its_dtypes_and_ties_and_can_be_renamed_or_left_out
     layer.extra = {"history": torch.ones(2), "tied": layer.weight.detach(), "twice": [torch.zeros(1)] * 2}
     pawl.save({"model": net.state_dict()}, tmp_path / "c")
     report = pawl.convert(tmp_path / "c", tmp_path / "m.pt", model=True, dtype="bf16", rename=[("1.*", "head.*")])
-    assert report.n_tensors == 6
+    assert report.n_tensors == 7
     loaded = torch.load(tmp_path / "m.pt", weights_only=True)
     assert set(loaded) == {"0.weight", "0.bias", "head.weight", "head.bias", "head._extra_state"}
     extra = loaded["head._extra_state"]
     assert extra["history"].dtype == torch.float32 and loaded["0.weight"].dtype == torch.bfloat16
-    assert extra["tied"].data_ptr() == loaded["head.weight"].data_ptr()
+    assert torch.equal(extra["tied"], layer.weight) and extra["tied"].dtype == torch.float32
     assert extra["twice"][0].data_ptr() == extra["twice"][1].data_ptr()
+    pawl.convert(tmp_path / "c", tmp_path / "same.pt", model=True)
+    loaded = torch.load(tmp_path / "same.pt", weights_only=True)
+    assert loaded["1._extra_state"]["tied"].data_ptr() == loaded["1.weight"].data_ptr()
+    layer.extra = torch.full((2,), 1 / 3)  # a tensor alone, which every format holds
+    pawl.save({"model": net.state_dict()}, tmp_path / "d")
+    for target, read in (("o.pt", torch.load), ("o.safetensors", load_file)):
+        pawl.convert(tmp_path / "d", tmp_path / target, model=True, dtype="bf16")
+        assert torch.equal(read(tmp_path / target)["1._extra_state"], layer.extra)
     for target in ("n.pt", "n.safetensors", "folder"):
         run("export", tmp_path / "c", tmp_path / target, "--model", "-x", "*_extra_state*")
     missing, unexpected = net.load_state_dict(torch.load(tmp_path / "n.pt", weights_only=True), strict=False)

@@ -37,6 +37,7 @@ convert_clear(struct convert_job *c)
 	mem_free(c->extras);
 	mem_free(c->items);
 	mem_free(c->taken);
+	mem_free(c->kept);
 	mem_free(c->files);
 	table_clear(&c->by_name);
 	pawl_restore_close(c->r);

@@ -58,7 +58,7 @@ struct convert_tie {
 	size_t item;
 };
 
-/* What get_extra_state() of a module returned, where it is not a tensor (pt). */
+/* What get_extra_state() of a module returned (pt). */
 struct convert_extra {
 	const char *name;
 	const struct pawl_node *node;
@@ -111,6 +111,7 @@ struct convert_job {
 	size_t n_extras, n_plain; /* n_plain: items before those that are inside an extra state */
 	struct table by_name;     /* names in the output */
 	size_t *taken;            /* per row of the manifest: its item + 1 */
+	size_t *kept;             /* the same of those inside an extra state, which are not cast */
 	struct convert_value *values;
 	size_t n_values;
 	bool new_names; /* dcp: names are chosen, and the result is flat */
@@ -146,9 +147,10 @@ int convert_child_path(const char *prefix, const struct pawl_node *parent, const
                        struct buf *path, struct buf *plain, struct pawl_error *err);
 
 /* convert_extra.c. convert_is_extra: is the child of a model's dict an extra state?
- * convert_in_extra: does the leaf belong to one? convert_add_extras: fills extras, adds the items
- * in them, and reads their texts. */
+ * convert_is_extra_path: the same of a path. convert_in_extra: does the leaf belong to one?
+ * convert_add_extras: fills extras, adds the items in them, and reads their texts. */
 bool convert_is_extra(const struct pawl_node *child);
+bool convert_is_extra_path(const char *plain);
 bool convert_in_extra(const struct convert_job *c, const struct walk_leaf *leaf);
 int convert_add_extras(struct convert_job *c, struct pawl_error *err);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * convert_extra: see convert.h. What get_extra_state() of a module returned, where it is not a
- * tensor. load_state_dict takes it back as it was, so it is written as one value, with the tensors
- * in it. Only formats with a tree can hold it.
+ * convert_extra: see convert.h. What get_extra_state() of a module returned. load_state_dict takes
+ * it back as it was, so it is written as one value, with the tensors in it, which are not cast. Only
+ * formats with a tree can hold one that is not a tensor.
  */
 #include <string.h>
 
@@ -25,8 +25,15 @@ is_extra_name(const char *name, size_t len)
 bool
 convert_is_extra(const struct pawl_node *child)
 {
-	return child->type != PAWL_TENSOR && child->key->type == PAWL_STR &&
-	       is_extra_name(child->key->ptr, child->key->len);
+	return child->key->type == PAWL_STR && is_extra_name(child->key->ptr, child->key->len);
+}
+
+bool
+convert_is_extra_path(const char *plain)
+{
+	const char *slash = strrchr(plain, '/'), *name = slash ? slash + 1 : plain;
+
+	return is_extra_name(name, strlen(name));
 }
 
 bool
@@ -35,9 +42,8 @@ convert_in_extra(const struct convert_job *c, const struct walk_leaf *leaf)
 	if (!c->model || strncmp(leaf->path, c->model_prefix, strlen(c->model_prefix)) != 0)
 		return false;
 	const char *key = leaf->path + strlen(c->model_prefix);
-	const size_t len = strcspn(key, "/");
 
-	return is_extra_name(key, len) && (key[len] || leaf->node->type != PAWL_TENSOR);
+	return is_extra_name(key, strcspn(key, "/"));
 }
 
 struct looking {
@@ -66,8 +72,9 @@ see_node(void *arg, const struct walk_leaf *at, struct pawl_error *err)
 		return refuse_value(l, "values of several ranks", "", err);
 	if (node->type != PAWL_TENSOR && node->kind[0])
 		return refuse_value(l, "a value of the kind ", node->kind, err);
-	if (node->tensor == SIZE_MAX || (node->type == PAWL_TENSOR && c->taken[node->tensor]))
+	if (node->tensor == SIZE_MAX || (node->type == PAWL_TENSOR && c->kept[node->tensor]))
 		return 0;
+	const size_t taken = c->taken[node->tensor];
 	const struct manifest_tensor *t = &c->r->manifest->tensors[node->tensor];
 
 	if (node->type != PAWL_TENSOR) {
@@ -75,10 +82,13 @@ see_node(void *arg, const struct walk_leaf *at, struct pawl_error *err)
 		if (t->nbytes <= STATE_LONG_BYTES) /* it has no row in the file's state */
 			return 0;
 	}
+	if (taken && c->items[taken - 1].dtype == t->dtype) { /* tied to one of the model's own */
+		c->kept[node->tensor] = taken;
+		return 0;
+	}
 	c->items[c->n_items++] =
 		(struct convert_item){.tensor = node->tensor, .name = l->name, .dtype = t->dtype, .nbytes = t->nbytes};
-	if (node->type == PAWL_TENSOR)
-		c->taken[node->tensor] = c->n_items;
+	c->kept[node->tensor] = c->n_items;
 	return 0;
 }
 

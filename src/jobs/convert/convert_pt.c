@@ -31,7 +31,7 @@ static int
 add_value(const struct convert_job *c, struct pawl_state *state, const struct pawl_node *node, struct pawl_error *err)
 {
 	if (node->type == PAWL_TENSOR)
-		return add_tensor(state, c->taken[node->tensor] - 1, err);
+		return add_tensor(state, c->kept[node->tensor] - 1, err);
 	if (node->type < PAWL_TENSOR)
 		return pawl_state_add(state, &node->scalar, err);
 	TRY(pawl_state_begin(state, node->type, err));

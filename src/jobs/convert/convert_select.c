@@ -171,7 +171,7 @@ convert_add_item(struct convert_job *c, size_t tensor, const char *plain, struct
 		               "key of the file's metadata; rename it, such as with __metadata__=metadata",
 		               plain[0] ? plain : "tensor");
 	TRY(convert_take_name(c, item.name, plain, err));
-	if (c->dtype && cast_is_float(t->dtype)) {
+	if (c->dtype && cast_is_float(t->dtype) && !(c->opts.model && convert_is_extra_path(plain))) {
 		item.dtype = c->dtype;
 		item.nbytes = t->nbytes / (pawl_dtype_bits(t->dtype) / 8) * (pawl_dtype_bits(c->dtype) / 8);
 	}
@@ -315,10 +315,11 @@ convert_select(struct convert_job *c, struct pawl_error *err)
 	}
 	TRY(walk_leaves(m->state->root, see_leaf, &s, err));
 	c->taken = mem_zalloc((size_t)m->n_tensors, sizeof *c->taken);
+	c->kept = mem_zalloc((size_t)m->n_tensors, sizeof *c->kept);
 	c->ties = mem_zalloc(s.n_leaves, sizeof *c->ties);
 	c->items = mem_zalloc(s.n_leaves, sizeof *c->items);
 	c->extras = mem_zalloc(s.n_leaves, sizeof *c->extras);
-	if (!c->items || !c->ties || !c->taken || !c->extras)
+	if (!c->items || !c->ties || !c->taken || !c->kept || !c->extras)
 		return err_nomem(err, "convert");
 	TRY(add_note(c, "format", "pt", err));
 	TRY(walk_leaves(m->state->root, see_leaf, &s, err));
