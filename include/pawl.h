@@ -782,7 +782,7 @@ PAWL_API int pawl_saving(struct pawl *run, struct pawl_saving *ret, struct pawl_
 /* -------------------------------------------------- 7. finding checkpoints */
 
 enum pawl_mark {
-	PAWL_MARK_LATEST = 1,
+	PAWL_MARK_LATEST = 1, /* on none if another one that cannot be read may be it; so is BEST */
 	PAWL_MARK_BEST = 2,
 	PAWL_MARK_PINNED = 4,
 	PAWL_MARK_HELD = 8,        /* in use by a reader */

@@ -2,10 +2,12 @@
 /*
  * py_lazy: which tensors of a state an optimizer in it updates. A lazy save may copy these after
  * save() has returned. The first save of a run puts the others into files of their own, so that
- * later ones need not write them. It leaves out buffers: those of BatchNorm change at every step. For lazy saves it
- * also records torch's count of writes to each tensor (_version). The .data of a parameter has another count than the
- * parameter, so both are watched. Filled during the walk over the state. Read by the save, and by the library's threads
- * while the tensors are copied.
+ * later ones need not write them. It leaves out buffers: those of BatchNorm change at every
+ * step.
+ *
+ * For lazy saves it also records torch's count of writes to each tensor (_version). The .data of a
+ * parameter has another count than the parameter, so both are watched. Filled during the walk over
+ * the state. Read by the save, and by the library's threads while the tensors are copied.
  */
 #include "py_lazy.h"
 

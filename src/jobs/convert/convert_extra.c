@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * convert_extra: see convert.h. What get_extra_state() of a module returned. load_state_dict takes
- * it back as it was, so it is written as one value, with the tensors in it, which are not cast. Only
- * formats with a tree can hold one that is not a tensor.
+ * it back as it was, so it is written as one value, with the tensors in it, which are not cast.
+ * Only formats with a tree can hold one that is not a tensor.
  */
 #include <string.h>
 

@@ -12,7 +12,8 @@
  *   in the view.
  *
  * Not in it: saves that are not committed, checkpoints that are being removed, leases, locks,
- * readers' holds, temporary files. If the file system cannot link, files of checkpoints are copied, too.
+ * readers' holds, temporary files. If the file system cannot link, files of checkpoints are
+ * copied, too.
  *
  * It is made next to the folder, as .NAME.<token>.sync.tmp/NAME. If the parent belongs to another
  * file system or is not writable, it is made inside the folder. A lock shows that its maker is

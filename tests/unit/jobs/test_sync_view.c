@@ -94,6 +94,8 @@ set_up(void **state)
 		return -1;
 	put("run/run.json", "{}");
 	put("run/.lease", "mine");
+	put("run/.lock", "1 host");
+	put("run/.runner", "1 2 host");
 	put("run/.pawl/holds/reader", "reads");
 	put("run/checkpoints/a/manifest.json", "m");
 	put("run/checkpoints/a/pack", "aa");
@@ -155,6 +157,8 @@ test_R113_R119_a_view_has_what_is_complete_and_nothing_else(void **state)
 	static const char *const absent[] = {"checkpoints/.c.token.partial",
 	                                     "checkpoints/d",
 	                                     ".lease",
+	                                     ".lock",
+	                                     ".runner",
 	                                     ".pawl/holds",
 	                                     "trial/t/.checkpoint_removed_checkpoint_000000",
 	                                     "best",
