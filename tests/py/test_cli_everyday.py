@@ -152,11 +152,13 @@ def test_an_extra_state_keeps_its_dtypes_and_ties_and_can_be_renamed_or_left_out
     pawl.convert(tmp_path / "c", tmp_path / "same.pt", model=True)
     loaded = torch.load(tmp_path / "same.pt", weights_only=True)
     assert loaded["1._extra_state"]["tied"].data_ptr() == loaded["1.weight"].data_ptr()
-    layer.extra = torch.full((2,), 1 / 3)  # a tensor alone, which every format holds
-    pawl.save({"model": net.state_dict()}, tmp_path / "d")
-    for target, read in (("o.pt", torch.load), ("o.safetensors", load_file)):
-        pawl.convert(tmp_path / "d", tmp_path / target, model=True, dtype="bf16")
-        assert torch.equal(read(tmp_path / target)["1._extra_state"], layer.extra)
+    for i, alone in enumerate((torch.full((2,), 1 / 3), layer.weight.detach())):  # a tensor, which every format holds
+        layer.extra = alone
+        pawl.save({"model": net.state_dict()}, tmp_path / f"d{i}")
+        for target, read in ((f"{i}.pt", torch.load), (f"{i}.safetensors", load_file)):
+            pawl.convert(tmp_path / f"d{i}", tmp_path / target, model=True, dtype="bf16")
+            loaded = read(tmp_path / target)
+            assert torch.equal(loaded["1._extra_state"], alone) and loaded["1.weight"].dtype == torch.bfloat16
     for target in ("n.pt", "n.safetensors", "folder"):
         run("export", tmp_path / "c", tmp_path / target, "--model", "-x", "*_extra_state*")
     missing, unexpected = net.load_state_dict(torch.load(tmp_path / "n.pt", weights_only=True), strict=False)

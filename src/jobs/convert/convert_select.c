@@ -157,7 +157,12 @@ convert_add_item(struct convert_job *c, size_t tensor, const char *plain, struct
 
 	/* A tensor that is the complete state has no path. */
 	TRY(convert_make_name(c, plain[0] ? plain : "tensor", &item.name, err));
-	if (c->taken[tensor] && c->target->has_ties && !is_reserved(c, item.name)) {
+	if (c->dtype && cast_is_float(t->dtype) && !(c->opts.model && convert_is_extra_path(plain))) {
+		item.dtype = c->dtype;
+		item.nbytes = t->nbytes / (pawl_dtype_bits(t->dtype) / 8) * (pawl_dtype_bits(c->dtype) / 8);
+	}
+	if (c->taken[tensor] && c->items[c->taken[tensor] - 1].dtype == item.dtype && c->target->has_ties &&
+	    !is_reserved(c, item.name)) {
 		const char *first = c->items[c->taken[tensor] - 1].name;
 		if (strcmp(item.name, first) == 0)
 			return 0;
@@ -171,10 +176,6 @@ convert_add_item(struct convert_job *c, size_t tensor, const char *plain, struct
 		               "key of the file's metadata; rename it, such as with __metadata__=metadata",
 		               plain[0] ? plain : "tensor");
 	TRY(convert_take_name(c, item.name, plain, err));
-	if (c->dtype && cast_is_float(t->dtype) && !(c->opts.model && convert_is_extra_path(plain))) {
-		item.dtype = c->dtype;
-		item.nbytes = t->nbytes / (pawl_dtype_bits(t->dtype) / 8) * (pawl_dtype_bits(c->dtype) / 8);
-	}
 	c->items[c->n_items++] = item;
 	c->taken[tensor] = c->taken[tensor] ? c->taken[tensor] : c->n_items;
 	return 0;
