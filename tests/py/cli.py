@@ -138,13 +138,35 @@ def tree_of(folder: pathlib.Path) -> dict[str, bytes]:
     }
 
 
+class FullPipe:
+    """A pipe with room for a few lines: what writes more to it stands still until the pipe is read."""
+
+    def __init__(self) -> None:
+        self.reader, self.writer = os.pipe()
+        self.filled = fcntl.fcntl(self.writer, fcntl.F_SETPIPE_SZ, 1) - 300
+        os.write(self.writer, b"." * self.filled)
+
+    def has_more(self) -> bool:
+        (waiting,) = struct.unpack("i", fcntl.ioctl(self.reader, termios.FIONREAD, bytes(4)))
+        return bool(waiting > self.filled)
+
+    def read(self) -> str:
+        """Until all who write to it have closed it."""
+        os.close(self.writer)
+        with open(self.reader) as file:
+            return file.read()[self.filled :]
+
+
 class Terminal:
     """The command on a terminal of its own."""
 
-    def __init__(self, *args: object, columns: int = 100, **env: str) -> None:
+    def __init__(self, *args: object, columns: int = 100, stdout: int | None = None, **env: str) -> None:
+        """stdout: where its results go instead; messages and progress stay on the terminal."""
         self.output = ""
         pid, fd = pty.fork()
         if pid == 0:
+            if stdout is not None:
+                os.dup2(stdout, 1)
             with contextlib.suppress(OSError):
                 fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
                 os.execvpe(PAWL, [PAWL, *map(str, args)], environment(TERM="xterm-256color") | env)

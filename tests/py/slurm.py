@@ -80,3 +80,23 @@ def slurm() -> Iterator[dict[str, str]]:
             stop(daemon)
         log.close()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+class Hasten:
+    """Slurm keeps a job that was queued again waiting for two minutes. Each call looks whether the job waits; the first
+    that sees it so lets it start in five seconds. What is sent to a job in the second in which its first start was
+    killed counts as killed, too."""
+
+    def __init__(self, job: str, env: dict[str, str]) -> None:
+        self.job = job
+        self.env = env
+        self.is_done = False
+
+    def __call__(self) -> None:
+        if self.is_done:
+            return
+        done = subprocess.run(["squeue", "-h", "-o", "%t"], env=self.env, capture_output=True, text=True, check=False)
+        if done.stdout.strip() == "PD":
+            self.is_done = True
+            update = ["scontrol", "update", f"JobName={self.job}", "StartTime=now+5"]
+            subprocess.run(update, env=self.env, check=True)

@@ -11,12 +11,13 @@ import signal
 import subprocess
 
 import pytest
-from waiting import HANG_SECONDS
+from waiting import HANG_SECONDS, wait_until
 
 from cli import (
     COMMANDS,
     ESCAPES,
     PAWL,
+    FullPipe,
     Terminal,
     checkpoint,
     environment,
@@ -26,8 +27,6 @@ from cli import (
     run,
     run_json,
 )
-
-TRIES = 20
 
 
 @pytest.fixture(name="demo", scope="module")
@@ -310,30 +309,41 @@ def test_progress_only_where_a_terminal_is(large: pathlib.Path) -> None:
 # -------------------------------------------------------------- signals
 
 
+def has_taken(process: subprocess.Popen[str], number: signal.Signals) -> bool:
+    """Whether it has ended, or has no such signal before it and all its threads wait."""
+    if process.poll() is not None:
+        return True
+    folder = pathlib.Path("/proc", str(process.pid))
+    try:
+        [pending] = re.findall(r"^ShdPnd:\s*(\w+)$", (folder / "status").read_text(), re.M)
+        states = [(task / "stat").read_text().rpartition(") ")[2][0] for task in (folder / "task").iterdir()]
+    except OSError:  # a thread has just ended
+        return False
+    return not int(pending, 16) >> (number - 1) & 1 and set(states) == {"S"}
+
+
 def told_to_end(large: pathlib.Path, number: signal.Signals) -> tuple[int, str]:
-    """Exit status and errors of a verify that is interrupted in the middle. Again where it was through before it could
-    be seen, as on a machine that is busy with other things."""
-    for _ in range(TRIES):
-        before = signal.signal(number, signal.SIG_DFL)  # nohup has SIGHUP ignored, and so does a child of it
-        process = subprocess.Popen([PAWL, "verify", large], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        signal.signal(number, before)
-        assert process.stdout
-        process.stdout.readline()  # the first checkpoint is done, 59 are left
-        process.send_signal(number)
-        _, err = process.communicate(timeout=HANG_SECONDS)
-        if process.returncode != 0:
-            break
+    """Exit status and errors of a verify that gets a signal in its midst: there it waits until its output is read."""
+    pipe = FullPipe()
+    before = signal.signal(number, signal.SIG_DFL)  # nohup has SIGHUP ignored, and so does a child of it
+    process = subprocess.Popen([PAWL, "verify", large], stdout=pipe.writer, stderr=subprocess.PIPE, text=True)
+    signal.signal(number, before)
+    wait_until(pipe.has_more, "the first line", process)
+    process.send_signal(number)
+    wait_until(lambda: has_taken(process, number), "the signal to be taken")
+    assert 0 < pipe.read().count("checkpoint_") < 60
+    _, err = process.communicate(timeout=HANG_SECONDS)
     return process.returncode, err
 
 
 def test_interrupting_verify_exits_130(large: pathlib.Path) -> None:
-    for _ in range(TRIES):
-        terminal = Terminal("verify", large)
-        terminal.read(until=lambda out: "%" in out)
-        terminal.interrupt()
-        if (status := terminal.status()) != 0:  # else it was through before the key was pressed
-            break
-    assert status == 130
+    pipe = FullPipe()
+    terminal = Terminal("verify", large, stdout=pipe.writer)
+    terminal.read(until=lambda out: "%" in out)
+    terminal.interrupt()
+    terminal.read(until=lambda out: "stopping" in out or "interrupted" in out)
+    assert pipe.read().count("checkpoint_") < 60
+    assert terminal.status() == 130
     assert "interrupted" in terminal.output
 
 

@@ -18,7 +18,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from slurm import slurm
+from slurm import Hasten, slurm
 from test_launchers import FAMILIES, PLAIN
 from waiting import HANG_SECONDS, wait_until
 
@@ -213,7 +213,7 @@ def wait_for_line(path: pathlib.Path, line: str, meanwhile: Callable[[], object]
 
 
 def test_R41_R153_a_batch_job_of_real_slurm_is_queued_again_by_its_exit_status(tmp_path: pathlib.Path) -> None:
-    """The script of docs/reference/train.md. Slurm would let it wait two minutes before it starts again; the test does not."""
+    """The script of docs/reference/train.md."""
     out, script = tmp_path / "out", tmp_path / "job.sh"
     with slurm() as env:
         script.write_text(JOB.format(program=f"{sys.executable} {tmp_path}/program.py {tmp_path} requeue 2"))
@@ -222,18 +222,7 @@ def test_R41_R153_a_batch_job_of_real_slurm_is_queued_again_by_its_exit_status(t
         tools = os.environ | env
         subprocess.run(["scancel", "-s", "USR1", "-n", "pawl"], env=tools, check=True)
         wait_for_line(out, "status 75")
-
-        asked: list[bool] = []
-
-        def now() -> None:
-            """Not in the second in which its first start was killed: what is sent then counts as killed, too."""
-            state = subprocess.run(["squeue", "-h", "-o", "%t"], env=tools, capture_output=True, text=True, check=False)
-            if asked or state.stdout.strip() != "PD":
-                return
-            asked.append(True)
-            subprocess.run(["scontrol", "update", "JobName=pawl", "StartTime=now+5"], env=tools, check=True)
-
-        lines = wait_for_line(out, "status 0", now)
+        lines = wait_for_line(out, "status 0", Hasten("pawl", tools))
     assert [line for line in lines if line.startswith("status")] == ["status 75", "status 0"]
     (_, first), (_, second) = starts(tmp_path)
     assert first == second > 3  # from the checkpoint that the first start has left
