@@ -38,6 +38,7 @@ struct work {
 	bool stop_drawing, stop;
 	bool is_limited, timed_out; /* by work_limit */
 	int signal;
+	struct pawl_meter waits; /* work_meter */
 };
 
 static double
@@ -159,6 +160,7 @@ take_signal(struct work *w, int number)
 	else
 		w->signal = number;
 	__atomic_store_n(&w->meter->cancel, 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&w->waits.cancel, 1, __ATOMIC_RELAXED);
 	(void)pthread_cond_signal(&w->changed);
 }
 
@@ -340,6 +342,12 @@ work_show(struct work *w)
 {
 	if (w != NULL)
 		(void)pthread_mutex_unlock(&w->lock);
+}
+
+const struct pawl_meter *
+work_meter(const struct work *w)
+{
+	return w != NULL ? &w->waits : NULL;
 }
 
 bool

@@ -46,6 +46,8 @@ void work_end(struct work *w);
  * allows it again. */
 void work_hide(struct work *w);
 void work_show(struct work *w);
+/* A meter that is cancelled with any work, for what is opened before the work begins. Borrowed. */
+const struct pawl_meter *work_meter(const struct work *w);
 /* Did the limit alone, and no signal, cancel the work? */
 bool work_timed_out(struct work *w);
 /* Number of the signal that arrived, or 0. */

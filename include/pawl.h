@@ -416,6 +416,8 @@ struct pawl_io {
 	uint64_t read_bytes_per_second;   /* of all threads together; 0 = no limit */
 	const struct pawl_stores *stores; /* for URLs that pawl does not know; copied; NULL = none */
 	struct pawl_fault *fault;         /* failures for tests; NULL = none */
+	const struct pawl_meter *meter;   /* its cancel ends waits for these limits; NULL = nothing does.
+	                                     It must outlive the run */
 };
 
 /* Called at least every 2 s while an open waits for the lease of another process. A negative code

@@ -132,7 +132,7 @@ open_store(struct pawl *run, struct pawl_error *err)
 		TRY(store_set_place(run->store, root, err));
 	if (o->ranks.node_folder)
 		TRY(open_nodes(run, err));
-	TRY(store_limit(&run->store, o->io.write_bytes_per_second, o->io.read_bytes_per_second, NULL, err));
+	TRY(store_limit(&run->store, o->io.write_bytes_per_second, o->io.read_bytes_per_second, o->io.meter, err));
 	if (o->io.fault) {
 		struct store *wrapped;
 

@@ -345,12 +345,10 @@ acquire_in_time(struct lease *l, const struct lease_opts *o, struct pawl_error *
 	struct attempt a = {.lease = l, .opts = o};
 	const int64_t begin_ms = now_of(o);
 
-	for (;;) {
-		struct pawl_error why = {0};
-
-		a.now_ms = now_of(o);
-		int rc = acquire_lease(&a, &why);
+	for (a.now_ms = begin_ms;; a.now_ms = now_of(o)) {
 		const int64_t waited_ms = a.now_ms - begin_ms;
+		struct pawl_error why = {0};
+		int rc = acquire_lease(&a, &why);
 
 		if (rc != PAWL_EBUSY || o->wait_ms < 0 || (o->wait_ms == 0 && a.is_living) ||
 		    (o->wait_ms > 0 && waited_ms >= o->wait_ms))

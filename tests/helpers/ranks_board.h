@@ -16,6 +16,7 @@
 
 #include "hang.h"
 #include "ranks.h"
+#include "run/run.h"
 #include "scratch.h"
 
 #define WORLD 3
@@ -58,7 +59,7 @@ static inline void
 note(struct told *told, int code, const struct pawl_error *err)
 {
 	snprintf(told->text, sizeof(told->text), "%s", err->message);
-	told->code = code;
+	__atomic_store_n(&told->code, code, __ATOMIC_RELEASE);
 }
 
 /* A process that is never told to continue gives up, rather than to stay behind. */
@@ -68,6 +69,18 @@ wait_until(const atomic_int *what, int at_least)
 	int64_t until = now_ms() + HANG_MS;
 
 	while (atomic_load(what) < at_least) {
+		if (now_ms() > until)
+			_exit(88);
+		usleep(2000);
+	}
+}
+
+static inline void
+wait_until_told(const struct told *told)
+{
+	int64_t until = now_ms() + HANG_MS;
+
+	while (__atomic_load_n(&told->code, __ATOMIC_ACQUIRE) == 1) {
 		if (now_ms() > until)
 			_exit(88);
 		usleep(2000);
@@ -207,6 +220,15 @@ struct act {
 	int hold_rank, hold_step; /* this rank begins no step from this one on until board->go is set; 0 = none */
 };
 
+/* How long the ranks take to open the run does not count. */
+static inline void
+start_clock(const struct rank_job *job, struct pawl *run)
+{
+	for (int r = 0; r < job->world; r++)
+		wait_until_told(&board->opened[r]);
+	run->opts.ranks.commit_timeout_ms = job->commit_timeout_ms;
+}
+
 static inline int
 open_run(const struct rank_job *job, struct pawl_fault *fault, struct pawl **ret)
 {
@@ -219,7 +241,9 @@ open_run(const struct rank_job *job, struct pawl_fault *fault, struct pawl **ret
 	who.world_size = job->world;
 	opts.root = job->root;
 	opts.ranks.self = &who;
-	opts.ranks.commit_timeout_ms = job->commit_timeout_ms;
+	const bool is_short = job->commit_timeout_ms == SHORT_MS;
+
+	opts.ranks.commit_timeout_ms = is_short ? LONG_MS : job->commit_timeout_ms;
 	opts.io.fault = fault;
 	opts.ranks.broadcast = act ? act->broadcast : NULL;
 	opts.ranks.broadcast_arg = act ? act->broadcast_arg : NULL;
@@ -232,6 +256,8 @@ open_run(const struct rank_job *job, struct pawl_fault *fault, struct pawl **ret
 	note(&board->opened[job->rank], rc, &err);
 	if (rc < 0)
 		fprintf(stderr, "rank %d cannot open: %s\n", job->rank, err.message);
+	else if (is_short)
+		start_clock(job, *ret);
 	return rc;
 }
 

@@ -18,7 +18,7 @@ import sys
 import tempfile
 
 FOLDER = pathlib.Path(__file__).resolve().parent
-SECONDS = 900
+SECONDS = 1800
 
 
 @dataclasses.dataclass(frozen=True)

@@ -294,7 +294,7 @@ class Proof:
             process = search.start()
             while struck < min(most, KILLS_OF_A_SEARCH):
                 try:
-                    process.wait(self.draw.uniform(0.0, PATIENCE_S.get(strike, self.seconds)))
+                    process.wait(self.draw.uniform(0.0, PATIENCE_S.get(strike, min(self.seconds, 5.0))))
                     if strike is not fill_disk and (why := search.complaint(process)):
                         return struck, why
                     if process.returncode == 0:

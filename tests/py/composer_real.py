@@ -76,7 +76,7 @@ def model(width: int) -> ComposerClassifier:
 
 
 def main() -> None:
-    dist.initialize_dist("cpu")
+    dist.initialize_dist("cpu", timeout=1800)
     given = json.loads(sys.argv[1])
     torch.set_num_threads(1)
     generator = torch.Generator().manual_seed(5)

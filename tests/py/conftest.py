@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 
 import needs
@@ -10,6 +11,8 @@ import pytest
 
 # A shell starts what it runs in the background with Ctrl+C ignored, and programs inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# A transfer that stands still with the machine is not given up.
+os.environ.setdefault("PAWL_STALL_SECONDS", "3600")
 
 # Files of few tests that take long: begun first, so that none of them runs alone at the end.
 LONG_FIRST = (

@@ -31,7 +31,7 @@ RAY = {
     "RAY_worker_register_timeout_seconds": "600",
     "RAY_TRAIN_ENABLE_STATE_TRACKING": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300",
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": str(HANG_SECONDS),
 }
 PACKAGES = {
     "lightning": ["lightning==2.6.*"],

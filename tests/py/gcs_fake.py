@@ -10,6 +10,7 @@ Everything is verified by code of its own: signatures by hmac, statements of ser
 from __future__ import annotations
 
 import base64
+import calendar
 import contextlib
 import hashlib
 import hmac
@@ -54,7 +55,7 @@ class GcsFake(Fake):
         self.port = port
         self.modulus = 0
         self.tokens: dict[str, float] = {}  # and when each ends
-        self.life = 3600
+        self.life, self.grace = 3600, 0  # what it says of a token, and how much longer it takes it
         self.refused = 0  # tokens
         self.generations: dict[str, str] = {}  # and the ETag of each
         self.asked: list[str] = []  # what tokens were asked for by
@@ -102,7 +103,7 @@ class GcsFake(Fake):
 
     def give(self, by: str) -> Answer:
         token = f"ya29.CANARYTOKEN{len(self.tokens)}"
-        self.tokens[token] = time.time() + self.life
+        self.tokens[token] = time.time() + self.life + self.grace
         self.asked.append(by)
         text = json.dumps({"access_token": token, "expires_in": self.life, "token_type": "Bearer"})
         return Answer(200, text.encode(), {"Metadata-Flavor": self.flavor})
@@ -142,7 +143,7 @@ class GcsFake(Fake):
         must = {"host"} | {name for name in headers if name.startswith("x-goog-")}
         if listed != sorted(listed) or not must <= set(listed) or not date.startswith(day):
             return error(403, "SignatureDoesNotMatch")
-        if abs(time.mktime(time.strptime(date, "%Y%m%dT%H%M%SZ")) - time.timezone - time.time() - self.skew) > 900:
+        if abs(calendar.timegm(time.strptime(date, "%Y%m%dT%H%M%SZ")) - time.time() - self.skew) > 900:
             return error(403, "RequestTimeTooSkewed")
         path, _, query = target.partition("?")
         quoted = sorted(

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import sys
 from typing import Any
 
@@ -11,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from waiting import HANG_SECONDS
+from waiting import HANG_SECONDS, exists
 
 import pawl
 import pawl.jax
@@ -53,7 +54,8 @@ def check(restored: dict[str, Any]) -> None:
 def main() -> None:
     root, what, kind, address, world, rank = sys.argv[1:]
     if int(world) > 1:
-        jax.distributed.initialize(address, int(world), int(rank))
+        limits = {"initialization_timeout": HANG_SECONDS, "heartbeat_timeout_seconds": HANG_SECONDS}
+        jax.distributed.initialize(address, int(world), int(rank), **limits)
     me = pawl.Ranks(rank=jax.process_index(), world_size=jax.process_count())
     with pawl.CheckpointManager(root, timeouts=pawl.Timeouts(commit=HANG_SECONDS), signals=False, ranks=me) as manager:
         if what == "save":
@@ -66,7 +68,15 @@ def main() -> None:
             assert manager.restore(host)
             check(pawl.jax.arrays(host, like=live))
     sys.stdout.flush()
-    os._exit(0)  # the service that lets the processes meet is not waited for
+    leave(pathlib.Path(f"{root}.left.{address}"), int(rank), int(world))
+
+
+def leave(mark: pathlib.Path, rank: int, world: int) -> None:
+    """The process of rank 0 has the service that lets them meet: it ends when no other needs it. No other waits."""
+    mark.with_name(f"{mark.name}.{rank}").touch()
+    for other in range(world if rank == 0 else 0):
+        exists(mark.with_name(f"{mark.name}.{other}"))
+    os._exit(0)
 
 
 if __name__ == "__main__":

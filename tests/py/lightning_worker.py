@@ -16,6 +16,7 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer, seed_everything
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.utilities.exceptions import SIGTERMException
+from ports import free_port
 from torch.utils.data import DataLoader, TensorDataset
 
 import pawl
@@ -144,6 +145,7 @@ def failed_save(folder: pathlib.Path) -> None:
 def on_ranks(folder: pathlib.Path) -> None:
     """A training of two processes. Lightning starts the second one by this same program."""
     rank = int(os.environ.get("LOCAL_RANK", 0))
+    os.environ.setdefault("MASTER_PORT", str(free_port()))
     drawn = []  # after each fit
     for epochs in (1, 2):
         saver = pawl.lightning.Saver(folder / "run")

@@ -38,7 +38,7 @@ def main() -> None:
     assert [(one.step, round(one.value, 3)) for one in events.Scalars("loss")] == [(0, 1.0), (1, 0.5), (2, 0.333)]
     assert [(one.step, one.value) for one in events.Scalars("checkpoint/bytes")] == sizes
     for one in events.Scalars("checkpoint/durable_seconds"):
-        assert 0 < one.value < 60
+        assert one.value > 0
     client = mlflow.MlflowClient()
     assert COSTS | {"loss"} <= set(client.get_run(run.info.run_id).data.metrics)
     history = client.get_metric_history(run.info.run_id, "checkpoint/bytes")

@@ -23,7 +23,7 @@ FENCE = re.compile(r"^```(\w*)(?: title=\"([\w.-]+)\")?\n(.*?)^```$", re.MULTILI
 PART = re.compile(r"<!-- part of (\S+) -->\n\Z")
 # What differs between two runs of a command: "3.2 ms", "2s", "3.4 MB/s", "2026-11-25 20:17:23".
 VARIES = [
-    (re.compile(r"\b[\d.]+ ?(ms|s|min|h|d)\b"), "<time>"),
+    (re.compile(r"\b[\d.]+ ?(ms|s|min|m|h|d|w|y)\b( \d+ ?(s|min|h)\b)?"), "<time>"),
     (re.compile(r"\b[\d.]+ ?[kMG]?B/s"), "<rate>"),
     (re.compile(r"\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\b"), "<when>"),
 ]

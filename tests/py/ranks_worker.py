@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import _set_pg_timeout
 from waiting import HANG_SECONDS, wait_until
 
 import pawl
@@ -102,6 +103,8 @@ def own_saves(root: str) -> dict[str, Any]:
 @case
 def opened_again(root: str) -> dict[str, Any]:
     """No rank waits for another between one opening and the next."""
+    dist.init_process_group("gloo")
+    dist.barrier()  # the first one waits five seconds for the others
     for _ in range(10):
         with manager(root):
             pass
@@ -425,8 +428,9 @@ TEXT = "long " * 40000
 def gloo(seconds: float, fail_at: int = 0) -> Callable[..., Any]:
     """A broadcast over gloo, with a deadline for each; on rank 1 the call with this number raises instead."""
     dist.init_process_group("gloo")
-    dist.barrier()  # how long the start takes does not count
-    group = dist.new_group(timeout=datetime.timedelta(seconds=seconds))
+    group = dist.new_group(timeout=datetime.timedelta(seconds=HANG_SECONDS))
+    dist.barrier(group)  # how long the start takes does not count
+    _set_pg_timeout(datetime.timedelta(seconds=seconds), group)
     calls = 0
 
     def broadcast(data: bytes | bytearray, root: int = 0) -> bytes | None:

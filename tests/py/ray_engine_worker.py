@@ -62,7 +62,7 @@ def spread(config: dict[str, Any]) -> None:
 def on_nodes(folder: pathlib.Path, storage: str, kills: bool) -> None:
     """First a cluster of two nodes, that the program is connected to; then Ray on this machine, asked for by name."""
     if kills:
-        from ray.cluster_utils import Cluster
+        from ray_cluster import Cluster
 
         node = {"num_cpus": 1, "object_store_memory": 100 << 20}
         cluster = Cluster(initialize_head=True, head_node_args=node | {"include_dashboard": False})

@@ -340,9 +340,9 @@ def make_bucket(server: Server) -> None:
         try:
             urllib.request.urlopen(request, timeout=HANG_SECONDS).close()
         except urllib.error.HTTPError as error:  # a server whose parts are still starting
-            if error.code != 503:
+            if error.code not in (409, 503):
                 raise
-            return False
+            return error.code == 409  # made by a try whose answer did not come
         return True
 
     wait_until(is_made, "the bucket")

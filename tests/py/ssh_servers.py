@@ -21,7 +21,7 @@ from collections.abc import Iterator
 import pytest
 from needs import need
 from ports import free_port
-from s3_servers import ROOT, environment, stop
+from s3_servers import ROOT, environment, installing, stop
 from waiting import HANG_SECONDS, wait_until
 
 SSHD = "/usr/sbin/sshd"
@@ -45,9 +45,11 @@ Subsystem sftp internal-sftp {sftp}
 
 
 def need_ssh() -> None:
-    if os.path.exists(SSHD) and os.path.exists(SFTP_SERVER) and shutil.which("rsync"):
-        return
-    done = subprocess.run([str(ROOT / "tools" / "install-deps.sh"), "ssh"], capture_output=True, text=True, check=False)
+    with installing("ssh"):
+        if os.path.exists(SSHD) and os.path.exists(SFTP_SERVER) and shutil.which("rsync"):
+            return
+        command = [str(ROOT / "tools" / "install-deps.sh"), "ssh"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and os.path.exists(SSHD) and shutil.which("rsync"), done.stderr[-500:]
 
 

@@ -5,6 +5,7 @@ of credentials, early errors, and faults on the way (rows 24 and 25) by a proxy 
 from __future__ import annotations
 
 import base64
+import calendar
 import os
 import re
 import subprocess
@@ -121,7 +122,7 @@ def test_early_errors_name_what_is_wrong(server: Azurite) -> None:
     assert wrong not in line and "credentials from the environment" in line
     assert "the account key is malformed" in first(server.env | {"AZURE_STORAGE_KEY": "CANARY!"})
     line = first(with_sas(server, server.sas("rwdlac", -60)))
-    assert re.match(rf"auth: {url}: cannot open: the environment: the credentials expired 6\d s ago", line), line
+    assert re.match(rf"auth: {url}: cannot open: the environment: the credentials expired \d+ (s|min) ago", line), line
     assert first(with_sas(server, server.sas("rwdlac").replace("sig=", "sig=CANARY"))).startswith("auth: ")
     assert first(with_sas(server, server.sas("rl"))).startswith("auth: .probe."), "it cannot be written"
     assert first(with_sas(server, server.sas("rl")), options=("--read",)).startswith("not-found: ")
@@ -234,7 +235,7 @@ def test_a_skewed_clock_is_corrected_once_and_named_else(proxy: AzureProxy) -> N
 
     def refuse_wrong_date(method: str, target: str) -> Answer | None:
         text = proxy.headers[-1]["x-ms-date"]
-        signed = time.mktime(time.strptime(text, "%a, %d %b %Y %H:%M:%S GMT")) - time.timezone
+        signed = calendar.timegm(time.strptime(text, "%a, %d %b %Y %H:%M:%S GMT"))
         return error(403, "AuthenticationFailed") if abs(signed - time.time() - proxy.skew) > 900 else None
 
     proxy.always = refuse_wrong_date

@@ -103,7 +103,9 @@ def test_without_the_pager_that_is_named_the_output_is_printed(many: pathlib.Pat
 
 def test_a_pager_may_outlive_an_interrupt(many: pathlib.Path, tmp_path: pathlib.Path) -> None:
     pager = tmp_path / "pager"
-    pager.write_text("trap 'echo caught; read -r key </dev/tty; echo end; exit' INT; echo ready; read -r key </dev/tty")
+    trap = "trap 'echo caught; read -r key </dev/tty; echo end; exit' INT\n"
+    # it has all of the output: pawl only waits for it
+    pager.write_text(trap + "cat >/dev/null\necho ready\nwhile :; do sleep 1; done\n")
     terminal = Terminal("ls", many, PAGER=f"sh {pager}")
     terminal.read(lambda text: "ready" in text)
     terminal.interrupt()
@@ -114,7 +116,7 @@ def test_a_pager_may_outlive_an_interrupt(many: pathlib.Path, tmp_path: pathlib.
 
 def test_the_environment_names_the_run_that_is_meant(many: pathlib.Path, tmp_path: pathlib.Path) -> None:
     env = {"PAWL_RUN": str(many)}
-    assert run("ls", **env).stdout == run("ls", many).stdout
+    assert run("ls", "--names", **env).stdout == run("ls", many, "--names").stdout
     assert "checkpoint_000003" in run("show", "@id:3", **env).stdout
     assert run("verify", "-q", **env).stdout == ""
     run("restore", "@id:3", tmp_path / "three", **env)

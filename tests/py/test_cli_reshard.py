@@ -8,9 +8,11 @@ import os
 import pathlib
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
+from s3_fake import serving
 from test_memory import peak_of_command
 from waiting import HANG_SECONDS
 
@@ -159,10 +161,23 @@ def test_R150_R151_reshard_takes_little_memory_whatever_the_size(huge: pathlib.P
     assert run("diff", tmp_path / "5", huge).stdout == ""
 
 
-def test_interrupting_reshard_leaves_nothing(huge: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    terminal = Terminal("reshard", huge, tmp_path / "dest", "--world", 3)
-    terminal.read(until=lambda out: "resharding" in out and "%" in out)
-    terminal.interrupt()
-    assert terminal.status() == 130
+def test_interrupting_reshard_leaves_nothing(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In its midst: the server keeps it waiting for what it reads."""
+    held, go = threading.Event(), threading.Event()
+
+    def hold(method: str, target: str) -> None:
+        if method == "GET" and "/rank" in target:
+            held.set()
+            assert go.wait(HANG_SECONDS)
+
+    with serving(monkeypatch) as fake:
+        pawl.save({"w": np.zeros(1 << 18)}, "s3://bucket/one")
+        fake.always = hold
+        terminal = Terminal("reshard", "s3://bucket/one", tmp_path / "dest", "--world", 3)
+        terminal.read(until=lambda out: "resharding" in out)
+        assert held.wait(HANG_SECONDS)
+        terminal.interrupt()
+        assert terminal.status() == 130
+        go.set()
     assert "interrupted" in terminal.output
     assert list(tmp_path.iterdir()) == []

@@ -79,7 +79,7 @@ import sys
 import numpy as np
 import pawl
 
-manager = pawl.CheckpointManager(sys.argv[1], compression="zst", io=pawl.IO(write_bytes_per_second=500_000))
+manager = pawl.CheckpointManager(sys.argv[1], compression="zst", io=pawl.IO(write_bytes_per_second=250_000))
 manager.save(7, {"w": np.random.default_rng(1).standard_normal(10_000_000)}, wait=True)
 """
 

@@ -91,12 +91,12 @@ def test_wrong_arguments_are_named(model: pathlib.Path, tmp_path: pathlib.Path) 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.npz", "m.pt"]
 
 
-# A gibibyte at 16 MiB a second: it is not done before it is interrupted.
+# A gibibyte at 512 KiB a second: it is not done before it is interrupted.
 INTERRUPTED = """
 import os, signal, sys, threading, time
 import pawl, pawl._convert
 source, folder = sys.argv[1:]
-run = pawl._pawl.Run(source, single=True, read_only=True, **{"io.read_bytes_per_second": 16 << 20})
+run = pawl._pawl.Run(source, single=True, read_only=True, **{"io.read_bytes_per_second": 1 << 19})
 
 def interrupt():
     while not os.listdir(folder):

@@ -306,7 +306,7 @@ def test_P18_no_secret_is_left_by_what_others_do_and_say(
                 pawl.CheckpointManager(run, mirrors=["guarded://there/mirror"]) as m,
             ):
                 m.save(2, state(2), wait=True)
-                fail(lambda: m.wait_until_finished(level="remote", timeout=60))
+                fail(lambda: m.wait_until_finished(level="remote", timeout=HANG_SECONDS))
                 told.append(repr(m.mirrors()))
         remote = "guarded://there/refused" if way == "fsspec" else str(tmp_path / "refused")
         with contextlib.closing(pawl.Syncer(run, pawl.SyncConfig(syncer=syncer), remote=remote)) as sync:

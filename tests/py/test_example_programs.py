@@ -51,7 +51,7 @@ def test_the_program_for_fsdp2_resumes_after_a_kill(tmp_path: pathlib.Path) -> N
 
 
 @pytest.mark.framework
-@pytest.mark.parametrize(("name", "kill"), [("lightning", "epoch 4"), ("huggingface", "step 20")])
+@pytest.mark.parametrize(("name", "kill"), [("lightning", "epoch 4"), ("huggingface", "step 20"), ("jax", "step 60")])
 def test_the_program_for_a_framework_resumes_after_a_kill(tmp_path: pathlib.Path, name: str, kill: str) -> None:
     check([str(python_of(name))], name, tmp_path, kill)
 

@@ -308,7 +308,7 @@ def test_P4_a_writer_that_is_killed_leaves_the_old_file(tmp_path: pathlib.Path) 
     """Killed in the middle: the old file is complete; what was written of the new one goes with the next save."""
     path = tmp_path / "x.pt"
     pawl.save({"which": "old"}, path)
-    process = start(path, 16 << 20)
+    process = start(path, 1 << 10)
     wait_until(lambda: hidden(tmp_path), "the new file")
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=HANG_SECONDS)

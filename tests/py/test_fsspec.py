@@ -351,12 +351,12 @@ def test_R146_a_listing_that_is_slow_holds_only_who_wants_it(failing: type[Faili
 
         ask = threading.Thread(target=work, daemon=True)
         ask.start()
-        ask.join(300)
+        ask.join(HANG_SECONDS)
         held = ask.is_alive()
         failing.before.clear()
         go.set()
-        slow.join(300)
-        ask.join(300)
+        slow.join(HANG_SECONDS)
+        ask.join(HANG_SECONDS)
         assert not held
         assert answers == [[1], 1, True, True]
         m.wait_until_finished()
@@ -388,10 +388,10 @@ def test_a_manifest_that_a_mirror_is_slow_to_give_holds_only_who_wants_it(
         answers: list[list[int]] = []
         ask = threading.Thread(target=lambda: answers.append(m.all_steps()), daemon=True)
         ask.start()
-        ask.join(30)
+        ask.join(HANG_SECONDS)
         held = ask.is_alive()
         go.set()
-        restore.join(300)
+        restore.join(HANG_SECONDS)
         assert not held
         assert answers == [[1]]
         assert got["step"] == 1

@@ -126,7 +126,7 @@ def test_the_log_has_a_line_for_each_event(tmp_path: Path, caplog: pytest.LogCap
             manager.restore()
     lines = [record.getMessage() for record in caplog.records if record.levelno == logging.INFO]
     for expected in (
-        r"saved step 1 in [\d.]+ m?s, [\d.]+ KiB, blocked \d+ ms",
+        r"saved step 1 in [\d.]+ m?s, [\d.]+ KiB, blocked [\d.]+ m?s",
         r"deleted step 1 \(not among the newest 1\)",
         r"saved step 2 in ",
         r"resumed from step 2 \(checkpoint_000002\)",

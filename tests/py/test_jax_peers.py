@@ -4,16 +4,13 @@
 from __future__ import annotations
 
 import pathlib
-import signal
-import subprocess
 
 import pytest
-from frameworks import environment, python_of, run
+from frameworks import run
 
 pytestmark = pytest.mark.framework
 
 WORKER = "jax_peers_worker.py"
-EXAMPLE = pathlib.Path(__file__).resolve().parent.parent.parent / "examples" / "jax" / "train.py"
 
 
 @pytest.mark.parametrize("library", ["optax", "linen", "nnx", "equinox"])
@@ -31,19 +28,3 @@ def test_a_live_nnx_module_is_changed_in_place(tmp_path: pathlib.Path) -> None:
 def test_arrays_are_restored_on_another_mesh(tmp_path: pathlib.Path, rows: int, columns: int) -> None:
     run("jax", WORKER, "sharded", tmp_path, 4, 2, "save")
     assert run("jax", WORKER, "sharded", tmp_path, rows, columns, "load") == "same\n"
-
-
-def test_the_example_resumes_after_a_kill(tmp_path: pathlib.Path) -> None:
-    program = [str(python_of("jax")), str(EXAMPLE)]
-    env = environment(JAX_PLATFORMS="cpu")
-    straight = subprocess.run([*program, str(tmp_path / "a")], env=env, check=True, capture_output=True, text=True)
-    with subprocess.Popen([*program, str(tmp_path / "b")], env=env, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line.startswith("step 60"):
-                process.send_signal(signal.SIGKILL)
-                break
-        process.stdout.read()
-    again = subprocess.run([*program, str(tmp_path / "b")], env=env, check=True, capture_output=True, text=True)
-    assert "resumed at step" in again.stdout
-    assert again.stdout.splitlines()[-1] == straight.stdout.splitlines()[-1]

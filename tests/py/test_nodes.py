@@ -136,7 +136,7 @@ def test_R159_what_a_killed_save_left_on_the_nodes_is_cleared(tmp_path: pathlib.
         m.save(1, state(1), wait=True)
     code = f"""
 import os, signal, numpy as np, pawl, pathlib, threading, time
-m = pawl.CheckpointManager({str(tmp_path / "run")!r}, ranks=pawl.Ranks(node_folder={str(tmp_path / "disk{node_rank}")!r}, n_nodes=2, n_partners=1), io=pawl.IO(write_bytes_per_second=20_000_000))
+m = pawl.CheckpointManager({str(tmp_path / "run")!r}, ranks=pawl.Ranks(node_folder={str(tmp_path / "disk{node_rank}")!r}, n_nodes=2, n_partners=1), io=pawl.IO(write_bytes_per_second=500_000))
 m.save(2, {{"w": np.ones((4000, 2000))}})
 while len(list(pathlib.Path({str(tmp_path / "disk1")!r}).rglob("rank*.safetensors"))) < 2:
     time.sleep(0.01)

@@ -215,7 +215,7 @@ def test_lazy_saves_need_a_fence_before_tensors_change(tmp_path: pathlib.Path) -
             manager.before_step()
             weights.fill_(step)
             manager.save(step, {"w": weights, "long": str(step) * 5000}, lazy=True)
-        manager.before_step(60)
+        manager.before_step(HANG_SECONDS)
         weights.fill_(-1)
         manager.wait_until_finished()
         for step in range(4):
@@ -482,8 +482,8 @@ def test_a_signal_that_ends_the_program_while_a_ticket_waits_ends_it(tmp_path: p
         with pawl.CheckpointManager(tmp_path, retention=pawl.Retention(keep=keep)) as manager:
             ticket = manager.save(0, STATE)
             assert ticket is not None
-            waits.set()
             with pytest.raises(SystemExit, match="now"):
+                waits.set()
                 ticket.exception()
     finally:
         signal.signal(signal.SIGUSR1, before)

@@ -60,7 +60,7 @@ def test_the_site_opens_in_a_browser_and_its_search_finds_a_page(site: str) -> N
             wrong.append(message.text)
 
     with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        browser = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"], timeout=HANG_SECONDS * 1000)
         page = browser.new_page()
         page.set_default_timeout(HANG_SECONDS * 1000)
         page.on("console", note)

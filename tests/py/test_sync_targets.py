@@ -15,6 +15,7 @@ import pytest
 from waiting import HANG_SECONDS
 
 import pawl
+from cli import flip
 from pawl._fsspec_store import Store
 
 NEWEST = "checkpoints/checkpoint_000002"
@@ -57,7 +58,7 @@ def test_P14_a_checkpoint_that_was_damaged_here_is_not_written_over_a_good_one(
     run = make_run(tmp_path / "run")
     sync(run, place)
     for pack in run.glob(f"{NEWEST}/rank*"):
-        pack.write_bytes(pack.read_bytes()[:-1] + b"?")
+        flip(pack, pack.stat().st_size - 1)
     sync(run, place)
     assert steps_of(place) == [0, 1]
 
@@ -65,7 +66,7 @@ def test_P14_a_checkpoint_that_was_damaged_here_is_not_written_over_a_good_one(
 def test_P14_a_damaged_checkpoint_does_not_count_as_synced(place: str, tmp_path: pathlib.Path) -> None:
     run = make_run(tmp_path / "run")
     for pack in run.glob(f"{NEWEST}/rank*"):
-        pack.write_bytes(pack.read_bytes()[:-1] + b"?")
+        flip(pack, pack.stat().st_size - 1)
     with pytest.raises(pawl.CorruptError, match="failed verification"):
         sync(run, place)
 

@@ -25,7 +25,7 @@ from waiting import HANG_SECONDS
 
 import pawl
 from pawl import _signals, train
-from pawl.train import Checkpoint, CheckpointConfig, DataParallelTrainer, FailureConfig, RunConfig, ScalingConfig
+from pawl.train import Checkpoint, CheckpointConfig, DataParallelTrainer, FailureConfig, RunConfig, ScalingConfig, group
 from pawl.train.channel import Channel, Host
 from pawl.train.engine import Job, LocalEngine
 from pawl.train.session import Session, enter
@@ -47,7 +47,8 @@ def fit(
     """A run in folder/name. The functions of this file go to the workers by value, as those of a script do."""
     by_value(function)
     scaling = ScalingConfig(num_workers=workers, resources_per_worker={"CPU": 0.1})
-    run = RunConfig(name, folder, checkpoint_config=CheckpointConfig(**keep), options=options or {})
+    patient = FailureConfig(heartbeat_timeout=HANG_SECONDS)
+    run = RunConfig(name, folder, patient, checkpoint_config=CheckpointConfig(**keep), options=options or {})
     return DataParallelTrainer(function, train_loop_config={"a": 1}, scaling_config=scaling, run_config=run).fit()
 
 
@@ -346,8 +347,11 @@ def clashing(config: dict[str, Any]) -> None:
         train.report({}, checkpoint=Checkpoint.from_directory(made))
 
 
-def test_R44_one_file_name_of_two_workers_is_an_error_and_nothing_is_lost(tmp_path: pathlib.Path) -> None:
+def test_R44_one_file_name_of_two_workers_is_an_error_and_nothing_is_lost(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Though its writing takes seconds after the error is known."""
+    monkeypatch.setattr(group, "_CLASH_SECONDS", HANG_SECONDS)
     result = result_of_failure(fit, clashing, tmp_path, options={"io": pawl.IO(write_bytes_per_second=1_000_000)})
     assert result.error is not None
     assert "ranks 0 and 1 both give the file 'model.bin' with different contents" in result.error.reason
@@ -372,6 +376,7 @@ def each(config: dict[str, Any]) -> None:
     checkpoint = train.get_checkpoint()
     if checkpoint:
         assert checkpoint.to_dict()["mine"].tolist() == [rank]  # its own back
+        train.report({})  # rank 0 waits for the other here
         return
     values = {"mine": torch.tensor([rank]), "name": f"worker {rank}"}
     train.report({}, checkpoint=Checkpoint.from_dict(values))

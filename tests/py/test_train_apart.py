@@ -26,7 +26,9 @@ for module in (sys.modules[__name__], waiting):
 
 
 def fit(function: Any, folder: pathlib.Path) -> train.Result:
-    run = RunConfig("run", folder, FailureConfig(max_failures=-1, report_timeout=HANG_SECONDS))
+    run = RunConfig(
+        "run", folder, FailureConfig(max_failures=-1, report_timeout=HANG_SECONDS, heartbeat_timeout=HANG_SECONDS)
+    )
     scaling = ScalingConfig(num_workers=2, resources_per_worker={"CPU": 0.1})
     return DataParallelTrainer(
         function, train_loop_config={"folder": str(folder)}, scaling_config=scaling, run_config=run

@@ -22,7 +22,15 @@ from waiting import HANG_SECONDS
 
 import pawl
 from pawl import train
-from pawl.train import Checkpoint, CheckpointConfig, DataParallelTrainer, RunConfig, ScalingConfig, parts
+from pawl.train import (
+    Checkpoint,
+    CheckpointConfig,
+    DataParallelTrainer,
+    FailureConfig,
+    RunConfig,
+    ScalingConfig,
+    parts,
+)
 from pawl.train.channel import Channel
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -30,7 +38,7 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 def fit(function: Any, folder: pathlib.Path, name: str, workers: int = 2, **more: Any) -> train.Result:
     scaling = ScalingConfig(num_workers=workers, resources_per_worker={"CPU": 0.1})
-    run = RunConfig(name, folder)
+    run = RunConfig(name, folder, FailureConfig(heartbeat_timeout=HANG_SECONDS))
     return DataParallelTrainer(function, scaling_config=scaling, run_config=run, **more).fit()
 
 

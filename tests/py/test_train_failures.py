@@ -40,6 +40,7 @@ CPU = {"CPU": 0.1}
 def fit(
     function: Any, folder: pathlib.Path, kind: Any = DataParallelTrainer, scaling: Any = None, **failures: Any
 ) -> train.Result:
+    failures.setdefault("heartbeat_timeout", HANG_SECONDS)
     run = RunConfig("run", folder, FailureConfig(**failures), options={"timeouts": pawl.Timeouts(commit=HANG_SECONDS)})
     scaling = scaling or ScalingConfig(num_workers=2, resources_per_worker=CPU)
     return kind(function, train_loop_config={}, scaling_config=scaling, run_config=run).fit()

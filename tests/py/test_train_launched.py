@@ -77,7 +77,7 @@ trainer = TorchTrainer(
     train_func,
     scaling_config=ScalingConfig(num_workers=int(sys.argv[3])),
     run_config=RunConfig(
-        "run", folder / "runs", FailureConfig(report_timeout=900), logger=PrometheusFile(folder / "pawl.prom")
+        "run", folder / "runs", FailureConfig(report_timeout=900, heartbeat_timeout=1800), logger=PrometheusFile(folder / "pawl.prom")
     ),
 )
 try:
@@ -251,7 +251,8 @@ def test_P11_an_error_of_one_process_ends_all_of_them_and_is_named(tmp_path: pat
         assert [job.returncode for job in jobs] == [1, 1], outs
     # the first two epochs were reported by all; the save of the second may be over or not
     words = [line for out in outs for line in out.splitlines() if line.startswith("failed")]
-    assert len(words) == 2
+    # rank 0 may learn of it while its function waits for rank 1: then it ends without this line
+    assert len(words) == 2 - ("rank 0 ends: rank 1 raised KeyError" in outs[0])
     assert all(re.fullmatch(r"failed (None|0|1) \{'epoch': 1\} 2 True", line) for line in words), words
     assert "rank 1 raised KeyError: 'no such thing'" in outs[0] and "rank 1 raised KeyError" in outs[1]
     assert "ended 3" not in outs[0] + outs[1]

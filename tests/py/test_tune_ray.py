@@ -88,7 +88,8 @@ def test_R158_clones_of_trials_in_a_bucket_are_copied_there_and_a_trial_that_han
     assert all(any(place.split("/")[-3] in row for row in copied) for place in places)
     assert facts["begun"] is True
     status, words, (pid, host) = facts["hung"]
-    assert status == "TERMINATED" and words == f"no sign of life for 15 s (process {pid} on {host})"  # the first one's
+    # a start that takes as long is ended, too
+    assert status == "TERMINATED" and f"no sign of life for 15 s (process {pid} on {host})" in words
     assert facts["moved"] == ["RuntimeError: this is no actor", "ERROR", "TERMINATED"]
     assert facts["busy"] == ["TERMINATED", 0]
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from object_env import keys_for, take_environment
-from s3_fake import Fake, Upload, error
+from s3_fake import Answer, Fake, Upload, error
 from waiting import HANG_SECONDS, wait_until
 
 import cli
@@ -67,28 +67,43 @@ def test_R144_uploads_keep_to_their_bandwidth_and_saves_do_not_wait(fake: Fake, 
 
 @pytest.mark.parametrize("errors", ["soft", "hard"])
 def test_so_many_failures_in_a_row_pass_without_a_word(fake: Fake, tmp_path: pathlib.Path, errors: str) -> None:
-    refused = error(403, "AccessDenied")
-    fake.always = lambda method, target: refused if method == "PUT" and PACK in target else None
+    refused, turns = error(403, "AccessDenied"), threading.Semaphore(0)
+
+    def refuse(method: str, target: str) -> Answer | None:
+        """One try for each turn: it is made again by itself after some seconds, too."""
+        if method != "PUT" or PACK not in target:
+            return None
+        assert turns.acquire(timeout=HANG_SECONDS)
+        return refused
+
+    def wait_for_failure(n: int) -> None:
+        turns.release()
+        wait_until(lambda: m.mirrors()[0]["n_failed"] >= n)
+
+    fake.always = refuse
     uploads = pawl.Uploads(fail_saves=errors == "hard", error_budget=2)
     m = pawl.CheckpointManager(tmp_path / "run", mirrors=["s3://bucket/m"], uploads=uploads)
     for step in (1, 2):
         m.save(step, state(step), wait=True)
-        wait_until(lambda n=step: m.mirrors()[0]["n_failed"] >= n)  # type: ignore[misc]
+        wait_for_failure(step)
         m.check_for_errors()
     m.save(3, state(3), wait=True)
-    wait_until(lambda: m.mirrors()[0]["n_failed"] >= 3)
+    wait_for_failure(3)
     with pytest.raises(pawl.AccessError):
         if errors == "hard":
             m.save(4, state(4))
         else:
             m.check_for_errors()
     fake.always = lambda method, target: None
+    turns.release()  # the try that waits for its turn, if there is one
     m.wait_until_finished(level="remote", timeout=HANG_SECONDS)  # a success gives the budget back
-    fake.always = lambda method, target: refused if method == "PUT" and PACK in target else None
+    n_before, turns = m.mirrors()[0]["n_failed"], threading.Semaphore(0)
+    fake.always = refuse
     m.save(5, state(5), wait=True)
-    wait_until(lambda: m.mirrors()[0]["n_failed"] >= 4)
+    wait_for_failure(n_before + 1)
     m.check_for_errors()
     fake.always = lambda method, target: None
+    turns.release()
     m.close()
 
 

@@ -14,7 +14,7 @@ import types
 from typing import Any
 
 import ray
-from ray.cluster_utils import Cluster
+from ray_cluster import Cluster
 
 from pawl import tune
 from pawl.tune import ray_engine
@@ -99,7 +99,7 @@ def hung(folder: pathlib.Path) -> None:
     )
     (trial,) = analysis.trials
     words = pathlib.Path(trial.logdir, "error.txt").read_text().splitlines()
-    print(json.dumps({"hung": [trial.status, words[0], (folder / "hung").read_text().split()]}))
+    print(json.dumps({"hung": [trial.status, words, (folder / "hung").read_text().split()]}))
 
 
 def where(config: dict[str, Any]) -> None:

@@ -14,13 +14,13 @@ import time
 from typing import Any
 
 import ray
-from ray.cluster_utils import Cluster
+from ray_cluster import Cluster
 
 from pawl import tune
 from pawl.tune.schedulers import HyperBandScheduler
 
 SMALL: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 100 << 20}
-SECONDS = 900.0
+SECONDS = 1800.0
 
 
 def steps(config: dict[str, Any], checkpoint_dir: str | None = None) -> None:

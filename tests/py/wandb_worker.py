@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 import wandb
+from google.protobuf.message import DecodeError
 from waiting import HANG_SECONDS
 from wandb.proto import wandb_internal_pb2
 
@@ -44,7 +45,10 @@ def logged(path: pathlib.Path) -> list[dict[str, Any]] | None:
     ended = False
     for data in records(path.read_bytes()):
         record = wandb_internal_pb2.Record()
-        record.ParseFromString(data)
+        try:
+            record.ParseFromString(data)
+        except DecodeError:
+            return None
         ended = ended or record.HasField("exit")
         if record.HasField("history"):
             items = {"/".join(one.nested_key) or one.key: json.loads(one.value_json) for one in record.history.item}

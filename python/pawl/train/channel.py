@@ -76,13 +76,13 @@ class Channel:
         return int(self._store.add(key, 1))
 
     def wait_heard(self, world_size: int) -> None:
-        """Waits until all other ranks know that the group has to end, or have failed.
+        """Waits until all other ranks know that the group has to end.
 
         The wait is limited, since a rank may have been killed.
         """
         until = time.monotonic() + _HEARD_SECONDS
         while time.monotonic() < until:
-            if all(self.has(f"heard/{n}") or self.has(f"error/{n}") for n in range(1, world_size)):
+            if all(self.has(f"heard/{n}") for n in range(1, world_size)):
                 return
             time.sleep(0.02)
 

@@ -245,7 +245,7 @@ static int
 stat_old(struct store *s, const char *key, struct store_entry *ret, struct pawl_error *err)
 {
 	int rc = straight->stat(s, key, ret, err);
-	ret->mtime_ns -= (int64_t)660 * 1000000000;
+	ret->mtime_ns -= (int64_t)86400 * 1000000000;
 	return rc;
 }
 

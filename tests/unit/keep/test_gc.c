@@ -366,7 +366,7 @@ test_temporary_files_are_taken_when_they_are_old(void **state)
 		small_mkdir(r, folders[i]);
 	assert_int_equal(collect(r, 0, NULL), 0); /* another process may be about to rename them */
 	for (size_t i = 0; i < COUNT(files); i++)
-		small_age(r, files[i], 119);
+		small_age(r, files[i], 60);
 	assert_int_equal(collect(r, 0, NULL), 0);
 	for (size_t i = 0; i < COUNT(files); i++)
 		small_age(r, files[i], 121);

@@ -9,11 +9,13 @@
 
 #include <inttypes.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/inotify.h>
 #include <sys/statvfs.h>
 #include <sys/wait.h>
 
 #include "helpers/small_run.h"
+#include "store/store.h"
 
 #define N_SLOW_PACKS 4 /* of the save that is killed */
 
@@ -297,6 +299,22 @@ test_R42_a_run_keeps_everything_in_its_own_folder(void **state)
 }
 
 /* How many packs have any bytes in the hidden folder of the save that is running. */
+int __real_store_write(struct store *s, struct store_file *f, uint64_t offset, const void *ptr, size_t len,
+                       struct pawl_error *err);
+int __wrap_store_write(struct store *s, struct store_file *f, uint64_t offset, const void *ptr, size_t len,
+                       struct pawl_error *err);
+
+static _Atomic int64_t bytes_left = INT64_MAX; /* to be written before a write waits for ever */
+
+int
+__wrap_store_write(struct store *s, struct store_file *f, uint64_t offset, const void *ptr, size_t len,
+                   struct pawl_error *err)
+{
+	while (atomic_fetch_sub(&bytes_left, (int64_t)len) <= 0)
+		pause();
+	return __real_store_write(s, f, offset, ptr, len, err);
+}
+
 static size_t
 packs_begun(const struct small_run *r)
 {
@@ -320,8 +338,8 @@ packs_begun(const struct small_run *r)
 	return n;
 }
 
-/* In the child: saves epoch 7, and then a state of several packs. That save is so slow that it can
- * be killed when most packs are begun and the last bytes are not written. */
+/* In the child: saves epoch 7, and then a state of several packs. That save stands still when most
+ * packs are begun and the last bytes are not written; then it is killed. */
 static void
 save_until_killed(struct small_run *r)
 {
@@ -335,7 +353,6 @@ save_until_killed(struct small_run *r)
 
 	opts.packs.pack_bytes = 1 << 20;
 	opts.io.threads = 1;
-	opts.io.write_bytes_per_second = 2 << 20;
 	tensor.dtype = PAWL_U8;
 	tensor.ndim = 1;
 	tensor.shape = shape;
@@ -353,6 +370,7 @@ save_until_killed(struct small_run *r)
 			_exit(1);
 	}
 	save.step = 8;
+	atomic_store(&bytes_left, (int64_t)(N_SLOW_PACKS - 1) << 20);
 	if (pawl_save(run, &save, large, NULL, NULL) < 0)
 		_exit(1);
 	while (packs_begun(r) < N_SLOW_PACKS - 1) {

@@ -10,6 +10,7 @@
 
 #include <dirent.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +24,23 @@
 #include "helpers/hang.h"
 #include "helpers/scratch.h"
 #include "pawl.h"
+#include "store/store.h"
+
+int __real_store_write(struct store *s, struct store_file *f, uint64_t offset, const void *ptr, size_t len,
+                       struct pawl_error *err);
+int __wrap_store_write(struct store *s, struct store_file *f, uint64_t offset, const void *ptr, size_t len,
+                       struct pawl_error *err);
+
+static atomic_bool is_held; /* saves are under way until it is false */
+
+int
+__wrap_store_write(struct store *s, struct store_file *f, uint64_t offset, const void *ptr, size_t len,
+                   struct pawl_error *err)
+{
+	while (atomic_load(&is_held))
+		usleep(1000);
+	return __real_store_write(s, f, offset, ptr, len, err);
+}
 
 #define N_SMALL 8
 #define N_BIG ((size_t)3 << 20) /* elements of a F32 tensor: 12 MiB */
@@ -586,12 +604,14 @@ test_a_call_for_a_checkpoint_waits_for_the_save_of_this_process(void **state)
 	struct pawl_error err = {0};
 	uint64_t id = 0;
 
-	opts.io.write_bytes_per_second = 24 << 20; /* so that a save is still running for certain */
+	opts.io.write_bytes_per_second = 24 << 20; /* so that they wait for it */
 	struct pawl *run = open_with(&opts);
 
 	assert_int_equal(pawl_wait_committed(run, 0, &err), 0);
+	atomic_store(&is_held, true);
 	assert_int_equal(try_save(run, f, 1, NULL, &err), 0);
 	assert_int_equal(pawl_wait_committed(run, 1, &err), PAWL_ETIMEOUT);
+	atomic_store(&is_held, false);
 	assert_int_equal(pawl_find(run, "step:1", &id, &err), 0);
 	assert_int_equal(try_save(run, f, 2, NULL, &err), 0);
 	assert_int_equal(pawl_pin(run, id + 1, &err), 0);
@@ -610,13 +630,14 @@ test_a_save_may_wait_for_its_turn_where_the_run_skips(void **state)
 	struct pawl_error err = {0};
 
 	opts.on_busy = PAWL_BUSY_SKIP;
-	opts.io.write_bytes_per_second = 24 << 20; /* so that a save is still running for certain */
 	struct pawl *run = open_with(&opts);
 
 	assert_int_equal(pawl_wait_turn(run, 0, &err), 0);
+	atomic_store(&is_held, true);
 	assert_int_equal(try_save(run, f, 1, NULL, &err), 0);
 	assert_int_equal(try_save(run, f, 2, NULL, &err), PAWL_EBUSY);
 	assert_int_equal(pawl_wait_turn(run, 1, &err), PAWL_ETIMEOUT);
+	atomic_store(&is_held, false);
 	tree = make_state(f, 3);
 	save.step = 3;
 	save.on_busy = PAWL_BUSY_WAIT + 1;
@@ -640,25 +661,28 @@ test_busy_skip_and_replace(void **state)
 	struct pawl_error err = {0};
 
 	opts.on_busy = PAWL_BUSY_SKIP;
-	opts.packs.no_reuse = 1;                   /* all bytes are written each time */
-	opts.io.write_bytes_per_second = 24 << 20; /* so that a save is still running for certain */
+	opts.packs.no_reuse = 1; /* all bytes are written each time */
 	struct pawl *run = open_with(&opts);
 
+	atomic_store(&is_held, true);
 	assert_int_equal(try_save(run, f, 1, &first, &err), 0);
 	assert_int_equal(pawl_ticket_wait_for(first, PAWL_STAGE_STAGED, 0, NULL), 0);
 	assert_int_equal(pawl_ticket_wait_for(first, PAWL_STAGE_COMMITTED, 0, &err), PAWL_ETIMEOUT);
 	assert_int_equal(pawl_ticket_wait_for(first, 99, 0, &err), PAWL_EUSAGE);
 	assert_int_equal(try_save(run, f, 2, &second, &err), PAWL_EBUSY);
 	assert_null(second);
+	atomic_store(&is_held, false);
 	assert_int_equal(pawl_ticket_wait(first, HANG_MS, NULL), 0);
 	pawl_ticket_free(first);
 	close_run(run);
 
 	opts.on_busy = PAWL_BUSY_REPLACE;
 	run = open_with(&opts);
+	atomic_store(&is_held, true);
 	assert_int_equal(try_save(run, f, 3, &first, &err), 0);
 	assert_int_equal(try_save(run, f, 4, &second, &err), 0);
 	assert_int_equal(try_save(run, f, 5, &third, &err), 0);
+	atomic_store(&is_held, false);
 	assert_int_equal(pawl_ticket_wait(first, HANG_MS, NULL), 0);
 	assert_int_equal(pawl_ticket_wait(second, HANG_MS, &err), PAWL_ECANCELLED);
 	assert_int_equal(pawl_ticket_wait(third, HANG_MS, NULL), 0);

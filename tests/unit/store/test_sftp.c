@@ -21,6 +21,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "helpers/hang.h"
 #include "store/ssh/sftp_wire.h"
 
 #define FILE_BYTES 100000u
@@ -309,7 +310,7 @@ test_an_honest_server_is_understood(void **state)
 	for (int i = 0; i < 2; i++) {
 		struct client c = {.server.short_reads = i == 1};
 		char *data = calloc(1, FILE_BYTES);
-		assert_int_equal(session(&c, 10000, data), 0);
+		assert_int_equal(session(&c, HANG_MS, data), 0);
 		assert_int_equal(sftp_features(c.sftp), SFTP_POSIX_RENAME | SFTP_STATVFS | SFTP_LIMITS | SFTP_OPENSSH);
 		assert_data(data);
 		assert_false(sftp_is_lost(c.sftp));
@@ -325,7 +326,7 @@ test_statuses_are_errors_and_their_texts_are_cleaned(void **state)
 	struct client c = {0};
 	struct sftp_handle h = {.len = 2, .bytes = "h1"};
 	char byte;
-	assert_int_equal(start(&c, 10000), 0);
+	assert_int_equal(start(&c, HANG_MS), 0);
 	assert_int_equal(sftp_read(c.sftp, &h, FILE_BYTES, &byte, 1, &c.err), PAWL_ECORRUPT);
 	assert_non_null(strstr(c.err.message, "ends early"));
 	assert_false(sftp_is_lost(c.sftp)); /* and the connection is good */
@@ -346,13 +347,13 @@ test_P17_answers_that_are_cut_anywhere_end_the_session(void **state)
 	(void)state;
 	struct client honest = {0};
 	char *data = calloc(1, FILE_BYTES);
-	assert_int_equal(session(&honest, 10000, data), 0);
+	assert_int_equal(session(&honest, HANG_MS, data), 0);
 	stop(&honest);
 	assert_true(honest.server.answers > 10 && honest.server.answers < MAX_ANSWERS);
 	for (unsigned nth = 0; nth < honest.server.answers; nth++)
 		for (size_t at = 0; at < honest.server.lengths[nth] && at < 48; at++) {
 			struct client c = {.server = {.harm = CUT, .nth = nth, .at = at}};
-			int rc = session(&c, 10000, data);
+			int rc = session(&c, HANG_MS, data);
 			assert_int_equal(rc, PAWL_ETRANSIENT);
 			assert_true(c.sftp == NULL || sftp_is_lost(c.sftp));
 			stop(&c);
@@ -366,7 +367,7 @@ test_P17_answers_that_are_changed_anywhere_do_no_harm(void **state)
 	(void)state;
 	struct client honest = {0};
 	char *data = calloc(1, FILE_BYTES);
-	assert_int_equal(session(&honest, 10000, data), 0);
+	assert_int_equal(session(&honest, HANG_MS, data), 0);
 	stop(&honest);
 	static const unsigned char masks[] = {0x01, 0xff};
 	for (unsigned nth = 0; nth < honest.server.answers; nth++)
@@ -388,7 +389,7 @@ test_P17_impossible_answers_are_not_believed(void **state)
 	for (unsigned nth = 1; nth < 12; nth++)
 		for (size_t i = 0; i < sizeof harms / sizeof harms[0]; i++) {
 			struct client c = {.server = {.harm = harms[i], .nth = nth}};
-			int rc = session(&c, 10000, data);
+			int rc = session(&c, HANG_MS, data);
 			assert_int_equal(rc, PAWL_ETRANSIENT);
 			assert_non_null(strstr(c.err.message, "was closed"));
 			stop(&c);
@@ -403,7 +404,7 @@ test_P17_an_answer_that_comes_twice_is_not_the_next_one(void **state)
 	char *data = calloc(1, FILE_BYTES);
 	for (unsigned nth = 1; nth < 10; nth++) {
 		struct client c = {.server = {.harm = TWICE, .nth = nth}};
-		assert_int_equal(session(&c, 10000, data), PAWL_ETRANSIENT);
+		assert_int_equal(session(&c, HANG_MS, data), PAWL_ETRANSIENT);
 		stop(&c);
 	}
 	free(data);
@@ -417,14 +418,14 @@ test_P17_names_that_lead_elsewhere_are_refused(void **state)
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
 		struct client c = {.server = {.listed = names[i]}};
 		PAWL_CLEAN(buf_clear) struct buf seen = {0};
-		assert_int_equal(start(&c, 10000), 0);
+		assert_int_equal(start(&c, HANG_MS), 0);
 		assert_int_equal(sftp_list(c.sftp, "/", see, &seen, &c.err), PAWL_ETRANSIENT);
 		assert_int_equal(seen.len, 0);
 		stop(&c);
 	}
 	struct client c = {.server = {.listed = ".."}};
 	PAWL_CLEAN(buf_clear) struct buf seen = {0};
-	assert_int_equal(start(&c, 10000), 0);
+	assert_int_equal(start(&c, HANG_MS), 0);
 	assert_int_equal(sftp_list(c.sftp, "/", see, &seen, &c.err), 0);
 	assert_int_equal(seen.len, 0);
 	stop(&c);

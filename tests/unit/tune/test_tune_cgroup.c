@@ -15,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "cgroup.h"
@@ -164,15 +163,12 @@ static void
 test_groups_of_runners_that_are_gone_are_removed(void **state)
 {
 	static const char *const kept[] = {"pawl-1-2x", "pawl-x-1", "other"};
-	const pid_t gone = fork();
+	const pid_t gone = 4194305; /* larger than any that Linux gives */
 	struct cgroups c;
 	struct fake f;
 	char path[700];
 
 	(void)state;
-	if (gone == 0)
-		_exit(0);
-	assert_int_equal(waitpid(gone, NULL, 0), gone);
 	make(&f, "0::/me\n");
 	put(&f, "me/cgroup.subtree_control", "memory\n");
 	for (size_t i = 0; i < 5; i++) {
