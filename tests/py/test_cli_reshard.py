@@ -177,7 +177,8 @@ def test_interrupting_reshard_leaves_nothing(tmp_path: pathlib.Path, monkeypatch
         terminal.read(until=lambda out: "resharding" in out)
         assert held.wait(HANG_SECONDS)
         terminal.interrupt()
-        assert terminal.status() == 130
+        terminal.read(until=lambda out: "stopping" in out)
         go.set()
+        assert terminal.status() == 130
     assert "interrupted" in terminal.output
     assert list(tmp_path.iterdir()) == []
