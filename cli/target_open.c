@@ -37,7 +37,8 @@ target_open(struct cli *cli, const struct target *target, bool writable, const s
 	opts.maintenance = 1;
 	opts.ranks.node_folder = target->single ? NULL : cli->common.node_folder;
 	opts.io.write_bytes_per_second = opts.io.read_bytes_per_second = target->bandwidth;
-	opts.io.meter = work_meter(cli->work);
+	if (target->bandwidth > 0)
+		opts.io.meter = work_meter(cli->work);
 	if (target->mirrors != NULL)
 		opts.mirrors = *target->mirrors;
 	opts.lease.on_wait = target_note_wait;

@@ -416,12 +416,12 @@ struct pawl_io {
 	uint64_t read_bytes_per_second;   /* of all threads together; 0 = no limit */
 	const struct pawl_stores *stores; /* for URLs that pawl does not know; copied; NULL = none */
 	struct pawl_fault *fault;         /* failures for tests; NULL = none */
-	const struct pawl_meter *meter;   /* its cancel ends waits for these limits; NULL = nothing does.
-	                                     It must outlive the run */
+	const struct pawl_meter *meter;   /* its cancel ends waits for the limits of bytes with
+	                                     PAWL_ECANCELLED; NULL = nothing does. Must outlive the run */
 };
 
-/* Called at least every 2 s while an open waits for the lease of another process. A negative code
- * ends the wait. */
+/* Called at least every 2 s while an open waits for the lease of another process, first with
+ * waited_ms 0. A negative code ends the wait. */
 typedef int pawl_lease_wait_fn(void *arg, int64_t waited_ms, const char *why, struct pawl_error *err);
 
 /* The lease keeps two processes from writing one run. */

@@ -77,7 +77,7 @@ static const struct pawl_option options[] = {
 	ANY(io.read_bytes_per_second, BYTES, "limit of reading, all threads together; default: none"),
 	CALLER(io.stores, "stores for URLs that pawl does not know"),
 	CALLER(io.fault, "failures for tests"),
-	CALLER(io.meter, "its cancel ends waits for these limits"),
+	CALLER(io.meter, "its cancel ends waits for the limits of bytes"),
 
 	NUMBER(lease.timeout_ms, MS, 1000, LONGEST_MS, 120000, "a lease that is not renewed for so long is taken over"),
 	NUMBER(lease.wait_ms, MS, -1, LONGEST_MS, 0, "wait for another process's lease; -1 = do not wait; default: until it "

@@ -114,6 +114,8 @@ class Fake:
         self.requests: list[str] = []
         self.headers: list[dict[str, str]] = []
         self.faults: dict[int, str] = {}
+        # What is called with each request: before, where it may wait while others are served; always, one at a time.
+        self.before: Callable[[str, str], None] = lambda method, target: None
         self.always: Callable[[str, str], Answer | None] = lambda method, target: None
         self.bucket = "bucket"
         self.conditions = True  # If-None-Match is honoured
@@ -178,6 +180,7 @@ class Fake:
         except OSError:
             return
         headers = {name.lower(): value for name, value in h.headers.items()}
+        self.before(h.command, h.path)
         with self.lock:
             index = len(self.requests)
             self.requests.append(f"{h.command} {h.path}")

@@ -85,8 +85,8 @@ def slurm() -> Iterator[dict[str, str]]:
 
 class Hasten:
     """Slurm keeps a job that was queued again waiting for two minutes. Each call looks whether the job waits; the first
-    that sees it so lets it start in five seconds. What is sent to a job in the second in which its first start was
-    killed counts as killed, too."""
+    that sees it so lets it start in five seconds. Not at once: what is sent in the second in which its first start was
+    killed counts as sent to that start."""
 
     def __init__(self, job: str, env: dict[str, str]) -> None:
         self.job = job

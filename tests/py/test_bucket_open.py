@@ -156,7 +156,7 @@ def test_P6_a_checkpoint_read_by_its_own_path_is_held_in_a_bucket(fake: Fake) ->
 
     with pawl.CheckpointManager("s3://bucket/run", num_to_keep=1) as m:
         m.save(1, {"w": np.full(1000, 1)}, wait=True)
-        fake.always = busy
+        fake.before = busy
         reader = threading.Thread(target=load)
         reader.start()
         assert reached.wait(HANG_SECONDS)

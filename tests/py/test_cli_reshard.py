@@ -172,7 +172,7 @@ def test_interrupting_reshard_leaves_nothing(tmp_path: pathlib.Path, monkeypatch
 
     with serving(monkeypatch) as fake:
         pawl.save({"w": np.zeros(1 << 18)}, "s3://bucket/one")
-        fake.always = hold
+        fake.before = hold
         terminal = Terminal("reshard", "s3://bucket/one", tmp_path / "dest", "--world", 3)
         terminal.read(until=lambda out: "resharding" in out)
         assert held.wait(HANG_SECONDS)

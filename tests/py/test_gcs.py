@@ -102,7 +102,6 @@ def test_tokens_are_renewed_before_they_expire_and_when_they_are_refused(fake: G
     fake.delay = 0.5
     lines = tool("gs://bucket/run", *(["put a 1"] * 4), env=env, options=("--no-retry",))
     assert set(lines) == {"ok"} and len(fake.asked) >= 2
-    assert fake.refused == 0
     fake.life, fake.grace, fake.delay = 3600, 0, 0.0
     before = len(fake.asked)
     real = fake.answer

@@ -346,10 +346,10 @@ def _part(channel: Channel, driver: _Driver | None, who: Rank, ended: BaseExcept
         why = _wait(channel, "end", _END_SECONDS)
     except TimeoutError:  # rank 0 no longer watches
         why = {"words": said(who.rank, channel.get(f"error/{who.rank}"))[0], "rank": who.rank}
-    channel.put(f"heard/{who.rank}", 1)
+    error = channel.get(f"error/{why['rank']}")
+    channel.put(f"heard/{who.rank}", 1)  # now the store may end
     if driver is not None:
         driver.stop()
         channel.wait_heard(who.world_size)
-    error = channel.get(f"error/{why['rank']}")
     trace = said(why["rank"], error)[1] if error is not None else ""
     raise _failed(why, trace) from ended

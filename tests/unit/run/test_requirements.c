@@ -298,7 +298,6 @@ test_R42_a_run_keeps_everything_in_its_own_folder(void **state)
 	assert_int_equal(small_count(r, ""), 2);
 }
 
-/* How many packs have any bytes in the hidden folder of the save that is running. */
 int __real_store_write(struct store *s, struct store_file *f, uint64_t offset, const void *ptr, size_t len,
                        struct pawl_error *err);
 int __wrap_store_write(struct store *s, struct store_file *f, uint64_t offset, const void *ptr, size_t len,
@@ -315,6 +314,7 @@ __wrap_store_write(struct store *s, struct store_file *f, uint64_t offset, const
 	return __real_store_write(s, f, offset, ptr, len, err);
 }
 
+/* How many packs have any bytes in the hidden folder of the save that is running. */
 static size_t
 packs_begun(const struct small_run *r)
 {

@@ -56,6 +56,7 @@ setup(void **state)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
 
+	atomic_store(&is_held, false);
 	if (scratch_make(f->root, sizeof(f->root), "save") < 0)
 		return -1;
 	f->big = malloc(N_BIG * sizeof(float));
