@@ -30,6 +30,7 @@ from composer.core import Callback  # noqa: E402
 from composer.models import ComposerClassifier  # noqa: E402
 from composer.utils import dist  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
+from waiting import HANG_SECONDS  # noqa: E402
 
 import pawl.composer  # noqa: E402
 
@@ -76,7 +77,7 @@ def model(width: int) -> ComposerClassifier:
 
 
 def main() -> None:
-    dist.initialize_dist("cpu", timeout=1800)
+    dist.initialize_dist("cpu", timeout=HANG_SECONDS)
     given = json.loads(sys.argv[1])
     torch.set_num_threads(1)
     generator = torch.Generator().manual_seed(5)

@@ -104,7 +104,7 @@ def own_saves(root: str) -> dict[str, Any]:
 def opened_again(root: str) -> dict[str, Any]:
     """No rank waits for another between one opening and the next."""
     dist.init_process_group("gloo")
-    dist.barrier()  # the first one waits five seconds for the others
+    dist.barrier()  # rank 0, when it closes the run, waits only five seconds for ranks that start later
     for _ in range(10):
         with manager(root):
             pass

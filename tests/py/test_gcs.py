@@ -96,7 +96,8 @@ def test_a_service_account_from_a_mounted_secret_is_found(fake: GcsFake, tmp_pat
 
 @pytest.mark.server
 def test_tokens_are_renewed_before_they_expire_and_when_they_are_refused(fake: GcsFake, tmp_path: pathlib.Path) -> None:
-    # Renewed when a quarter is left. The last quarter may be over before the server looks, on a machine that stands still.
+    # Renewed when a quarter is left. Only that makes it ask again: the server refuses no token here, since the last
+    # quarter may be over before it looks, on a machine that stands still.
     fake.life, fake.grace = 4, 3600
     env = without_keys(fake, GOOGLE_APPLICATION_CREDENTIALS=fake.key_file(tmp_path))
     fake.delay = 0.5

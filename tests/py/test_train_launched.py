@@ -77,7 +77,10 @@ trainer = TorchTrainer(
     train_func,
     scaling_config=ScalingConfig(num_workers=int(sys.argv[3])),
     run_config=RunConfig(
-        "run", folder / "runs", FailureConfig(report_timeout=900, heartbeat_timeout=1800), logger=PrometheusFile(folder / "pawl.prom")
+        "run",
+        folder / "runs",
+        FailureConfig(report_timeout=900, heartbeat_timeout=1800),
+        logger=PrometheusFile(folder / "pawl.prom"),
     ),
 )
 try:

@@ -15,12 +15,12 @@ from typing import Any
 
 import ray
 from ray_cluster import Cluster
+from waiting import HANG_SECONDS
 
 from pawl import tune
 from pawl.tune.schedulers import HyperBandScheduler
 
 SMALL: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 100 << 20}
-SECONDS = 1800.0
 
 
 def steps(config: dict[str, Any], checkpoint_dir: str | None = None) -> None:
@@ -38,7 +38,7 @@ def steps(config: dict[str, Any], checkpoint_dir: str | None = None) -> None:
             pathlib.Path(folder, "empty").touch()
         if step == 3 and away:
             (place / "lose").touch()  # the driver sees to it when this is reported, which has no answer then
-        until = time.monotonic() + SECONDS
+        until = time.monotonic() + HANG_SECONDS
         while step == 3 and not (place / "lose").exists():
             assert time.monotonic() < until, "no trial has come to the second node"
             time.sleep(0.05)
@@ -120,7 +120,7 @@ def paused(config: dict[str, Any], checkpoint_dir: str | None = None) -> None:
 def resumed(folder: pathlib.Path, address: str) -> None:
     """The driver is killed by one of its trials; the same search continues."""
     words = [sys.executable, __file__, str(folder), "driver", address]
-    status = subprocess.run(words, check=False, timeout=SECONDS).returncode
+    status = subprocess.run(words, check=False, timeout=HANG_SECONDS).returncode
     analysis = search(folder)
     best = analysis.best_checkpoint
     before = os.listdir(best.path)

@@ -605,7 +605,7 @@ test_a_call_for_a_checkpoint_waits_for_the_save_of_this_process(void **state)
 	struct pawl_error err = {0};
 	uint64_t id = 0;
 
-	opts.io.write_bytes_per_second = 24 << 20; /* so that they wait for it */
+	opts.io.write_bytes_per_second = 24 << 20; /* so that the calls below have to wait for a save */
 	struct pawl *run = open_with(&opts);
 
 	assert_int_equal(pawl_wait_committed(run, 0, &err), 0);
