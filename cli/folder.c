@@ -1,55 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * folder: see folder.h. Files are recognised by their names, or by their first bytes; runs are
- * opened for reading.
- */
-#include "folder.h"
-
-#include <dirent.h>
+/* folder: finds what is in a folder. Files are recognised by their names or first bytes. */
 #include <fcntl.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "ask.h"
-#include "disk.h"
-#include "grid.h"
-#include "human.h"
-#include "info.h"
-#include "search.h"
+#include "folder_own.h"
 #include "target.h"
 
 #define MAX_LOOKS 1000u /* files of one listing whose first bytes are read */
-
-/* A checkpoint file. */
-struct file {
-	const char *name; /* relative to the folder */
-	uint64_t bytes;
-	double unix_seconds;
-	int64_t epoch, batch; /* -1 = not in the name */
-	const char *links;    /* "latest-rank0.pt, ..": links in its folder that lead to it */
-};
-
-/* A run, a single checkpoint or a search. */
-struct run {
-	const char *name; /* relative to the folder */
-	bool single, search;
-	double unix_seconds; /* of a search: its last change; 0 = unknown */
-	const char *problem; /* a folder that cannot be listed; else NULL */
-};
-
-struct found {
-	struct cli *cli;
-	const struct folder_opts *opts;
-	const char *root;
-	struct run *runs;
-	size_t n_runs, n_problems;
-	struct file *files;
-	size_t n_files, n_looks;
-};
 
 static const char *
 base_name(const char *path)
@@ -208,7 +169,8 @@ add_run(struct found *f, const struct pawl_place *place)
 		.unix_seconds = place->unix_seconds,
 		.problem = place->problem != NULL ? keep_printf(&f->cli->keep, "%s", place->problem) : NULL,
 	};
-	f->n_problems += place->problem != NULL;
+	if (place->problem != NULL)
+		f->problem = PAWL_EAUTH;
 }
 
 /* Is the real path that of a listed place, or of something in one? */
@@ -277,195 +239,6 @@ sort_out(struct found *f, const struct pawl_places *places)
 	}
 }
 
-/* ---- output ---- */
-
-enum {
-	RUN_NAME,
-	RUN_COUNT,
-	RUN_STEP,
-	RUN_SIZE,
-	RUN_SHARED,
-	RUN_LEFTOVER,
-	RUN_AGE,
-	RUN_STATE,
-	RUN_PROBLEM,
-	RUN_COLUMNS
-};
-
-/* Prints a row for a search, or its document. */
-static void
-show_search(struct found *f, const struct run *found, struct cell *row, struct jsonout *j)
-{
-	struct keep *keep = &f->cli->keep;
-	const char *whole = target_join(f->cli, f->root, found->name), *summary = NULL;
-	struct pawl_error err = {0};
-	uint32_t n = 0;
-	int rc = search_summary(f->cli, whole, &summary, &n, &err);
-
-	if (j == NULL) {
-		row[RUN_NAME] = (struct cell){term_clean(keep, found->name), STYLE_BOLD, NULL};
-		if (rc < 0)
-			row[RUN_PROBLEM] =
-				(struct cell){term_clean(keep, keep_printf(keep, "%s", err.message)), STYLE_BAD, NULL};
-		else
-			row[RUN_STATE].text = keep_printf(keep, "search, %s", summary);
-		return;
-	}
-	jsonout_begin_object(j, NULL);
-	jsonout_text(j, "search", whole);
-	if (rc < 0)
-		jsonout_text(j, "problem", err.message);
-	jsonout_uint(j, "trials", n);
-	jsonout_end(j);
-}
-
-/* Prints a row for a run; with j also its document. */
-static void
-show_run(struct found *f, const struct run *found, struct cell *row, struct jsonout *j)
-{
-	struct keep *keep = &f->cli->keep;
-	PAWL_CLEAN(cli_close) struct pawl *run = NULL;
-	PAWL_CLEAN(pawl_list_free_clean) struct pawl_list *list = NULL;
-	const char *whole = target_join(f->cli, f->root, found->name);
-	struct target target = {.text = whole, .root = whole, .single = found->single};
-	const struct pawl_info *last = NULL;
-	struct pawl_error err = {0};
-	struct disk_run disk = {0};
-	struct disk_use use = {0};
-	size_t n = 0;
-	int rc = 0;
-
-	if (found->problem != NULL)
-		rc = err_set(&err, PAWL_EAUTH, "%s", found->problem);
-	if (rc == 0)
-		rc = target_open(f->cli, &target, false, NULL, &run, &err);
-	if (rc == 0)
-		rc = pawl_list_open(run, 0, &list, &err);
-	n = rc == 0 ? pawl_list_count(list) : 0;
-	last = n > 0 ? pawl_list_get(list, n - 1) : NULL;
-	if (rc == 0 && !found->single)
-		disk_of_run(f->cli, whole, list, &disk);
-	else if (last != NULL)
-		disk_of_checkpoint(f->cli, last, &use);
-	if (found->single)
-		disk.bytes = disk.used = use.bytes;
-	if (j != NULL) {
-		jsonout_begin_object(j, NULL);
-		jsonout_text(j, "run", whole);
-		if (rc < 0)
-			jsonout_text(j, "problem", err.message);
-		jsonout_uint(j, "checkpoints", n);
-		jsonout_uint(j, "bytes", disk.used);
-		jsonout_uint(j, "shared_bytes", disk.bytes + disk.leftover - disk.used);
-		jsonout_uint(j, "leftover_bytes", disk.leftover);
-		jsonout_bool(j, "open", rc == 0 && pawl_is_open(run));
-		if (last != NULL)
-			info_json(j, "latest", last);
-		jsonout_end(j);
-		return;
-	}
-	row[RUN_NAME] = (struct cell){term_clean(keep, found->name), STYLE_BOLD, NULL};
-	if (rc < 0) {
-		row[RUN_PROBLEM] =
-			(struct cell){keep_printf(keep, "%s", term_clean(keep, err.message)), STYLE_BAD, NULL};
-		return;
-	}
-	row[RUN_COUNT].text = keep_printf(keep, "%zu", n);
-	row[RUN_SIZE].text = human_bytes(keep, (double)disk.used);
-	row[RUN_SHARED].text = human_bytes(keep, (double)(disk.bytes + disk.leftover - disk.used));
-	if (disk.leftover > 0)
-		row[RUN_LEFTOVER].text = human_bytes(keep, (double)disk.leftover);
-	if (pawl_is_open(run))
-		row[RUN_STATE] = (struct cell){"open", STYLE_GOOD, NULL};
-	if (last == NULL)
-		return;
-	row[RUN_STEP].text = keep_printf(keep, "%" PRId64, last->step);
-	row[RUN_AGE].text = human_age(keep, info_now() - last->unix_seconds);
-}
-
-static void
-print_runs(struct found *f)
-{
-	static const struct column columns[] = {
-		[RUN_NAME] = {"run", false, CUT_START, 0},       [RUN_COUNT] = {"checkpoints", true, RIGID, 2},
-		[RUN_STEP] = {"step", true, RIGID, 0},           [RUN_SIZE] = {"size", true, RIGID, 0},
-		[RUN_SHARED] = {"shared", true, RIGID, 3},       [RUN_LEFTOVER] = {"left over", true, RIGID, 4},
-		[RUN_AGE] = {"last save", true, RIGID, 1},       [RUN_STATE] = {"state", false, RIGID, 0},
-		[RUN_PROBLEM] = {"problem", false, RUN_OVER, 0},
-	};
-	struct grid *grid = grid_new(&f->cli->keep, columns, RUN_COLUMNS);
-
-	for (size_t i = 0; i < f->n_runs; i++)
-		(f->runs[i].search ? show_search : show_run)(f, &f->runs[i], grid_row(grid), NULL);
-	grid_print(grid, &f->cli->out);
-}
-
-static void
-print_files(struct found *f)
-{
-	static const struct column columns[] = {
-		{"file", false, CUT_START, 0}, {"epoch", true, RIGID, 2}, {"batch", true, RIGID, 3},
-		{"size", true, RIGID, 0},      {"age", true, RIGID, 1},   {"links", false, CUT_END, 0},
-	};
-	struct keep *keep = &f->cli->keep;
-	struct grid *grid = grid_new(keep, columns, 6);
-	double now = info_now();
-
-	for (size_t i = 0; i < f->n_files; i++) {
-		const struct file *file = &f->files[i];
-		struct cell *row = grid_row(grid);
-
-		row[0] = (struct cell){term_clean(keep, file->name), STYLE_BOLD, NULL};
-		row[1].text = file->epoch >= 0 ? keep_printf(keep, "%" PRId64, file->epoch) : NULL;
-		row[2].text = file->batch >= 0 ? keep_printf(keep, "%" PRId64, file->batch) : NULL;
-		row[3].text = human_bytes(keep, (double)file->bytes);
-		row[4].text = human_age(keep, now - file->unix_seconds);
-		if (file->links != NULL)
-			row[5] = (struct cell){term_clean(keep, file->links), STYLE_ACCENT, NULL};
-	}
-	grid_print(grid, &f->cli->out);
-}
-
-static void
-print_json(struct found *f)
-{
-	struct jsonout j;
-
-	jsonout_init(&j, stdout);
-	f->cli->wrote_json = true;
-	jsonout_begin_object(&j, NULL);
-	jsonout_text(&j, "command", f->cli->command->name);
-	jsonout_text(&j, "folder", f->root);
-	jsonout_begin_array(&j, "runs");
-	for (size_t i = 0; i < f->n_runs; i++)
-		if (!f->runs[i].search)
-			show_run(f, &f->runs[i], NULL, &j);
-	jsonout_end(&j);
-	jsonout_begin_array(&j, "searches");
-	for (size_t i = 0; i < f->n_runs; i++)
-		if (f->runs[i].search)
-			show_search(f, &f->runs[i], NULL, &j);
-	jsonout_end(&j);
-	jsonout_begin_array(&j, "files");
-	for (size_t i = 0; i < f->n_files; i++) {
-		const struct file *file = &f->files[i];
-
-		jsonout_begin_object(&j, NULL);
-		jsonout_text(&j, "name", file->name);
-		jsonout_uint(&j, "bytes", file->bytes);
-		jsonout_real(&j, "unix_seconds", file->unix_seconds);
-		if (file->epoch >= 0)
-			jsonout_int(&j, "epoch", file->epoch);
-		if (file->batch >= 0)
-			jsonout_int(&j, "batch", file->batch);
-		if (file->links != NULL)
-			jsonout_text(&j, "links", file->links);
-		jsonout_end(&j);
-	}
-	jsonout_end(&j);
-	jsonout_end(&j);
-}
-
 /* Is the local path a folder that is neither a run, nor a checkpoint, nor a part of one? */
 static bool
 is_other(struct cli *cli, const char *path)
@@ -476,8 +249,8 @@ is_other(struct cli *cli, const char *path)
 }
 
 /* PAWL_ENOTFOUND: the folder is something else, or has nothing. */
-static int
-find_all(struct found *f, struct pawl_error *err)
+int
+folder_find_all(struct found *f, struct pawl_error *err)
 {
 	struct pawl_places *places = NULL;
 
@@ -495,7 +268,7 @@ folder_find(struct cli *cli, const char *path, const char ***ret)
 	const struct folder_opts opts = {.recursive = true};
 	struct found f = {.cli = cli, .opts = &opts, .root = path};
 
-	if (find_all(&f, NULL) < 0)
+	if (folder_find_all(&f, NULL) < 0)
 		return 0;
 	*ret = keep_alloc(&cli->keep, f.n_runs + f.n_files, sizeof(**ret));
 	for (size_t i = 0; i < f.n_runs; i++)
@@ -512,7 +285,7 @@ folder_newest_file(struct cli *cli, const char *path)
 	struct found f = {.cli = cli, .opts = &opts, .root = path};
 	const struct file *newest = NULL;
 
-	if (find_all(&f, NULL) < 0 || f.n_runs > 0)
+	if (folder_find_all(&f, NULL) < 0 || f.n_runs > 0)
 		return NULL;
 	for (size_t i = 0; i < f.n_files; i++) {
 		const struct file *file = &f.files[i];
@@ -523,84 +296,4 @@ folder_newest_file(struct cli *cli, const char *path)
 			newest = file;
 	}
 	return target_join(cli, path, newest->name);
-}
-
-static void
-print_names(struct found *f)
-{
-	for (size_t i = 0; i < f->n_runs; i++)
-		(void)printf("%s\n", term_clean(&f->cli->keep, f->runs[i].name));
-	for (size_t i = 0; i < f->n_files; i++)
-		(void)printf("%s\n", term_clean(&f->cli->keep, f->files[i].name));
-}
-
-/* The time of the last save, or of a search's last change; 0 = unknown. */
-static double
-time_of_run(struct found *f, const struct run *found)
-{
-	PAWL_CLEAN(cli_close) struct pawl *run = NULL;
-	PAWL_CLEAN(pawl_list_free_clean) struct pawl_list *list = NULL;
-	const char *whole = target_join(f->cli, f->root, found->name);
-	const struct target target = {.text = whole, .root = whole, .single = found->single};
-
-	if (found->search)
-		return found->unix_seconds;
-	if (found->problem != NULL || target_open(f->cli, &target, false, NULL, &run, NULL) < 0 ||
-	    pawl_list_open(run, 0, &list, NULL) < 0 || pawl_list_count(list) == 0)
-		return 0;
-	return pawl_list_get(list, pawl_list_count(list) - 1)->unix_seconds;
-}
-
-/* Leaves only the newest runs, in the order of their names. */
-static void
-drop_old_runs(struct found *f, uint64_t n_kept)
-{
-	double *times = keep_alloc(&f->cli->keep, f->n_runs + 1, sizeof(*times));
-
-	for (size_t i = 0; i < f->n_runs && n_kept < f->n_runs; i++)
-		times[i] = time_of_run(f, &f->runs[i]);
-	while (n_kept < f->n_runs) {
-		size_t oldest = 0, after;
-
-		for (size_t i = 1; i < f->n_runs; i++)
-			if (times[i] < times[oldest])
-				oldest = i;
-		after = --f->n_runs - oldest;
-		memmove(&f->runs[oldest], &f->runs[oldest + 1], after * sizeof(f->runs[0]));
-		memmove(&times[oldest], &times[oldest + 1], after * sizeof(times[0]));
-	}
-}
-
-bool
-folder_ls(struct cli *cli, const char *path, const struct folder_opts *opts, int *ret_status)
-{
-	struct found f = {.cli = cli, .opts = opts, .root = path};
-	struct pawl_error err = {0};
-	int rc = find_all(&f, &err);
-
-	if (rc == PAWL_ENOTFOUND)
-		return false;
-	if (rc < 0) {
-		*ret_status = cli_fail(cli, &err);
-		return true;
-	}
-	*ret_status = f.n_problems > 0 ? pawl_code_exit_status(PAWL_EAUTH) : 0;
-	if (opts->last > 0)
-		drop_old_runs(&f, opts->last);
-	if (opts->last > 0 && opts->last < f.n_files) {
-		f.files += f.n_files - opts->last;
-		f.n_files = (size_t)opts->last;
-	}
-	if (cli->common.json) {
-		print_json(&f);
-	} else if (opts->names) {
-		print_names(&f);
-	} else {
-		ask_page(cli);
-		if (f.n_runs > 0)
-			print_runs(&f);
-		if (f.n_files > 0)
-			print_files(&f);
-	}
-	return true;
 }

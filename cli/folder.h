@@ -12,8 +12,8 @@ struct folder_opts {
 };
 
 /* Prints the content of a folder; a URL is taken to be one. Returns false and prints nothing if
- * `path` is something else or contains none. *ret_status: not 0 if it, or a folder in it, cannot be
- * listed. */
+ * `path` is something else or contains none. *ret_status: not 0 if it cannot be listed, or
+ * something in it cannot be read. */
 bool folder_ls(struct cli *cli, const char *path, const struct folder_opts *opts, int *ret_status);
 
 /* The runs, single checkpoints and checkpoint files at any depth below such a folder, in natural

@@ -325,16 +325,17 @@ check_digest(const char *text, size_t len, struct pawl_error *err)
 	struct sum128 sum;
 
 	if (len > MANIFEST_MAX_BYTES)
-		return err_set(err, PAWL_ELIMIT, "%zu bytes, at most %u are possible", len, MANIFEST_MAX_BYTES);
+		return err_set(err, PAWL_ELIMIT, "its manifest has %zu bytes, at most %u are possible", len,
+		               MANIFEST_MAX_BYTES);
 	if (len < MANIFEST_TAIL_BYTES)
-		return err_set(err, PAWL_ECORRUPT, "%zu bytes are too few", len);
+		return err_set(err, PAWL_ECORRUPT, "its manifest has only %zu bytes", len);
 	size_t body_len = len - MANIFEST_TAIL_BYTES;
 	const char *hex = text + body_len + sizeof(MANIFEST_DIGEST) - 1;
 	if (memcmp(text + body_len, MANIFEST_DIGEST, sizeof(MANIFEST_DIGEST) - 1) != 0 ||
 	    memcmp(hex + 32, MANIFEST_END, sizeof(MANIFEST_END) - 1) != 0 || !sum_from_hex(hex, &sum))
-		return err_set(err, PAWL_ECORRUPT, "does not end with a digest");
+		return err_set(err, PAWL_ECORRUPT, "its manifest does not end with a digest");
 	if (!sum_equal(sum, sum_bytes(text, body_len)))
-		return err_set(err, PAWL_ECORRUPT, "its bytes do not match its digest");
+		return err_set(err, PAWL_ECORRUPT, "its manifest does not match its own digest");
 	return 0;
 }
 
@@ -347,14 +348,14 @@ check_version(const char *text, size_t len, bool part, struct pawl_error *err)
 	unsigned version = 0;
 
 	if (len < prefix || memcmp(text, beginning, prefix) != 0)
-		return err_set(err, PAWL_ECORRUPT, "does not begin with %s", beginning);
+		return err_set(err, PAWL_ECORRUPT, "its manifest does not begin with %s", beginning);
 	for (size_t i = prefix; i < len && text[i] >= '0' && text[i] <= '9' && version < 1000000; i++)
 		version = version * 10 + (unsigned)(text[i] - '0');
 	if (version > MANIFEST_VERSION)
 		return err_set(err, PAWL_EVERSION, "written in format version %u, this library reads up to %d", version,
 		               MANIFEST_VERSION);
 	if (version == 0)
-		return err_set(err, PAWL_ECORRUPT, "has no version");
+		return err_set(err, PAWL_ECORRUPT, "its manifest has no version");
 	return 0;
 }
 

@@ -119,6 +119,15 @@ def test_a_single_checkpoint_that_may_not_be_read_is_a_failure(tmp_path: pathlib
     assert status == 0
 
 
+def test_ls_of_a_folder_fails_where_a_checkpoint_in_it_may_not_be_read(tmp_path: pathlib.Path) -> None:
+    pawl.save({"w": torch.ones(2)}, tmp_path / "single")
+    pawl.save({"w": torch.ones(2)}, tmp_path / "whole")
+    assert denied("ls", tmp_path)[0] == 0
+    (tmp_path / "single/manifest.json").chmod(0)
+    status, out, _ = denied("ls", tmp_path)
+    assert status == 1 and "may not read" in out and "whole" in out
+
+
 def test_du_and_ls_mention_a_checkpoint_that_may_not_be_read(tmp_path: pathlib.Path) -> None:
     many = make("run", tmp_path / "run", 3)
     (many / "checkpoints/checkpoint_000002/manifest.json").chmod(0)

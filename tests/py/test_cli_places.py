@@ -201,6 +201,19 @@ def test_a_folder_of_searches_is_understood_as_one_of_runs(
     assert "; below it: first" in run("show", place.at("tune"), status=3).stderr
 
 
+def test_a_search_that_cannot_be_read_is_a_row_and_gives_the_exit_status(
+    place: Place, demo: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    make_search(place, tmp_path, "tune/broken")
+    run("cp", demo, place.at("demo"))
+    place.put("tune/broken/experiment.json", b"xx", 1_000_000)
+    problem = "experiment.json: byte 0: expected a value, found 'x'"
+    assert problem in run("ls", place.at("tune/broken"), status=4).stderr
+    table = run("ls", "-r", place.name, status=4).stdout
+    assert "demo" in table and problem in table
+    assert problem in run_json("ls", "-r", place.name, status=4)["searches"][0]["problem"]
+
+
 def test_ls_lists_only_the_newest_runs_and_searches_if_asked(
     place: Place, demo: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
