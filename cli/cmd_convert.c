@@ -151,8 +151,8 @@ const struct command cmd_convert = {
 		"--model writes only the model's state dict: the state itself or its 'model', 'state/model' (Composer), "
 		"'state_dict', 'model_state_dict' or 'module'.\n\n"
 		"In GLOBs, '*' stands for any characters, '/' included, and '?' for one. In the TEMPLATE of --rename, "
-		"the n-th '*' stands for what the n-th wildcard matched, as do {1}, {2}, ..; {0} is the complete name, "
-		"{{ and }} are braces. The first rule that matches the complete name is used. Names that no rule matches stay.\n\n"
+		"the n-th '*' and {n} stand for what the n-th wildcard matched. {0} is the complete name; {{ and }} are "
+		"braces. The first rule that matches the complete name is used. Names that no rule matches stay.\n\n"
 		"--dtype casts only tensors of 16, 32 and 64 bit floats. It rounds to the nearest value, of two "
 		"equally near ones to the even one. NaN stays NaN, and a value that is too large becomes infinite.",
 	.operands = operands,

@@ -59,8 +59,8 @@ const struct command cmd_doctor = {
 		 "results. Of a folder: atomic renames, links, direct I/O, durable writes, free space. Of a store: its "
 		 "endpoint, the source of the credentials (never the credentials), its clock compared with this one, "
 		 "and the round trip. It also tests whether the store keeps, lists, copies and removes objects, and "
-		 "refuses to replace one. Nothing is left behind. The exit status is 0 whatever was found, even if "
-		 "PLACE cannot be written to.",
+		 "refuses to replace one. Nothing is left behind. The exit status is 0 whatever was found, unless "
+		 "PLACE cannot be reached.",
 	.operands = operands,
 	.examples = examples,
 	.run = run_doctor,

@@ -152,8 +152,8 @@ const struct command cmd_du = {
 	.group = GROUP_LOOK,
 	.summary = "show what checkpoints take on the disk",
 	.about =
-		"Shows for each checkpoint of RUN (default: the current folder) the size of its files, and under 'own' "
-		"the part that no other checkpoint shares, which deleting it would free. Checkpoints share the packs "
+		"Shows the size of the files of each checkpoint of RUN (default: the current folder). 'own' is the part "
+		"that no other checkpoint shares: deleting the checkpoint frees it. Checkpoints share the packs "
 		"that did not change. In a folder that is not a run, it lists all that 'pawl ls -r' "
 		"lists below it.",
 	.operands = operands,

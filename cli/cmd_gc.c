@@ -71,9 +71,9 @@ const struct command cmd_gc = {
 	.name = "gc",
 	.group = GROUP_MEND,
 	.summary = "remove what crashes left behind",
-	.about = "Removes from RUN (default: the current folder) what interrupted saves and deletions left: unfinished "
-		 "folders of writers that no longer run, folders without a manifest that this run wrote, holds of "
-		 "processes that no longer run, files set aside for reuse. A training does the same each time it opens "
+	.about = "Removes what interrupted saves and deletions left in RUN (default: the current folder). These are "
+		 "unfinished folders of dead writers, folders of this run without a manifest, holds of dead "
+		 "processes, and files set aside for reuse. A training does the same each time it opens "
 		 "its run, except for folders without a manifest. Only this command removes those, since 'pawl repair' "
 		 "may still rebuild a lost manifest.",
 	.operands = operands,

@@ -351,9 +351,9 @@ const struct command cmd_ls = {
 	.summary = "list the checkpoints of a run, or the runs of a folder",
 	.about =
 		"Lists the checkpoints of RUN (default: the current folder), oldest first; RUN@SELECTOR lists one. Only "
-		"manifests are read, never tensors. In a folder or URL that is not a run, it lists the runs, single "
-		"checkpoints and searches by name (with -r at any depth) and the checkpoint files, such as those of "
-		"Composer's CheckpointSaver; of a search, its trials.\n\n"
+		"manifests are read, never tensors. In a folder or URL that is not a run it lists runs, single "
+		"checkpoints and searches by name (with -r at any depth). It also lists checkpoint files, such as those of "
+		"Composer's CheckpointSaver. Of a search it lists the trials.\n\n"
 		"'ratio' is the size of a compressed checkpoint relative to its uncompressed size. 'new' is what the "
 		"checkpoint added to the disk: packs that did not change are shared with the one before. 'blocked' is "
 		"how long the training waited for the save. 'state' is saved, nonfinite (it holds NaN or Inf), bad, "

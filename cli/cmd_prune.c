@@ -36,7 +36,7 @@ static const struct option options[] = {
 	{"max-bytes", 0, OPT_BYTES, offsetof(struct prune_args, max_bytes), "SIZE",
          "delete the oldest until the rest fits into SIZE"},
 	{"drop-latest", 0, OPT_FLAG, offsetof(struct prune_args, drop_latest), NULL,
-         "keep the latest only if a rule keeps it"},
+         "with --keep-best: keep the latest only if a rule keeps it"},
 	{"dry-run", 'n', OPT_FLAG, offsetof(struct prune_args, dry_run), NULL,
          "print what would be deleted; change nothing"},
 	YES_OPTION(prune_args),
@@ -254,9 +254,10 @@ const struct command cmd_prune = {
 	.name = "prune",
 	.group = GROUP_KEEP,
 	.summary = "delete checkpoints by rule",
-	.about = "Deletes the checkpoints of RUN that no rule keeps. A checkpoint stays if any rule keeps it. Pinned "
-		 "ones, those in use by a reader, and (unless --drop-latest) the latest always stay. --max-bytes "
-		 "alone keeps everything that fits; with other rules it bounds what they keep.\n\n"
+	.about = "Deletes the checkpoints of RUN that no rule keeps. A checkpoint stays if any rule keeps it. These "
+		 "always stay: pinned ones, those in use by a reader, the best by the run's own scores, the newest "
+		 "without NaN and Inf, and the latest. --max-bytes alone keeps everything that fits; with other "
+		 "rules it bounds what they keep.\n\n"
 		 "--dry-run (-n) shows the decision on every checkpoint with its reason and changes nothing; it also "
 		 "works during a training run.",
 	.operands = operands,

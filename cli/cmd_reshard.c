@@ -123,8 +123,8 @@ const struct command cmd_reshard = {
 	.name = "reshard",
 	.group = GROUP_USE,
 	.summary = "rewrite a checkpoint for another number of ranks",
-	.about = "Writes the checkpoint TARGET again as the folder DEST, as --world ranks would have written it: each "
-		 "of them then finds its rows in packs of its own. Resuming on another number of ranks does not need "
+	.about = "Writes the checkpoint TARGET again as the folder DEST, as --world ranks would have written it. Each "
+		 "rank then finds its rows in packs of its own. Resuming on another number of ranks does not need "
 		 "this: any checkpoint allows it. It saves the ranks from reading each other's packs at every restore. "
 		 "Every byte is verified; memory does not grow with the size.\n\n"
 		 "Per-rank values (a random generator, a position in the data) stay if the number of ranks is that of "

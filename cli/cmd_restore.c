@@ -278,7 +278,7 @@ const struct command cmd_restore = {
 		 "If the latest checkpoint is asked for and is damaged, the newest intact one is taken instead, with "
 		 "a warning. Pins and metrics that were added after the save stay with the run.\n\n"
 		 "--rename and --cast write the checkpoint again; what is read is verified. GLOBs and TEMPLATEs are "
-		 "those of 'pawl convert'; the GLOB of --cast matches the new path, and without one all tensors of 16, "
+		 "those of 'pawl convert'. The GLOB of --cast matches the new path. Without a GLOB all tensors of 16, "
 		 "32 and 64 bit floats are cast. Elements of lists keep their names.",
 	.operands = operands,
 	.options = options,

@@ -335,12 +335,13 @@ const struct command cmd_show = {
 	.name = "show",
 	.group = GROUP_LOOK,
 	.summary = "show one checkpoint: summary, state tree, tensors, files",
-	.about = "Shows what TARGET (default: the latest checkpoint of the current folder) holds: its position in the "
-		 "training, its metrics, and the state tree with dtype, shape and bytes of every branch. Only the "
-		 "manifest is read, never a tensor. In a folder of checkpoint files, such as Composer's, it shows the "
-		 "newest; of a search, its trials.\n\n"
-		 "The tree is cut at three levels and long branches are shortened; --depth and --all show more. A "
-		 "tensor that shares the memory of an earlier one is shown as tied to it and counts no bytes.",
+	.about =
+		"Shows what TARGET holds (default: the latest checkpoint of the current folder). It prints its "
+		"position in the training, its metrics and the state tree. Each branch has dtype, shape and bytes. "
+		"Only the manifest is read, never a tensor. In a folder of checkpoint files, such as Composer's, it shows the "
+		"newest; of a search, its trials.\n\n"
+		"The tree is cut at three levels and long branches are shortened; --depth and --all show more. A "
+		"tensor that shares the memory of an earlier one is shown as tied to it and counts no bytes.",
 	.operands = operands,
 	.options = options,
 	.examples = examples,

@@ -539,9 +539,9 @@ const struct command cmd_tune = {
 		"--resume looks there if the search does not exist locally.\n\n"
 		"Ctrl+C lets every trial report and save once more; a second one ends all at once. Afterwards, "
 		"the same call with --resume continues the search; finished trials stay finished.\n\n"
-		"ls, show, best and export read the folder of a search, also while it runs: its trials, one trial "
-		"(by name or number), the best one and its checkpoint, all results as CSV. stop ends a running search "
-		"like Ctrl+C.\n\n"
+		"ls, show, best and export read the folder of a search, also while it runs. ls prints the trials, show one "
+		"of them (by name or number), best the best one and its checkpoint. export prints all results as CSV. "
+		"stop ends a running search like Ctrl+C.\n\n"
 		"Exit status 0: all trials have ended; 1: some have failed.",
 	.operands = operands,
 	.options = options,

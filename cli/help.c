@@ -200,7 +200,7 @@ help_overview(const struct term *term)
 	print_wrapped(
 		term,
 		"More: 'pawl help COMMAND', 'man pawl'. Data goes to standard output, messages to standard error; every "
-		"command but 'completion' takes --json.",
+		"command but 'completion' and 'man' takes --json.",
 		0, page_width(term));
 }
 

@@ -11,8 +11,8 @@
  *   4. options of a run         9. when to save
  *   5. opening a run           10. maintenance
  *
- * pawl_jobs.h declares what is built on top of this: export, conversion, comparison, single files,
- * archives, syncing of folders.
+ * pawl_jobs.h declares what is built on top of this: comparison, export, resharding, copies of
+ * runs, syncing of folders, single files, archives, Composer's files.
  *
  * The shortest use:
  *
@@ -43,13 +43,14 @@
  * - Structs that may grow begin with `size`. Their _INIT macro sets it. In options, zero means the
  *   default. Later versions only add fields.
  * - Handles are opaque. A function that frees one accepts NULL. Strings that a handle returns live
- *   as long as the handle.
+ *   as long as the handle. Close holds and restores before their run; tickets and lists may be used
+ *   after it. A getter by index returns NULL beyond the last.
  * - A struct pawl and its tickets may be used from any thread. States, lists and restores may be
  *   used by one thread at a time. Callbacks run on the thread of the caller, unless their comment
  *   says otherwise.
  * - Strings are UTF-8. Names carry their units: _bytes, _ms, _seconds, _ns.
  * - The library never prints, exits or aborts. It has no global state, except what pawl_watch needs
- *   for its signals.
+ *   for its signals, and the libraries that it loads for buckets.
  */
 #ifndef PAWL_H
 #define PAWL_H
@@ -125,9 +126,10 @@ PAWL_API int pawl_code_exit_status(int code);
 /* 1 if a repeated call may succeed although nothing was changed, else 0. */
 PAWL_API int pawl_code_is_transient(int code);
 
-/* Hides secrets in a text, in place, with stars: values of environment variables named KEY, SECRET,
- * TOKEN and the like, passwords in URLs, what follows "password:" or "token=". NULL is fine. Any
- * thread, while the environment does not change. */
+/* Hides secrets in a text, in place, with stars: values of at least 6 bytes of environment
+ * variables whose names contain KEY, SECRET, TOKEN and the like, passwords in URLs, and the rest of
+ * a line after "password:" or "token=". NULL is fine. Any thread, while the environment does not
+ * change. */
 PAWL_API void pawl_hide_secrets(char *text);
 
 /* --------------------------------------------------------------- 2. tensors */
@@ -243,7 +245,8 @@ enum pawl_type {
 	PAWL_DIFFERS = 12   /* only in checkpoints of many ranks: a plain value that differed between them */
 };
 
-/* A value without children: a leaf, or a key of a dict (NONE .. BYTES). */
+/* A value without children: a leaf, or a key of a dict (NONE .. BYTES). ptr: of str and bytes, NULL
+ * in a restored state while a long one is not read (pawl_restore_state). */
 struct pawl_scalar {
 	int type;
 	int64_t i;
@@ -254,8 +257,8 @@ struct pawl_scalar {
 
 PAWL_API int pawl_state_new(struct pawl_state **ret, struct pawl_error *err);
 PAWL_API void pawl_state_free(struct pawl_state *state);
-/* Which rank of how many builds the state (default 0 of 1). Needed before PAWL_PER_RANK is
- * added. */
+/* Which rank of how many builds the state (default 0 of 1). PAWL_EUSAGE if anything was added
+ * already. PAWL_PER_RANK needs it. */
 PAWL_API int pawl_state_set_rank(struct pawl_state *state, uint32_t rank, uint32_t world_size, struct pawl_error *err);
 
 /* Simple building. Sets the leaf at a path of string keys ("model/layer1/weight") and makes the
@@ -295,8 +298,8 @@ PAWL_API const struct pawl_node *pawl_node_next(const struct pawl_node *node);  
 PAWL_API const struct pawl_scalar *pawl_node_key(const struct pawl_node *node); /* NULL outside of dicts */
 /* The value of a leaf; NULL for tensors and containers. */
 PAWL_API const struct pawl_scalar *pawl_node_scalar(const struct pawl_node *node);
-/* Of PAWL_PER_RANK the value of this rank: the only child, or NULL in a restored state whose world
- * had another size. Of every other node the node itself. */
+/* Of PAWL_PER_RANK and PAWL_DIFFERS the value of this rank: the only child, or NULL in a restored
+ * state whose world had another size. Of every other node the node itself. */
 PAWL_API const struct pawl_node *pawl_node_own(const struct pawl_node *node);
 /* Index in the state's table of tensors; SIZE_MAX if the node is not a tensor. Leaves with the same
  * memory, dtype, shape and strides (tied weights) share one index. */
@@ -304,6 +307,8 @@ PAWL_API size_t pawl_node_tensor(const struct pawl_node *node);
 /* Tag of a node; "" if it has none. */
 PAWL_API const char *pawl_node_kind(const struct pawl_node *node);
 
+/* The value of a leaf. PAWL_ENOTFOUND; PAWL_EMISMATCH: it has another type; PAWL_ELIMIT: the int has
+ * more than 64 bits. A str lives as long as the state. */
 PAWL_API int pawl_state_get_int(const struct pawl_state *state, const char *path, int64_t *ret, struct pawl_error *err);
 PAWL_API int pawl_state_get_float(const struct pawl_state *state, const char *path, double *ret,
                                   struct pawl_error *err);
@@ -333,6 +338,8 @@ struct pawl_arena;  /* staging memory, kept between saves */
 struct pawl_ticket; /* a save that runs or has ended */
 struct pawl_fault;  /* failures for tests, section 13 */
 struct pawl_stores; /* stores of your own, section 12 */
+struct pawl_metric; /* name and value, section 6 */
+struct pawl_meter;  /* progress and cancellation, section 10 */
 
 #define PAWL_KEEP_MEMORY (-2) /* num_to_keep: write nothing, keep the newest in memory */
 
@@ -400,7 +407,7 @@ struct pawl_staging {
 struct pawl_packs {
 	uint64_t pack_bytes;     /* target size of a file; 0 = 256 MiB. The first saves use a 32nd of it,
 	                            until it is known which tensors change */
-	uint64_t block_bytes;    /* bytes per checksum, a power of two >= 64 KiB; 0 = 1 MiB */
+	uint64_t block_bytes;    /* bytes per checksum, a power of two from 64 KiB to 8 MiB; 0 = 1 MiB */
 	const char *compression; /* "zst" or "planes" (docs/how-to/compression.md); "auto" = planes where the
 	                            store is slower than compression; NULL, "" or "none" = none */
 	int compression_level;   /* 0 = the default of the codec */
@@ -416,8 +423,9 @@ struct pawl_io {
 	uint64_t read_bytes_per_second;   /* of all threads together; 0 = no limit */
 	const struct pawl_stores *stores; /* for URLs that pawl does not know; copied; NULL = none */
 	struct pawl_fault *fault;         /* failures for tests; NULL = none */
-	const struct pawl_meter *meter;   /* its cancel ends waits for the limits of bytes with
-	                                     PAWL_ECANCELLED; NULL = nothing does. Must outlive the run */
+	const struct pawl_meter *meter;   /* if its cancel is set, waits for a limit of bytes end with
+	                                     PAWL_ECANCELLED; NULL = nothing ends them. Must outlive
+	                                     the run */
 };
 
 /* Called at least every 2 s while an open waits for the lease of another process, first with
@@ -565,8 +573,8 @@ PAWL_API int pawl_parse_seconds(const char *text, double *ret, struct pawl_error
 /* Opens or creates a run and takes its lease, unless read_only. Strings are copied. PAWL_EBUSY
  * names the process that holds the lease. PAWL_EEXISTS: the folder holds another run. */
 PAWL_API int pawl_open(const struct pawl_open_opts *opts, struct pawl **ret, struct pawl_error *err);
-/* Waits for running saves and releases the lease. Returns the first error of a save that was not
- * reported yet. The handle is freed in any case. */
+/* Waits for running saves, and for uploads without mirrors.leave_uploads. Releases the lease.
+ * Returns the first error of either that was not reported yet. The handle is freed in any case. */
 PAWL_API int pawl_close(struct pawl *run, struct pawl_error *err);
 PAWL_API const char *pawl_root(const struct pawl *run);   /* as given; absolute for paths */
 PAWL_API const char *pawl_run_id(const struct pawl *run); /* 32 hex digits; "" for single */
@@ -608,10 +616,9 @@ struct pawl_place {
 	const char *target;  /* the name in the store that the text object holds; NULL = unknown */
 };
 struct pawl_places;
-/* Lists the runs, single checkpoints, searches and other files below a path or URL: of the folder
- * itself and of its folder `checkpoints`, or with recursive at any depth. The contents of a run or
- * a checkpoint are not listed, nor are hidden names. In natural order.
- * PAWL_ENOTFOUND: no such folder. */
+/* Lists what is in a folder or URL and in its folder `checkpoints`, in natural order: runs, single
+ * checkpoints, searches and other files. recursive: at any depth up to 32 folders. Leaves out
+ * hidden names, and what is in a run or a checkpoint. PAWL_ENOTFOUND: no such folder. */
 PAWL_API int pawl_places_open(const char *root, int recursive, struct pawl_places **ret, struct pawl_error *err);
 PAWL_API size_t pawl_places_count(const struct pawl_places *places);
 PAWL_API const struct pawl_place *pawl_places_get(const struct pawl_places *places, size_t i);
@@ -650,9 +657,9 @@ struct pawl_metric {
 	int not_a_number; /* 1: the caller's value is not a number; an error if the score needs it */
 };
 
-/* Has a tensor changed since pawl_save was called? Returns the index of one that has, or SIZE_MAX.
- * later: 0 asks about the tensors that were copied during the call, 1 about the others. Called for
- * each after they were copied, maybe twice, on any thread. */
+/* Which tensor has changed since pawl_save was called? Returns the index of one, or SIZE_MAX for
+ * none. later: 0 = among those that were copied during the call, 1 = among the others. Called once
+ * or twice after the copy, on any thread. */
 typedef size_t pawl_changed_fn(void *arg, int later);
 
 /* Must pawl_save end now? Called on the thread of pawl_save, ten times a second while it waits. */
@@ -675,9 +682,9 @@ struct pawl_save_opts {
 	                                      pawl_save returns. NULL = none */
 	pawl_changed_fn *changed;          /* asked before the commit; NULL = the caller does not know */
 	void *changed_arg;                 /* must live until the state was copied */
-	const unsigned char *rests;        /* one per tensor of the state: 1 = it is expected to change
-	                                      rarely, and shares a file only with others of the kind from
-	                                      the first save on. NULL = not known */
+	const unsigned char *rests;        /* one per tensor of the state: 1 = it rarely changes. Such
+	                                      tensors share files only with each other, from the first
+	                                      save on. NULL = not known */
 	pawl_interrupted_fn *interrupted;  /* not 0: the call ends with PAWL_ECANCELLED if it waits for
 	                                      another save, for room in a ring, or for the store
 	                                      (direct). NULL = never */
@@ -697,7 +704,8 @@ PAWL_API int pawl_prepare(struct pawl *run, const struct pawl_state *state, stru
  * save reads them twice and fails with PAWL_EUSAGE if one has changed; docs/reference/c.md says
  * what it cannot see. Refused before anything is written: a missing score attribute (PAWL_EUSAGE),
  * too little space (PAWL_ENOSPACE), a running save with PAWL_BUSY_SKIP (PAWL_EBUSY), an error of an
- * earlier save that was not reported yet (that error). ret_ticket may be NULL. */
+ * earlier save that was not reported yet (that error). With many ranks such an error does not stop
+ * the save: it begins, and the call returns the error without a ticket. ret_ticket may be NULL. */
 PAWL_API int pawl_save(struct pawl *run, const struct pawl_save_opts *opts, const struct pawl_state *state,
                        struct pawl_ticket **ret_ticket, struct pawl_error *err);
 
@@ -745,7 +753,7 @@ PAWL_API void pawl_ticket_stats(const struct pawl_ticket *ticket, struct pawl_sa
 PAWL_API void pawl_ticket_free(struct pawl_ticket *ticket);
 
 /* Waits until every tensor passed to pawl_save so far may change; for lazy saves. If all tensors
- * that are copied later are on devices, their streams wait instead, and the host does not: change
+ * that are still to be copied are on devices, their streams wait and the host does not. Then change
  * and free the tensors in the order of these streams. */
 PAWL_API int pawl_fence(struct pawl *run, int64_t timeout_ms, struct pawl_error *err);
 /* Waits until all saves are settled; returns the first error that was not reported yet. */
@@ -784,7 +792,7 @@ PAWL_API int pawl_saving(struct pawl *run, struct pawl_saving *ret, struct pawl_
 /* -------------------------------------------------- 7. finding checkpoints */
 
 enum pawl_mark {
-	PAWL_MARK_LATEST = 1, /* on none if another one that cannot be read may be it; so is BEST */
+	PAWL_MARK_LATEST = 1, /* on no checkpoint if one that cannot be read may be the latest; so is BEST */
 	PAWL_MARK_BEST = 2,
 	PAWL_MARK_PINNED = 4,
 	PAWL_MARK_HELD = 8,        /* in use by a reader */
@@ -907,7 +915,8 @@ struct pawl_restore_opts {
 
 /* Restores into a live state, whose tensors are filled in place, in one call: open, match, read,
  * and fall back to older checkpoints if needed. *ret gives info, plain values (pawl_restore_state)
- * and fallbacks; the caller closes it; ret may be NULL. PAWL_ENOTFOUND for a new run. */
+ * and fallbacks; the caller closes it; ret may be NULL. live NULL: only plain values are read.
+ * PAWL_ENOTFOUND for a new run. */
 struct pawl_restore;
 PAWL_API int pawl_restore(struct pawl *run, const struct pawl_restore_opts *opts, const struct pawl_state *live,
                           struct pawl_restore **ret, struct pawl_error *err);
@@ -916,18 +925,22 @@ PAWL_API int pawl_restore(struct pawl *run, const struct pawl_restore_opts *opts
 PAWL_API int pawl_restore_open(struct pawl *run, const struct pawl_restore_opts *opts, struct pawl_restore **ret,
                                struct pawl_error *err);
 PAWL_API void pawl_restore_close(struct pawl_restore *restore);
+/* Which checkpoint is restored. Borrowed; pawl_restore_fallback replaces it. */
 PAWL_API const struct pawl_info *pawl_restore_info(const struct pawl_restore *restore);
-/* The saved tree; its tensors have no data. Borrowed; pawl_restore_fallback replaces it. */
+/* The saved tree; its tensors have no data. A str or bytes of more than 4,096 bytes has ptr NULL
+ * until pawl_restore_read, and stays so if `include` leaves it out. Borrowed;
+ * pawl_restore_fallback replaces it. */
 PAWL_API const struct pawl_state *pawl_restore_state(const struct pawl_restore *restore);
 /* The metadata given to pawl_save; NULL if none was given. Borrowed, as the tree. */
 PAWL_API const struct pawl_state *pawl_restore_metadata(const struct pawl_restore *restore);
 /* Matches the leaves of a live state to the saved ones by path and binds its tensors. Differences
- * are PAWL_EMISMATCH that names them all, or with non_strict go to the report. Tensors with `fill`
- * are not bound. */
+ * are PAWL_EMISMATCH, whose message names the first ten, or with non_strict go to the report.
+ * Tensors with `fill` are not bound. */
 PAWL_API int pawl_restore_match(struct pawl_restore *restore, const struct pawl_state *live, struct pawl_error *err);
 /* Sets the memory that tensor `index` of the saved tree is read into: same dtype and shape, any
- * strides; with offsets and global_shape that box of the global tensor. May be called several times
- * for a tensor. `data` is borrowed until pawl_restore_read returns. */
+ * strides whose elements do not overlap; with offsets and global_shape that box of the global
+ * tensor. May be called several times for a tensor. `data` is borrowed until pawl_restore_read
+ * returns. */
 PAWL_API int pawl_restore_bind(struct pawl_restore *restore, size_t index, const struct pawl_tensor *dst,
                                struct pawl_error *err);
 /* The pieces of tensor `index` in the checkpoint: boxes that fill it exactly once. */
@@ -935,16 +948,16 @@ PAWL_API size_t pawl_restore_piece_count(const struct pawl_restore *restore, siz
 /* offsets and lengths: ndim numbers each, borrowed as the tree is; may be NULL. */
 PAWL_API int pawl_restore_piece(const struct pawl_restore *restore, size_t index, size_t i, const uint64_t **offsets,
                                 const uint64_t **lengths, struct pawl_error *err);
-/* Reads everything bound and verifies each block. After PAWL_ECORRUPT the destinations hold
- * undefined bytes; after PAWL_ENOTFOUND the checkpoint was deleted during the read. In both cases
- * call pawl_restore_fallback and bind again, or stop. */
+/* Reads everything bound and verifies each block. After a failure the destinations hold undefined
+ * bytes. After PAWL_ECORRUPT, PAWL_EIO, PAWL_ELIMIT or PAWL_ENOTFOUND (deleted during the read) call
+ * pawl_restore_fallback and bind again, or stop. */
 PAWL_API int pawl_restore_read(struct pawl_restore *restore, struct pawl_error *err);
 /* With many ranks: this rank cannot continue, for example because its memory does not fit. The
  * others get this reason when the restore is closed before it was read. */
 PAWL_API void pawl_restore_failed(struct pawl_restore *restore, int code, const char *why);
 /* Selects the next older valid checkpoint and records why. PAWL_ENOTFOUND: none is left, or
  * fallback is off. If why says PAWL_ENOTFOUND it selects again as pawl_restore_open did, without a
- * record. */
+ * record. why may be NULL. */
 PAWL_API int pawl_restore_fallback(struct pawl_restore *restore, const struct pawl_error *why, struct pawl_error *err);
 /* Why checkpoints were passed over: "checkpoint_000007: ..." in each row. */
 PAWL_API size_t pawl_restore_fallback_count(const struct pawl_restore *restore);
@@ -965,11 +978,13 @@ PAWL_API const char *pawl_restore_report_get(const struct pawl_restore *restore,
  * rank 0 cannot tell, all ranks get an error. */
 PAWL_API int pawl_should_save(struct pawl *run, int64_t step, const struct pawl_progress *progress,
                               struct pawl_error *err);
-/* The same as a pure function: is a save due by `interval` between two points? */
+/* The same as a pure function: is a save due by `interval` between two points? last: of the last
+ * save; NULL = there was none. "auto" is PAWL_EUSAGE. */
 PAWL_API int pawl_interval_due(const char *interval, const struct pawl_progress *last, const struct pawl_progress *now,
                                struct pawl_error *err);
 /* The interval in seconds that loses the least time for a cost per save and a mean time between
- * failures: Young (CACM 17(9), 1974) with the higher-order term of Daly (FGCS 22(3), 2006). */
+ * failures: Young (CACM 17(9), 1974) with the higher-order term of Daly (FGCS 22(3), 2006). 0 if
+ * one of the two is not above 0. */
 PAWL_API double pawl_optimal_interval_seconds(double save_cost_seconds, double mtbf_seconds);
 
 /* Watches SIGTERM and SIGUSR1. The handler sets a flag and calls the previous handler.
@@ -996,7 +1011,8 @@ struct pawl_decision {
 struct pawl_decisions;
 /* Applies a policy now, or with dry_run only says what it would do. One row per checkpoint, oldest
  * first. policy: NULL = that of the run; without score attributes those of the run count.
- * PAWL_EUSAGE: no checkpoint has the metric; the message names those that exist. */
+ * PAWL_EUSAGE: no checkpoint has the metric; the message names those that exist. ret may be
+ * NULL. */
 PAWL_API int pawl_prune(struct pawl *run, const struct pawl_retention *policy, int dry_run, struct pawl_decisions **ret,
                         struct pawl_error *err);
 PAWL_API size_t pawl_decisions_count(const struct pawl_decisions *decisions);
@@ -1031,8 +1047,8 @@ struct pawl_finding {
 };
 struct pawl_findings;
 /* Reads and checks every byte of a checkpoint (id 0: of all). meter may be NULL. Returns
- * PAWL_ECORRUPT if there are findings; *ret is set then, too. Without findings, a checkpoint that
- * cannot be read gives its own error, such as PAWL_EAUTH or PAWL_EVERSION. */
+ * PAWL_ECORRUPT if there are findings; *ret is set then, too; ret may be NULL. Without findings, a
+ * checkpoint that cannot be read gives its own error, such as PAWL_EAUTH or PAWL_EVERSION. */
 PAWL_API int pawl_verify(struct pawl *run, uint64_t id, struct pawl_meter *meter, struct pawl_findings **ret,
                          struct pawl_error *err);
 PAWL_API size_t pawl_findings_count(const struct pawl_findings *findings);
@@ -1061,8 +1077,8 @@ PAWL_API void pawl_rows_free(struct pawl_rows *rows);
 
 /* Waits as pawl_wait does, up to an enum pawl_level. REMOTE: until every mirror has every
  * checkpoint of the run, or an upload failed after the call began (that error). PAWL_ETIMEOUT with
- * PAWL_SYS_WAITED. REMOTE on ranks above 0 is PAWL_EUNSUPPORTED if there are mirrors, since only
- * rank 0 copies. */
+ * PAWL_SYS_WAITED. REMOTE without mirrors in a run that is stored here is PAWL_EUSAGE. On ranks
+ * above 0 it is PAWL_EUNSUPPORTED, since only rank 0 copies. */
 PAWL_API int pawl_wait_level(struct pawl *run, int level, int64_t timeout_ms, struct pawl_error *err);
 
 /* A mirror of a run, as far as this process knows. */
@@ -1116,14 +1132,6 @@ struct pawl_copies;
  * PAWL_ECORRUPT: the source is damaged. PAWL_ENOTFOUND: also if it was deleted meanwhile. */
 PAWL_API int pawl_copy(struct pawl *run, uint64_t id, const char *to, const struct pawl_copy_opts *opts,
                        struct pawl_meter *meter, struct pawl_copies **ret, struct pawl_error *err);
-/* Copies a complete run to a path or URL, or updates it there, the newest checkpoint first, with
- * ids, pins, scores and pointers. Removes nothing at the target and takes its lease. A repeated
- * call resumes. Checkpoints that are deleted meanwhile are left out. Those that are damaged at the
- * source are left out and reported (PAWL_ECORRUPT). *ret may be NULL; it is set after failures,
- * too. PAWL_ECONFLICT: the target has another checkpoint with this id. PAWL_EEXISTS: another run or
- * something else is there. */
-PAWL_API int pawl_copy_run(struct pawl *run, const char *to, const struct pawl_copy_opts *opts,
-                           struct pawl_meter *meter, struct pawl_copies **ret, struct pawl_error *err);
 PAWL_API size_t pawl_copies_count(const struct pawl_copies *copies);
 PAWL_API const struct pawl_copied *pawl_copies_get(const struct pawl_copies *copies, size_t i);
 PAWL_API void pawl_copies_free(struct pawl_copies *copies);
@@ -1137,14 +1145,15 @@ struct pawl_store_entry {
 	int64_t mtime_ns; /* 0 = unknown */
 	int is_folder;
 };
-/* The two functions that a store calls: for each entry of a list, until one returns a value other
- * than 0; and once with all bytes of an object. */
-typedef int pawl_store_see_fn(void *arg, const struct pawl_store_entry *entry);
-typedef int pawl_store_take_fn(void *arg, const void *ptr, size_t nbytes);
+/* The two functions that a store calls. The first gets each entry of a list, until it returns a
+ * value other than 0. The second gets all bytes of an object, once. */
+typedef int pawl_store_entry_fn(void *arg, const struct pawl_store_entry *entry);
+typedef int pawl_store_bytes_fn(void *arg, const void *ptr, size_t nbytes);
 /* A store for URLs that pawl does not know (docs/how-to/stores/fsspec.md): objects under keys,
  * which are relative paths. It cannot keep two writers apart (pawl_warning) and cannot serve many
- * ranks. Functions return 0 or a negative enum pawl_code with a message. They are called on any
- * thread, several at a time, and must not use a handle that was opened with them. */
+ * ranks. All functions are required. They return 0 or a negative enum pawl_code with a message.
+ * They are called on any thread, several at a time, and must not use a handle that was opened with
+ * them. */
 struct pawl_stores {
 	size_t size;
 	const char *name; /* for people; it and arg must live as long as the runs */
@@ -1158,13 +1167,14 @@ struct pawl_stores {
 	/* Puts a file. */
 	int (*upload)(void *store, const char *key, const char *path, uint64_t nbytes, struct pawl_error *err);
 	/* A complete object of at most max bytes, as it was at one moment. */
-	int (*get)(void *store, const char *key, size_t max, pawl_store_take_fn *take, void *take_arg,
+	int (*get)(void *store, const char *key, size_t max, pawl_store_bytes_fn *bytes, void *bytes_arg,
 	           struct pawl_error *err);
 	/* All nbytes, or PAWL_ECORRUPT. */
 	int (*read)(void *store, const char *key, uint64_t offset, void *dst, size_t nbytes, struct pawl_error *err);
 	int (*stat)(void *store, const char *key, struct pawl_store_entry *ret, struct pawl_error *err);
 	/* The direct children of a folder. */
-	int (*list)(void *store, const char *folder, pawl_store_see_fn *see, void *see_arg, struct pawl_error *err);
+	int (*list)(void *store, const char *folder, pawl_store_entry_fn *entry, void *entry_arg,
+	            struct pawl_error *err);
 	/* A folder goes with all in it. */
 	int (*remove)(void *store, const char *key, int is_folder, struct pawl_error *err);
 	/* One object; replaces. */

@@ -2,7 +2,7 @@
 /*
  * pawl_jobs.h - what is built on top of runs. The rules of pawl.h hold here, too.
  *
- *   1. comparing checkpoints    4. syncing folders
+ *   1. comparing checkpoints    4. copying runs, syncing folders
  *   2. exporting, converting    5. single files
  *   3. resharding               6. archives of folders
  *                               7. checkpoint files by name (Composer)
@@ -67,14 +67,15 @@ struct pawl_convert_report {
 	uint64_t n_left;                    /* values that are not tensors and were left out */
 };
 #define PAWL_CONVERT_REPORT_INIT {.size = sizeof(struct pawl_convert_report)}
-/* Writes a checkpoint, or another program's file or folder that was opened as one, in another
- * format: safetensors, torch.save (.pt, a flat dict), numpy (.npz, .npy), a folder as the Hugging
- * Face libraries or torch.distributed.checkpoint write it, or a checkpoint of pawl. Streams tensors
- * in constant memory and checks the source's checksums. Files get their names when all are complete
- * and durable. Only "dcp" without rename, and "pawl", keep values that are not tensors; "pawl"
- * takes no include, exclude, rename, dots and dtype. See docs/how-to/convert.md. PAWL_EEXISTS: two
- * tensors would get one name, or the target exists. PAWL_EUNSUPPORTED: the format lacks the dtype.
- * ret: NULL or initialised. */
+/* Writes a checkpoint (id 0: the latest) in another format. The source may also be a file or folder
+ * of another program that was opened as one. Formats are safetensors, torch.save (.pt, a flat
+ * dict), numpy (.npz, .npy), the folders of the Hugging Face libraries and of
+ * torch.distributed.checkpoint, and checkpoints of pawl. Streams tensors in constant memory and
+ * checks the source's checksums. Files get their names when all are complete and durable. Only
+ * "dcp" without rename, and "pawl", keep values that are not tensors. "pawl" takes no include,
+ * exclude, rename, dots and dtype. See docs/how-to/convert.md. PAWL_EEXISTS: two tensors would get
+ * one name, or the target exists. PAWL_EUNSUPPORTED: the format lacks the dtype. ret: NULL or
+ * initialised. */
 PAWL_API int pawl_convert(struct pawl *run, uint64_t id, const char *target, const struct pawl_convert_opts *opts,
                           struct pawl_meter *meter, struct pawl_convert_report *ret, struct pawl_error *err);
 
@@ -94,14 +95,23 @@ struct pawl_reshard_opts {
 };
 #define PAWL_RESHARD_OPTS_INIT {.size = sizeof(struct pawl_reshard_opts)}
 /* Writes a checkpoint (id 0: the latest) to a new folder, target, as another number of ranks would
- * have written it: large tensors are cut between rows into even shares, with one set of packs per
- * rank. Step, metrics and metadata stay. If the number of ranks changes, plain values that differed
+ * have written it. Large tensors are cut between rows into even shares, and each rank has its own
+ * packs. Step, metrics and metadata stay. If the number of ranks changes, plain values that differed
  * become those of rank 0. Reads and checks every byte once, in constant memory. After a failure
  * nothing is left. */
 PAWL_API int pawl_reshard(struct pawl *run, uint64_t id, const char *target, const struct pawl_reshard_opts *opts,
                           struct pawl_meter *meter, struct pawl_error *err);
 
-/* --------------------------------------------------------- 4. syncing folders */
+/* ------------------------------------------- 4. copying runs, syncing folders */
+
+/* Copies a complete run to a path or URL, or updates it there, the newest checkpoint first, with
+ * ids, pins, scores and pointers. Removes nothing at the target and takes its lease. A repeated
+ * call resumes. Checkpoints that are deleted meanwhile are left out. Those that are damaged at the
+ * source are left out and reported (PAWL_ECORRUPT). *ret may be NULL; it is set after failures,
+ * too. PAWL_ECONFLICT: the target has another checkpoint with this id. PAWL_EEXISTS: another run or
+ * something else is there. */
+PAWL_API int pawl_copy_run(struct pawl *run, const char *to, const struct pawl_copy_opts *opts,
+                           struct pawl_meter *meter, struct pawl_copies **ret, struct pawl_error *err);
 
 struct pawl_syncer_opts {
 	size_t size;
@@ -162,7 +172,8 @@ PAWL_API int pawl_clone_folder(const char *from, const char *to, struct pawl_met
 struct pawl_files_opts {
 	size_t size;
 	struct pawl_arena *arena; /* NULL = own */
-	uint32_t threads;         /* that copy and that write; 0 = one per processor, at most 16 */
+	uint32_t threads;         /* that copy, at most 16, and that write, at most 4; 0 = one per
+	                             processor */
 	uint64_t bandwidth_bytes; /* written per second; 0 = no limit */
 	struct pawl_fault *fault; /* failures for tests; NULL = none */
 };
@@ -178,8 +189,8 @@ struct pawl_file_opts {
 };
 #define PAWL_FILE_OPTS_INIT {.size = sizeof(struct pawl_file_opts)}
 
-/* Writes states to single files that other programs read, in the background, one after another, in
- * the format of the suffix: .pt or .pth (torch.load), .safetensors, each also compressed
+/* Writes states to single files that other programs read, in the background, one after another. The
+ * suffix decides the format: .pt or .pth (torch.load), .safetensors, each also compressed
  * (x.pt.zst). A file is written under a hidden name and renamed when it is durable; a failure
  * leaves the old file. May be used from any thread. See docs/how-to/files.md. */
 struct pawl_files;
@@ -208,9 +219,9 @@ struct pawl_tar_opts {
 	uint64_t max_bytes; /* of unpacking; 0 = 1 TiB */
 };
 #define PAWL_TAR_OPTS_INIT {.size = sizeof(struct pawl_tar_opts)}
-/* Packs the regular files and folders of a folder, sorted by name, into an archive in the format of
- * its suffix: .tar, .tgz, .tar.gz, .tar.zst, ... (docs/reference/composer.md). Other kinds of files
- * are PAWL_EUNSUPPORTED. The archive appears when it is durable. */
+/* Packs the regular files and folders of a folder, sorted by name, into an archive. Its suffix
+ * decides the format: .tar, .tgz, .tar.gz, .tar.zst, ... (docs/reference/composer.md). Other kinds
+ * of files are PAWL_EUNSUPPORTED. The archive appears when it is durable. */
 PAWL_API int pawl_tar_pack(const char *folder, const char *path, const struct pawl_tar_opts *opts,
                            struct pawl_error *err);
 /* Unpacks into a folder that is empty or does not exist (else PAWL_EEXISTS). Refuses names that
@@ -221,8 +232,8 @@ PAWL_API int pawl_tar_unpack(const char *path, const char *folder, const struct 
 /* ---------------------------------- 7. checkpoint files by name (Composer) */
 
 /* One file per save, with a name from a template, as Composer's CheckpointSaver writes them
- * (docs/reference/composer.md): a number of them is kept, they are uploaded in the background, and
- * a link names the latest, here and in the store. <folder>/.pawl records what was written and
+ * (docs/reference/composer.md). The newest are kept, and files are uploaded in the background. A
+ * link names the latest, here and in the store. <folder>/.pawl records what was written and
  * uploaded, so that a later process can continue. One thread at a time per handle. */
 struct pawl_saver;
 struct pawl_saver_opts {
@@ -243,16 +254,16 @@ struct pawl_saver_opts {
 	int64_t num_checkpoints_to_keep;     /* in the folder; the oldest go first, each after its upload; -1 = all */
 	const char *const *ignore_keys;      /* globs of paths that are left out of the state */
 	size_t n_ignore_keys;
-	uint32_t num_concurrent_uploads;
-	int64_t upload_timeout_ms;    /* of one file */
-	const char *run_name;         /* NULL = unknown: {run_name} is then an error */
-	const struct pawl_rank *rank; /* NULL = pawl_rank_identify. Only rank 0 writes states; every rank
-	                                 writes its own folders */
-	const char *remote;           /* URL of the store for relative remote names; NULL = none */
-	int uploads_by_caller;        /* 1: the caller uploads relative remote names without a store and
-	                                 reports it by pawl_saver_uploaded */
-	struct pawl_arena *arena;     /* NULL = own */
-	int raw_pickle;               /* as in struct pawl_file_opts */
+	uint32_t num_concurrent_uploads; /* 0 = 1, at most 64 */
+	int64_t upload_timeout_ms;       /* of one file; 0 = 3,600,000 */
+	const char *run_name;            /* NULL = unknown: {run_name} is then an error */
+	const struct pawl_rank *rank;    /* NULL = pawl_rank_identify. Only rank 0 writes states; every rank
+	                                    writes its own folders */
+	const char *remote;              /* URL of the store for relative remote names; NULL = none */
+	int uploads_by_caller;           /* 1: the caller uploads relative remote names without a store and
+	                                    reports it by pawl_saver_uploaded */
+	struct pawl_arena *arena;        /* NULL = own */
+	int raw_pickle;                  /* as in struct pawl_file_opts */
 };
 #define PAWL_SAVER_OPTS_INIT                                                             \
 	{.size = sizeof(struct pawl_saver_opts),                                         \

@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from . import _checks, _pawl, _reports
-from ._pawl import UsageError
+from ._pawl import BusyError, UsageError
 from .options import IO, Candidate, Mirror, Naming, Packs, Ranks, Retention, Staging, Timeouts, Uploads
 from .rank import Rank, rank_identify
 
@@ -233,22 +233,31 @@ def read(given: Mapping[str, Any]) -> tuple[str, Rank, dict[str, Any]]:
         "save_interval": interval("save_interval", given["save_interval"]),
         "packs.compression": given["compression"],
         "mirrors.list": _mirrors(given["mirrors"]),
-        "lease.on_wait": functools.partial(_reports.waits, root),
+        "lease.on_wait": lambda why: _reports.waits(root, _spelled(why)),
     }
     return root, who, options
+
+
+@functools.cache
+def _keywords() -> dict[str, str]:
+    """Option of the library -> keyword, where they differ."""
+    named = {"retention.num_to_keep": "num_to_keep"} | {option: keyword for keyword, (option, _) in _OTHERS.items()}
+    return named | {"mirrors." + row.name: f"uploads.{row.name}" for row in dataclasses.fields(Uploads)}
+
+
+def _spelled(text: str) -> str:
+    """A message of the library with options as Python spells them."""
+    for option, keyword in _keywords().items():
+        text = text.replace(option, keyword)
+    return text
 
 
 def open_run(root: str, options: Mapping[str, Any]) -> _pawl.Run:
     """Opens the run. An error names an option as Python spells it."""
     try:
         return _pawl.Run(root, **options)
-    except UsageError as error:
-        text = str(error)
-        for keyword, (option, _) in _OTHERS.items():
-            text = text.replace(option, keyword)
-        if text == str(error):
-            raise
-        raise UsageError(text) from None
+    except (UsageError, BusyError) as error:
+        raise type(error)(_spelled(str(error))) from None
 
 
 def with_rank(options: Mapping[str, Any], rank: int, world_size: int) -> dict[str, Any]:

@@ -9,23 +9,32 @@
  *   py_run.c       Run: open, wait, close
  *   py_options.c   Run: the arguments of open
  *   py_save.c      Run: saving
- *   py_list.c      Run: listing, pins, scores, pruning
+ *   py_list.c      Run: finding, listing, pins, scores, deletion, holds
+ *   py_maintenance.c  Run: verifying, comparing, copying, pruning, repair
+ *   py_work.c      long work with a meter
  *   py_convert.c   Run: other formats
  *   py_pieces.c    Run: the pieces of a checkpoint's tensors, boxes of tensors
  *   py_stores.c    stores through fsspec
  *   py_saver.c     Saver: checkpoint files by name
  *   py_files.c     Files: single files
+ *   py_sync.c      Syncer
  *   py_tune.c      Experiment
+ *   py_tune_drive.c  Experiment, for a driver of its own
  *   py_tune_run.c  TrialRunner
  *   py_ticket.c    Ticket, Hold, Watch
+ *   py_object.c    the module's types
  *   py_frame.c     torch, NumPy and JAX, if they are imported
  *   py_lazy.c      what the first save and lazy saves must know about their tensors
  *   py_tensor.c    a framework's tensor -> struct pawl_tensor, without copying
+ *   py_dlpack.c    the same by DLPack
+ *   py_device.c    the same on a device
  *   py_walk.c      Python objects -> struct pawl_state
  *   py_kind.c      values with a kind
  *   py_build.c     struct pawl_state -> Python objects
  *   py_match.c     which live object receives which saved value
  *   py_leaf.c      the same for one tensor
+ *   py_optim.c     the tensors of an optimizer that has not stepped yet
+ *   py_problems.c  errors about values that cannot be saved or do not fit
  *   py_make.c      new tensors of a framework
  *   py_restore.c   the restore loop, and storing values into live objects
  *

@@ -130,7 +130,7 @@ store_upload(void *store, const char *key, const char *path, uint64_t nbytes, st
 }
 
 static int
-store_get(void *store, const char *key, size_t max, pawl_store_take_fn *take, void *take_arg, struct pawl_error *err)
+store_get(void *store, const char *key, size_t max, pawl_store_bytes_fn *take, void *take_arg, struct pawl_error *err)
 {
 	struct call call = enter_python();
 	PyObject *bytes = PyObject_CallMethod(store, "get", "sK", key, (unsigned long long)max);
@@ -188,7 +188,7 @@ store_stat(void *store, const char *key, struct pawl_store_entry *ret, struct pa
 }
 
 static int
-see_rows(PyObject *rows, pawl_store_see_fn *see, void *see_arg, struct pawl_error *err)
+see_rows(PyObject *rows, pawl_store_entry_fn *see, void *see_arg, struct pawl_error *err)
 {
 	int rc = 0;
 
@@ -203,7 +203,7 @@ see_rows(PyObject *rows, pawl_store_see_fn *see, void *see_arg, struct pawl_erro
 }
 
 static int
-store_list(void *store, const char *folder, pawl_store_see_fn *see, void *see_arg, struct pawl_error *err)
+store_list(void *store, const char *folder, pawl_store_entry_fn *see, void *see_arg, struct pawl_error *err)
 {
 	struct call call = enter_python();
 	PyObject *rows = PyObject_CallMethod(store, "list", "s", folder);

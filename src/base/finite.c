@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* finite: see finite.h. */
 #include "base/finite.h"
 
 #include <stdint.h>

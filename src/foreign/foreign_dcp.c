@@ -398,7 +398,7 @@ fill_gaps(struct folder *f, size_t *at, int64_t index)
 {
 	for (; *at < (uint64_t)index; (*at)++) {
 		if (++f->n_gaps > MAX_GAPS)
-			return err_set(f->err, PAWL_ELIMIT, "%s: lists with more than %u items that were not saved",
+			return err_set(f->err, PAWL_ELIMIT, "%s: its lists have more than %u items that were not saved",
 			               f->key, MAX_GAPS);
 		TRY(pawl_state_add(f->tree.m->state, &(struct pawl_scalar){.type = PAWL_NONE}, f->err));
 	}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* file_plan: see the header. */
+/* file_plan: see file_plan.h. */
 #include "layout/file_plan.h"
 
 #include "base/err.h"

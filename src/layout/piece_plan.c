@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* piece_plan: see the header. */
+/* piece_plan: see piece_plan.h. */
 #include "layout/piece_plan.h"
 
 #include "base/err.h"

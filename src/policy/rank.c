@@ -173,9 +173,8 @@ static const struct launcher launchers[] = {
          .local_rank = {.first = "MV2_COMM_WORLD_LOCAL_RANK"},
          .local_size = {.first = "MV2_COMM_WORLD_LOCAL_SIZE"}},
 	/* before the schedulers: scripts run one task per node there, which starts the processes
-         * and names them so.
-         *          * Half of it counts at the end only, since scripts also set WORLD_SIZE for all
-         * tasks */
+         * and names them so. One of the two counts only at the end, since scripts also set
+         * WORLD_SIZE for all tasks */
 	{.name = "env",
          .needs_both = true,
          .rank = {.first = "RANK"},

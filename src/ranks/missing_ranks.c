@@ -47,7 +47,7 @@ put_unopened(struct buf *out, const struct gather_round *round, const bool *unse
 
 	put_ranks(out, unseen, world);
 	buf_printf(out,
-	           " %s not opened this run within %.1f s; every rank must open it and %s, or, if only this process "
+	           " %s not opened this run within %.1f s; every rank must open it and %s. If only this process "
 	           "%ss, it must be opened with a world size of 1",
 	           count_named(unseen, world) == 1 ? "has" : "have", (double)waited_ms / 1000, verb, verb);
 }

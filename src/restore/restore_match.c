@@ -225,7 +225,7 @@ note_dropped(struct matcher *m, const struct walk_leaf *leaf, struct pawl_error 
 	                       mem_printf("%s: %.*s: kept per rank by %u ranks, this job has %u%s",
 	                                  is_refused ? "per rank" : "dropped", (int)leaf->ranks_len, leaf->path,
 	                                  r->manifest->world_size, r->run->group.world,
-	                                  is_refused ? " (rank_values says what then: drop or wrap)" : ""),
+	                                  is_refused ? "; rank_values decides: drop or wrap" : ""),
 	                       err);
 }
 

@@ -10,7 +10,7 @@
 #include "base/buf.h"
 #include "store/store.h"
 
-struct foreign_format; /* foreign/foreign.h */
+struct foreign_format; /* foreign/foreign_formats.h */
 
 struct run_home {
 	char *root;             /* absolute path, URL or "mem:" */

@@ -126,27 +126,31 @@ check_nodes(struct pawl *run, struct pawl_error *err)
 	int64_t node = own_node(run);
 
 	if (!o->ranks.node_folder)
-		return o->ranks.n_partners ? err_set(err, PAWL_EUSAGE, "partner: expected a node_folder as well") : 0;
+		return o->ranks.n_partners
+		               ? err_set(err, PAWL_EUSAGE, "ranks.n_partners: expected ranks.node_folder as well")
+		               : 0;
 	if (o->single || run->settings.retention.num_to_keep == PAWL_KEEP_MEMORY)
-		return err_set(err, PAWL_EUSAGE, "node_folder: expected a run with a folder of its own");
+		return err_set(err, PAWL_EUSAGE, "ranks.node_folder: expected a run with a folder of its own");
 	if (o->packs.recycle)
-		return err_set(err, PAWL_EUSAGE, "recycle: files in node folders are not kept aside");
+		return err_set(err, PAWL_EUSAGE, "packs.recycle: files in node folders are not kept aside");
 	if (o->read_only || o->maintenance) { /* reads packs from any node */
 		o->ranks.n_nodes = o->ranks.n_nodes ? o->ranks.n_nodes : NODES_MAX_NODES;
 		node = 0;
 	}
 	if (node < 0)
-		return err_set(err, PAWL_EUSAGE,
-		               "node_folder: the launcher does not say on which node rank %u is; give node_rank or "
-		               "local_world_size",
-		               run->group.rank);
+		return err_set(
+			err, PAWL_EUSAGE,
+			"ranks.node_folder: the launcher does not say on which node rank %u is; give node_rank or "
+			"local_world_size",
+			run->group.rank);
 	if (!o->ranks.n_nodes && run->group.world > 1 && local < 1)
-		return err_set(err, PAWL_EUSAGE, "node_folder: expected n_nodes, since the launcher does not tell it");
+		return err_set(err, PAWL_EUSAGE,
+		               "ranks.node_folder: expected ranks.n_nodes, since the launcher does not set it");
 	if (!o->ranks.n_nodes)
 		o->ranks.n_nodes =
 			run->group.world == 1 ? 1 : (run->group.world + (uint32_t)local - 1) / (uint32_t)local;
 	if (node >= o->ranks.n_nodes)
-		return err_set(err, PAWL_EUSAGE, "n_nodes: rank %u is on node %lld, expected more than %u nodes",
+		return err_set(err, PAWL_EUSAGE, "ranks.n_nodes: rank %u is on node %lld, expected more than %u nodes",
 		               run->group.rank, (long long)node, o->ranks.n_nodes);
 	run->home.node = (uint32_t)node;
 	return 0;
@@ -191,8 +195,8 @@ check_mirrors(struct pawl *run, struct pawl_error *err)
 	if (run->settings.retention.num_to_keep == PAWL_KEEP_MEMORY)
 		return err_set(
 			err, PAWL_EUSAGE,
-			"mirrors: nothing is uploaded when num_to_keep is 0, which writes nothing; to keep nothing here "
-			"after an upload set mirrors.delete_local");
+			"mirrors: nothing is uploaded by a run that writes nothing (retention.num_to_keep); to keep "
+			"nothing here after an upload set mirrors.delete_local");
 	for (size_t i = 0; i < o->mirrors.n; i++)
 		TRY(check_mirror(o->mirrors.list ? &o->mirrors.list[i] : NULL, i, err));
 	return 0;

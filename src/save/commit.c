@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* commit: see commit.h. */
 #include "save/commit.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ring: see ring.h. */
 #include "save/ring.h"
 
 #include <pthread.h>

@@ -3,10 +3,9 @@
  * watch: notices SIGTERM and SIGUSR1, so that a save can be made before the process is killed.
  *
  * A signal handler gets only the signal's number, so it must find the watcher in static memory.
- * `slot` is the only static variable of the library that changes; therefore a process has at most
- * one watcher. The handler notes time and number in lock-free atomics, and calls the earlier
- * handler. Both are safe at any point. All else happens when the caller asks (pawl_watch_signal,
- * pawl_should_save). In a forked child the earlier handler alone acts.
+ * That is `slot`, so a process has at most one watcher. The handler notes time and number in
+ * lock-free atomics, and calls the earlier handler. Both are safe at any point. All else happens
+ * when the caller asks (pawl_watch_signal). In a forked child the earlier handler alone acts.
  *
  *   closed --open: slot.watch = w, handlers in--> watching --signal--> flag up (stays so)
  *      ^-------- close: handlers back, slot.watch = NULL, wait for slot.inside == 0, free --------'

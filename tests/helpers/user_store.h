@@ -53,7 +53,7 @@ user_upload(void *store, const char *key, const char *path, uint64_t nbytes, str
 }
 
 static int
-user_get(void *store, const char *key, size_t max, pawl_store_take_fn *take, void *take_arg, struct pawl_error *err)
+user_get(void *store, const char *key, size_t max, pawl_store_bytes_fn *take, void *take_arg, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf whole = {0};
 	TRY(store_get(store, key, max, &whole, err));
@@ -82,7 +82,7 @@ user_stat(void *store, const char *key, struct pawl_store_entry *ret, struct paw
 }
 
 struct user_see {
-	pawl_store_see_fn *see;
+	pawl_store_entry_fn *see;
 	void *arg;
 };
 
@@ -98,7 +98,7 @@ user_see_one(void *arg, const struct store_entry *entry)
 }
 
 static int
-user_list(void *store, const char *folder, pawl_store_see_fn *see, void *see_arg, struct pawl_error *err)
+user_list(void *store, const char *folder, pawl_store_entry_fn *see, void *see_arg, struct pawl_error *err)
 {
 	struct user_see u = {see, see_arg};
 	/* what a careless function might show */

@@ -189,12 +189,12 @@ def test_P10_a_container_that_was_killed_is_succeeded_after_a_wait_that_is_logge
         manager.save(1, STATE, wait=True)
         assert manager.all_steps() == [1]
     [line] = [r.getMessage() for r in caplog.records if "waiting for the lease" in r.getMessage()]
-    assert f"process {os.getpid()} on host" in line and "lease_timeout" in line
+    assert f"process {os.getpid()} on host" in line and "timeouts.lease)" in line
 
 
 def test_P10_without_a_wait_the_error_says_what_to_do(tmp_path: pathlib.Path) -> None:
     leave_lease(tmp_path)
-    with pytest.raises(pawl.BusyError, match=r"lease_wait.*delete \.lease there if that process is dead") as caught:
+    with pytest.raises(pawl.BusyError, match=r"timeouts\.lease_wait.*delete \.lease there if that process is dead") as caught:
         pawl.CheckpointManager(tmp_path, timeouts=pawl.Timeouts(lease_wait=0))
     assert str(tmp_path) in str(caught.value)
     (tmp_path / ".lease").unlink()

@@ -208,7 +208,7 @@ def test_P4_a_partner_that_is_gone_fails_the_save_and_says_which(tmp_path: pathl
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"node_folder": None, "n_partners": 1, "n_nodes": 0}, "partner: expected a node_folder"),
+        ({"node_folder": None, "n_partners": 1, "n_nodes": 0}, "ranks.n_partners: expected ranks.node_folder"),
         ({"node_folder": "/tmp/x"}, "{node_rank}"),
         ({"n_partners": 2}, "expected 2 other nodes"),
         ({"n_partners": 9}, "n_partners: expected 0 to 7"),

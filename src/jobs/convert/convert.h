@@ -4,6 +4,7 @@
  * functions and the order of steps. convert_select.c decides which tensors get which names,
  * convert_extra.c which other values of a model are written. convert_plan.c has the layout of a
  * file. convert_write.c streams a file, convert_place.c gives finished files their names.
+ * reshard_*.c write a checkpoint for another number of ranks.
  */
 #ifndef PAWL_CONVERT_H
 #define PAWL_CONVERT_H

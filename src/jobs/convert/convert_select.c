@@ -285,8 +285,8 @@ find_model(struct convert_job *c, struct pawl_error *err)
 		               c->r->info.name, extra->len > 200 ? 200 : (int)extra->len, extra->ptr);
 	return err_set(err, PAWL_ENOTFOUND,
 	               "%s: no state dict of a model found: expected a dict of tensors as 'model', 'state/model', "
-	               "'state_dict', 'model_state_dict', 'module' or the state itself; the options include and rename "
-	               "choose other paths",
+	               "'state_dict', 'model_state_dict', 'module' or the state itself. include and rename choose other "
+	               "paths",
 	               c->r->info.name);
 }
 

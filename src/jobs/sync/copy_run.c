@@ -27,6 +27,7 @@
 #include "copy/copies.h"
 #include "copy/copy_object.h"
 #include "keep/pointers.h"
+#include "pawl_jobs.h"
 #include "run/run.h"
 
 #define MAX_SMALL_BYTES ((size_t)1 << 20) /* run.json and marks */

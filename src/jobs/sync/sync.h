@@ -12,6 +12,7 @@
  *   sync_prune.c    removes at the target what the source does not keep
  *   sync_sent.c     the files that a sync sent
  *   sync_view.c     the frozen folder that a command or a function gets
+ *   copy_run.c      a complete run to another place
  */
 #ifndef PAWL_SYNC_H
 #define PAWL_SYNC_H
@@ -24,7 +25,7 @@
 #include "base/buf.h"
 #include "base/bump.h"
 #include "base/mem.h"
-#include "pawl.h"
+#include "pawl_jobs.h"
 
 #define SYNC_MAX_DEPTH 16 /* of folders */
 #define SYNC_MAX_FILES 1000000u

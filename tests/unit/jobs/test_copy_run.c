@@ -8,6 +8,7 @@
 
 #include "helpers/small_run.h"
 #include "helpers/user_store.h"
+#include "pawl_jobs.h"
 #include "run/run.h"
 
 /* A path next to the run, which goes with it. */

@@ -264,7 +264,7 @@ test_P8_what_may_not_be_read_is_neither_deleted_nor_repaired(void **state)
 static int refusal; /* 0 = none */
 
 static int
-refusing_get(void *store, const char *key, size_t max, pawl_store_take_fn *take, void *arg, struct pawl_error *err)
+refusing_get(void *store, const char *key, size_t max, pawl_store_bytes_fn *take, void *arg, struct pawl_error *err)
 {
 	if (refusal && strstr(key, NEWEST "/manifest.json"))
 		return err_set(err, refusal, "status 403");

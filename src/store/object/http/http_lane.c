@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* http_lane: see the header. */
+/* http_lane: see http_lane.h. */
 #include "store/object/http/http_lane.h"
 
 #include <unistd.h>
