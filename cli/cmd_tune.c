@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/value.h"
+#include "base/text.h"
 #include "cli.h"
 #include "grid.h"
 #include "human.h"
@@ -61,14 +62,6 @@ close_runner(struct tune_runner **r)
 	*r = NULL;
 }
 
-static bool
-ends_with(const char *text, const char *end)
-{
-	size_t n = strlen(text), m = strlen(end);
-
-	return n >= m && strcmp(text + n - m, end) == 0;
-}
-
 static int
 read_text(struct cli *cli, const char *path, char **ret, size_t *ret_len, struct pawl_error *err)
 {
@@ -112,13 +105,13 @@ read_document(struct cli *cli, const char *path, const char **ret, struct pawl_e
 	char *text = NULL;
 	size_t len = 0;
 
-	if (ends_with(path, ".toml"))
+	if (text_ends_with(path, ".toml"))
 		return err_set(err, PAWL_EUSAGE,
 		               "%s: TOML is not supported; write the document as YAML (sweep.yaml): "
 		               "\"name = value\" becomes \"name: value\", and a table becomes a key with indented keys",
 		               path);
 	TRY(read_text(cli, path, &text, &len, err));
-	if (!ends_with(path, ".json")) {
+	if (!text_ends_with(path, ".json")) {
 		TRY(tune_yaml_to_json(text, len, path, &json, err));
 		text = json;
 		len = strlen(json);

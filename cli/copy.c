@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,18 +93,8 @@ copy_publish(const char *from, const char *to, struct pawl_error *err)
 	return fd_sync_parent(AT_FDCWD, to, err);
 }
 
-static int
-remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-	(void)st;
-	(void)type;
-	(void)ftw;
-	(void)remove(path);
-	return 0;
-}
-
 void
 copy_remove(const char *path)
 {
-	(void)nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+	(void)fd_remove_tree(AT_FDCWD, path, NULL);
 }

@@ -80,14 +80,6 @@ name_of(const char *path)
 	return slash != NULL ? slash + 1 : path;
 }
 
-static bool
-ends_with(const char *text, const char *suffix)
-{
-	size_t len = strlen(text), n = strlen(suffix);
-
-	return len > n && strcmp(text + len - n, suffix) == 0;
-}
-
 bool
 target_is_foreign(struct cli *cli, const char *path, bool is_folder)
 {
@@ -95,7 +87,8 @@ target_is_foreign(struct cli *cli, const char *path, bool is_folder)
 	int is_mark;
 
 	for (size_t i = 0; (name = pawl_foreign_name(i, &is_mark)) != NULL; i++)
-		if ((is_mark != 0) == is_folder && (is_folder ? exists_in(cli, path, name) : ends_with(path, name)))
+		if ((is_mark != 0) == is_folder &&
+		    (is_folder ? exists_in(cli, path, name) : text_ends_with(path, name)))
 			return true;
 	return false;
 }

@@ -307,8 +307,8 @@ PAWL_API size_t pawl_node_tensor(const struct pawl_node *node);
 /* Tag of a node; "" if it has none. */
 PAWL_API const char *pawl_node_kind(const struct pawl_node *node);
 
-/* The value of a leaf. PAWL_ENOTFOUND; PAWL_EMISMATCH: it has another type; PAWL_ELIMIT: the int has
- * more than 64 bits. A str lives as long as the state. */
+/* The value of a leaf. PAWL_EMISMATCH: it has another type. PAWL_ELIMIT: the int has more than 64
+ * bits. A str lives as long as the state. */
 PAWL_API int pawl_state_get_int(const struct pawl_state *state, const char *path, int64_t *ret, struct pawl_error *err);
 PAWL_API int pawl_state_get_float(const struct pawl_state *state, const char *path, double *ret,
                                   struct pawl_error *err);
@@ -949,7 +949,7 @@ PAWL_API size_t pawl_restore_piece_count(const struct pawl_restore *restore, siz
 PAWL_API int pawl_restore_piece(const struct pawl_restore *restore, size_t index, size_t i, const uint64_t **offsets,
                                 const uint64_t **lengths, struct pawl_error *err);
 /* Reads everything bound and verifies each block. After a failure the destinations hold undefined
- * bytes. After PAWL_ECORRUPT, PAWL_EIO, PAWL_ELIMIT or PAWL_ENOTFOUND (deleted during the read) call
+ * bytes. After PAWL_ECORRUPT, PAWL_EIO, PAWL_ELIMIT or PAWL_ENOTFOUND (deleted meanwhile) call
  * pawl_restore_fallback and bind again, or stop. */
 PAWL_API int pawl_restore_read(struct pawl_restore *restore, struct pawl_error *err);
 /* With many ranks: this rank cannot continue, for example because its memory does not fit. The

@@ -96,9 +96,9 @@ struct pawl_reshard_opts {
 #define PAWL_RESHARD_OPTS_INIT {.size = sizeof(struct pawl_reshard_opts)}
 /* Writes a checkpoint (id 0: the latest) to a new folder, target, as another number of ranks would
  * have written it. Large tensors are cut between rows into even shares, and each rank has its own
- * packs. Step, metrics and metadata stay. If the number of ranks changes, plain values that differed
- * become those of rank 0. Reads and checks every byte once, in constant memory. After a failure
- * nothing is left. */
+ * packs. Step, metrics and metadata stay. If the number of ranks changes, plain values that
+ * differed become those of rank 0. Reads and checks every byte once, in constant memory. After a
+ * failure nothing is left. */
 PAWL_API int pawl_reshard(struct pawl *run, uint64_t id, const char *target, const struct pawl_reshard_opts *opts,
                           struct pawl_meter *meter, struct pawl_error *err);
 

@@ -277,7 +277,7 @@ identify_run(struct pawl *run, struct pawl_error *err)
 	const char *wanted = run->opts.run_id;
 	bool found;
 
-	if (wanted && !run_file_is_id(wanted))
+	if (wanted && !text_is_hex32(wanted))
 		return err_set(err, PAWL_EUSAGE, "run_id: expected 32 lower-case hex digits, found '%.80s'", wanted);
 	TRY(run_file_read(run, &found, err));
 	if (!found && !latest)

@@ -151,14 +151,6 @@ copy_folder(int from_dirfd, const char *name, const struct copy *to, const char 
 	return os_sync(made) == 0 ? 0 : err_sys(err, errno, "%s: sync", as);
 }
 
-/* No links to another device or to a file of another user, without support, or beyond their number:
- * the file is copied. */
-static bool
-is_copied_instead(int sys)
-{
-	return sys == EXDEV || sys == EPERM || sys == EMLINK || sys == EOPNOTSUPP || sys == EACCES;
-}
-
 /* Sockets and pipes belong to no state. They are passed over. */
 static int
 copy_any(int from_dirfd, const char *name, const struct copy *to, const char *as, unsigned depth,
@@ -177,7 +169,7 @@ copy_any(int from_dirfd, const char *name, const struct copy *to, const char *as
 	if (to->link) {
 		if (linkat(from_dirfd, name, to->to_fd, as, 0) == 0)
 			return 0;
-		if (!is_copied_instead(errno))
+		if (!fd_can_copy_instead(errno))
 			return err_sys(err, errno, "%s: link", name);
 	}
 	return tree_copy_file(from_dirfd, name, to->to_fd, as, st.st_mode, err);

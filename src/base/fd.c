@@ -405,6 +405,12 @@ remove_entry(int dirfd, const char *name, bool maybe_folder, unsigned depth, str
 	return 0;
 }
 
+bool
+fd_can_copy_instead(int sys)
+{
+	return sys == EXDEV || sys == EPERM || sys == EMLINK || sys == EOPNOTSUPP || sys == EACCES;
+}
+
 int
 fd_remove_tree(int dirfd, const char *path, struct pawl_error *err)
 {

@@ -57,6 +57,9 @@ int fd_read_opened(int fd, const char *path, size_t max, struct buf *out, struct
  * closed. */
 int fd_temp_file(int *ret, const char *what, struct pawl_error *err);
 const char *fd_temp_folder(void);
+/* Can a file be copied where linking it failed with this errno? Yes for another device, a file of
+ * another user, a file system without links, and too many links. */
+bool fd_can_copy_instead(int sys);
 /* Removes a folder and all in it, not following symlinks; missing is success. */
 int fd_remove_tree(int dirfd, const char *path, struct pawl_error *err);
 

@@ -12,14 +12,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/sum.h"
-
-static bool
-has_suffix(const char *name, const char *suffix)
-{
-	size_t len = strlen(name), tail = strlen(suffix);
-
-	return len > tail && strcmp(name + len - tail, suffix) == 0;
-}
+#include "base/text.h"
 
 void
 hidden_name_of(const char *name, const char *token, const char *suffix, char ret[HIDDEN_NAME_BYTES])
@@ -57,7 +50,7 @@ hidden_token(const char *name, const char *suffix)
 {
 	size_t len = strlen(name), tail = 1 + HIDDEN_TOKEN_LEN + strlen(suffix);
 
-	if (len < 2 + tail || name[0] != '.' || !has_suffix(name, suffix))
+	if (len < 2 + tail || name[0] != '.' || !text_ends_with(name, suffix))
 		return NULL;
 	const char *dot = name + len - tail;
 	return *dot == '.' && hidden_is_token(dot + 1) ? dot + 1 : NULL;
@@ -66,7 +59,7 @@ hidden_token(const char *name, const char *suffix)
 bool
 hidden_is(const char *name)
 {
-	return name[0] == '.' && (has_suffix(name, HIDDEN_PARTIAL) || has_suffix(name, HIDDEN_TMP));
+	return name[0] == '.' && (text_ends_with(name, HIDDEN_PARTIAL) || text_ends_with(name, HIDDEN_TMP));
 }
 
 /* ---------------------------------------------------------------- appearing */

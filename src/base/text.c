@@ -298,6 +298,20 @@ text_check_list(const char *what, const char *const *texts, size_t n, struct paw
 }
 
 bool
+text_is_hex32(const char *text)
+{
+	return strlen(text) == 32 && strspn(text, "0123456789abcdef") == 32;
+}
+
+bool
+text_ends_with(const char *text, const char *suffix)
+{
+	const size_t len = strlen(text), n = strlen(suffix);
+
+	return len > n && memcmp(text + len - n, suffix, n) == 0;
+}
+
+bool
 text_copy(char *dst, size_t cap, const char *src)
 {
 	size_t len = strlen(src);

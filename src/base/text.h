@@ -43,6 +43,10 @@ bool text_is_url(const char *address);
 bool text_begins_as_url(const char *address);
 /* PAWL_EUSAGE if the list or one of its n texts is NULL. what: "convert: include", for messages. */
 int text_check_list(const char *what, const char *const *texts, size_t n, struct pawl_error *err);
+/* Is it 32 hex digits in lower case, as ids and tokens are? */
+bool text_is_hex32(const char *text);
+/* Does a text that is longer than the suffix end with it? */
+bool text_ends_with(const char *text, const char *suffix);
 /* Bounded, always terminated copy; false if it was cut. */
 bool text_copy(char *dst, size_t cap, const char *src);
 

@@ -17,8 +17,7 @@
 static int
 split_target(const char *to, char **ret_parent, char **ret_name, struct pawl_error *err)
 {
-	if (strcmp(to, "mem:") == 0)
-		return err_set(err, PAWL_EUSAGE, "mem: is lost when it is closed; choose another target");
+	TRY(store_check_target(to, err));
 	PAWL_FREE char *copy = mem_strdup(to);
 	char *begin, *slash;
 	if (!copy)

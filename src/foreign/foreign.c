@@ -11,18 +11,11 @@
 
 #include "base/err.h"
 #include "base/sum.h"
+#include "base/text.h"
 #include "foreign/foreign_formats.h"
 #include "foreign/compressed_file.h"
 
 #define SNIFF_BYTES 256u
-
-static bool
-ends_with(const char *text, const char *suffix)
-{
-	size_t len = strlen(text), n = strlen(suffix);
-
-	return len >= n && strcmp(text + len - n, suffix) == 0;
-}
 
 static int
 sniff_format(struct store *store, const char *key, const char *given, const struct foreign_format **ret,
@@ -117,7 +110,7 @@ foreign_detect(struct store *store, const char *key, const char *given, const st
 		return err_nomem(err, given);
 	for (size_t i = 0; foreign_formats[i]; i++) {
 		for (size_t k = 0; k < 3 && foreign_formats[i]->suffixes[k]; k++) {
-			if (ends_with(name, foreign_formats[i]->suffixes[k])) {
+			if (text_ends_with(name, foreign_formats[i]->suffixes[k])) {
 				*ret = foreign_formats[i];
 				return 0;
 			}

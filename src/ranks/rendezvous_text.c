@@ -54,12 +54,6 @@ rendezvous_put_attempt(const struct rendezvous_attempt *a, struct buf *out)
 	buf_puts(out, "]}\n");
 }
 
-static bool
-is_hex32(const char *text)
-{
-	return strlen(text) == 32 && strspn(text, "0123456789abcdef") == 32;
-}
-
 /* A member of 32 hex digits, or with empty_is_fine none. */
 static int
 get_hex(const char *what, const struct json *object, const char *key, bool empty_is_fine, char ret[33],
@@ -68,7 +62,7 @@ get_hex(const char *what, const struct json *object, const char *key, bool empty
 	const char *text;
 
 	TRY(json_get_str(what, object, key, &text, err));
-	if (!is_hex32(text) && !(empty_is_fine && !*text))
+	if (!text_is_hex32(text) && !(empty_is_fine && !*text))
 		return err_set(err, PAWL_ECORRUPT, "%s: %s: expected 32 lower-case hex digits, found '%.60s'", what,
 		               key, text);
 	memcpy(ret, text, strlen(text) + 1);
@@ -105,8 +99,8 @@ get_members(const char *what, const struct json *rows, struct bump *memory, stru
 		const struct json *rank = row->type == JSON_ARRAY && row->len == 3 ? row->first : NULL;
 		const struct json *nonce = rank ? rank->next : NULL;
 
-		if (!is_number(rank) || rank->u >= a->world || nonce->type != JSON_STRING || !is_hex32(nonce->str) ||
-		    !is_number(nonce->next))
+		if (!is_number(rank) || rank->u >= a->world || nonce->type != JSON_STRING ||
+		    !text_is_hex32(nonce->str) || !is_number(nonce->next))
 			return err_set(err, PAWL_ECORRUPT, "%s: members: expected [rank, nonce, last id]", what);
 		memcpy(a->members[rank->u].nonce, nonce->str, 33);
 		a->members[rank->u].last_id = nonce->next->u;
@@ -124,7 +118,8 @@ get_refusals(const char *what, const struct json *rows, struct bump *memory, str
 	for (const struct json *row = rows->first; row; row = row->next) {
 		const struct json *nonce = row->type == JSON_ARRAY && row->len == 2 ? row->first : NULL;
 
-		if (!nonce || nonce->type != JSON_STRING || !is_hex32(nonce->str) || nonce->next->type != JSON_STRING)
+		if (!nonce || nonce->type != JSON_STRING || !text_is_hex32(nonce->str) ||
+		    nonce->next->type != JSON_STRING)
 			return err_set(err, PAWL_ECORRUPT, "%s: refused: expected [nonce, why]", what);
 		struct rendezvous_refusal *r = &a->refusals[a->n_refusals++];
 

@@ -8,17 +8,12 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "policy/retain.h"
 #include "run/run.h"
 
 #define RUN_MAX_BYTES 65536u
 #define RUN_MAX_SCORES 16 /* as retain_check allows */
-
-bool
-run_file_is_id(const char *text)
-{
-	return strlen(text) == 32 && strspn(text, "0123456789abcdef") == 32;
-}
 
 /* Takes over the score rules of run.json, which decide what is best and so kept. num_to_keep still
  * counts the newest. Unknown rules are left out. */
@@ -67,7 +62,7 @@ take_run_file(struct pawl *run, const struct buf *text, struct pawl_error *err)
 		               (unsigned long long)version, PAWL_FORMAT_VERSION);
 	TRY(json_get_str(RUN_KEY, root, "run", &id, err));
 	TRY(json_get_u64(RUN_KEY, root, "attempt", &attempt, err));
-	if (!run_file_is_id(id))
+	if (!text_is_hex32(id))
 		return err_set(err, PAWL_ECORRUPT,
 		               RUN_KEY ": expected a run id of 32 lower-case hex digits, found '%.80s'", id);
 	memcpy(run->self.run_id, id, 33);

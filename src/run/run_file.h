@@ -34,7 +34,6 @@ struct run_identity {
 	uint64_t last_id;     /* the highest id that was ever seen or given out */
 };
 
-bool run_file_is_id(const char *text);
 /* A damaged file counts as missing, since the checkpoints hold the same data. */
 int run_file_read(struct pawl *run, bool *ret_found, struct pawl_error *err);
 /* Takes over a run.json from a mirror, if the run's folder is lost or on another host (R107,

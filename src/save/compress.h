@@ -17,14 +17,6 @@
 #include "format/codec/codec.h"
 #include "save/save.h"
 
-/* The largest file that so many plain bytes can become: no codec adds more to random data. The file
- * is cut when its size is known. */
-static inline uint64_t
-compress_most_bytes(uint64_t nbytes)
-{
-	return nbytes + nbytes / 16 + ((uint64_t)1 << 20);
-}
-
 struct compress;
 /* For a pack of so many units. */
 int compress_new(struct save_pack *pack, const struct codec *codec, size_t n_units, struct compress **ret,

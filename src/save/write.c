@@ -38,8 +38,7 @@ pack_file(struct save_pack *p, struct store_file **ret, struct pawl_error *err)
 	pthread_mutex_lock(&p->lock);
 	if (!p->file) {
 		bool recycled = !p->compress && recycle_take(m->recycle, p->plan->nbytes, &old);
-		struct store_create opts = {.nbytes = p->compress ? compress_most_bytes(p->plan->nbytes)
-		                                                  : p->plan->nbytes,
+		struct store_create opts = {.nbytes = p->compress ? codec_most_bytes(p->plan->nbytes) : p->plan->nbytes,
 		                            .recycle_key = recycled ? buf_str(&old) : NULL,
 		                            .buffered = m->opts->io.no_direct,
 		                            .own_name = true};

@@ -306,7 +306,7 @@ needed_bytes(const struct writer *w, const struct save *s, bool with_links)
 
 	for (size_t k = 0; k < m->plan->n_packs; k++)
 		if (with_links || !expects_link(w, m, k))
-			need += m->codec ? compress_most_bytes(m->plan->packs[k].nbytes) : m->plan->packs[k].nbytes;
+			need += m->codec ? codec_most_bytes(m->plan->packs[k].nbytes) : m->plan->packs[k].nbytes;
 	return need;
 }
 

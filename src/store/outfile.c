@@ -52,13 +52,6 @@ struct outfile {
 	struct summing file_sums, plain_sums;
 };
 
-/* Codecs add at most this to bytes that cannot be compressed. */
-static uint64_t
-most_bytes(uint64_t nbytes)
-{
-	return nbytes + nbytes / 16 + ((uint64_t)1 << 20);
-}
-
 /* ---------------------------------------------------------------- checksums */
 
 static void
@@ -212,7 +205,7 @@ make_slabs(struct outfile *o, const struct outfile_opts *opts, struct pawl_error
 static int
 open_file(struct outfile *o, const struct outfile_opts *opts, struct pawl_error *err)
 {
-	const struct store_create create = {.nbytes = opts->codec ? most_bytes(opts->nbytes) : opts->nbytes,
+	const struct store_create create = {.nbytes = opts->codec ? codec_most_bytes(opts->nbytes) : opts->nbytes,
 	                                    .buffered = opts->buffered,
 	                                    .at_most = opts->codec != NULL};
 

@@ -212,6 +212,8 @@ int store_open_with(const struct pawl_stores *stores, const char *url, bool crea
                     struct store **ret, struct pawl_error *err);
 /* PAWL_EUSAGE for "s3:/bucket", which would be a folder of that name. */
 int store_check_slashes(const char *url, struct pawl_error *err);
+/* PAWL_EUSAGE for a target of copies that ends with the process: "mem:". */
+int store_check_target(const char *url, struct pawl_error *err);
 void store_close(struct store *s); /* NULL is fine; closes layers from the outermost to the engine */
 PAWL_DEFINE_CLEAN(struct store, store_close);
 

@@ -41,6 +41,14 @@ store_check_slashes(const char *url, struct pawl_error *err)
 	               is_rooted && !is_file ? "/" : "//", rest, is_rooted ? " (pathlib.Path removes one)" : "");
 }
 
+int
+store_check_target(const char *url, struct pawl_error *err)
+{
+	if (strcmp(url, "mem:") != 0)
+		return 0;
+	return err_set(err, PAWL_EUSAGE, "mem: is lost when it is closed; choose another target");
+}
+
 /* Opens an engine on this machine. */
 static int
 open_local(const char *url, bool create, bool no_direct_io, struct store **ret, struct pawl_error *err)

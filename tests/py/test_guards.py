@@ -194,7 +194,9 @@ def test_P10_a_container_that_was_killed_is_succeeded_after_a_wait_that_is_logge
 
 def test_P10_without_a_wait_the_error_says_what_to_do(tmp_path: pathlib.Path) -> None:
     leave_lease(tmp_path)
-    with pytest.raises(pawl.BusyError, match=r"timeouts\.lease_wait.*delete \.lease there if that process is dead") as caught:
+    with pytest.raises(
+        pawl.BusyError, match=r"timeouts\.lease_wait.*delete \.lease there if that process is dead"
+    ) as caught:
         pawl.CheckpointManager(tmp_path, timeouts=pawl.Timeouts(lease_wait=0))
     assert str(tmp_path) in str(caught.value)
     (tmp_path / ".lease").unlink()

@@ -41,6 +41,12 @@ const struct codec *codec_of_bytes(const void *ptr, size_t n);
 /* The codec of compressed members of zip archives: streams for codec_reader, not files. */
 const struct codec *codec_of_zip(void);
 const char *codec_name(const struct codec *codec); /* "gz" */
+/* The largest file that so many plain bytes can become: no codec adds more to random data. */
+static inline uint64_t
+codec_most_bytes(uint64_t nbytes)
+{
+	return nbytes + nbytes / 16 + ((uint64_t)1 << 20);
+}
 /* 0, or PAWL_EUSAGE naming the valid levels (0 = the default: gz 6, bz2 9, lz4 1, lzma and xz 6,
  * lzo 3, planes 1, zst 3). */
 int codec_check_level(const struct codec *codec, int level, struct pawl_error *err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pickle_write: see pickle_write.h. Pure; the opcodes are those of Python's pickletools, protocol 2. */
+/* pickle_write: see pickle_write.h. Pure. The opcodes are those of pickletools, protocol 2. */
 #include "format/torch/pickle_write.h"
 
 #include <string.h>

@@ -13,19 +13,12 @@
 #include "store/registry.h"
 #include "store/store.h"
 
-static bool
-ends_with(const char *name, const char *suffix)
-{
-	size_t n = strlen(name), k = strlen(suffix);
-	return n > k && strcmp(name + n - k, suffix) == 0;
-}
-
 bool
 composer_is_tar(const char *name)
 {
 	static const char *const suffixes[] = {".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.lzma"};
 	for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++)
-		if (ends_with(name, suffixes[i]))
+		if (text_ends_with(name, suffixes[i]))
 			return true;
 	return false;
 }

@@ -476,8 +476,7 @@ open_target(struct reshard_job *x, const char *target, struct pawl_error *err)
 	char hidden[HIDDEN_NAME_BYTES];
 	struct store_entry entry;
 
-	if (strcmp(target, "mem:") == 0)
-		return err_set(err, PAWL_EUSAGE, "mem: is lost when it is closed; choose another target");
+	TRY(store_check_target(target, err));
 	if (!path)
 		return err_nomem(err, "reshard");
 	for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--)

@@ -417,8 +417,7 @@ transfer_run(struct pawl *from, const char *target, const struct pawl_copy_opts 
 		return err_set(err, PAWL_EUNSUPPORTED,
 		               "%s was written by another program; export or reshard makes a checkpoint of it",
 		               from->home.root);
-	if (strcmp(target, "mem:") == 0)
-		return err_set(err, PAWL_EUSAGE, "mem: is lost when it is closed; choose another target");
+	TRY(store_check_target(target, err));
 	if (opts.timeout_ms > 0)
 		t.deadline_ms = clock_deadline_ms(opts.timeout_ms);
 	int rc = copy_run(&t, target, err);

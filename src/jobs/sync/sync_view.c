@@ -101,8 +101,7 @@ link_file(struct making *m, int from_fd, int to_fd, const char *name, struct paw
 		return 0;
 	if (errno == ENOENT)
 		return GONE;
-	/* Another file system, one without links, too many links, or a file of another user. */
-	if (errno == EXDEV || errno == EPERM || errno == EOPNOTSUPP || errno == EMLINK || errno == EACCES)
+	if (fd_can_copy_instead(errno))
 		return copy_file(m, from_fd, to_fd, name, err);
 	return err_sys(err, errno, "%s: link", name);
 }
