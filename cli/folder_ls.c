@@ -37,7 +37,7 @@ show_problem(struct found *f, const struct pawl_error *err, struct cell *row, st
 		f->problem = err->code;
 	if (j != NULL)
 		jsonout_text(j, "problem", err->message);
-	else
+	if (row != NULL)
 		row[RUN_PROBLEM] =
 			(struct cell){term_clean(keep, keep_printf(keep, "%s", err->message)), STYLE_BAD, NULL};
 }

@@ -195,7 +195,7 @@ check_mirrors(struct pawl *run, struct pawl_error *err)
 	if (run->settings.retention.num_to_keep == PAWL_KEEP_MEMORY)
 		return err_set(
 			err, PAWL_EUSAGE,
-			"mirrors: nothing is uploaded by a run that writes nothing (retention.num_to_keep); to keep "
+			"mirrors: a run that keeps its checkpoints in memory (retention.num_to_keep) uploads nothing; to keep "
 			"nothing here after an upload set mirrors.delete_local");
 	for (size_t i = 0; i < o->mirrors.n; i++)
 		TRY(check_mirror(o->mirrors.list ? &o->mirrors.list[i] : NULL, i, err));

@@ -106,7 +106,7 @@ def test_nothing_is_put_into_a_run_or_a_checkpoint(tmp_path: pathlib.Path) -> No
 
 
 def test_help_says_what_the_commands_do() -> None:
-    assert "every command but 'completion' takes --json" in " ".join(run("help").stdout.split())
+    assert "every command but 'completion' and 'man' takes --json" in " ".join(run("help").stdout.split())
     assert "Only this command removes those" in " ".join(run("gc", "--help").stdout.split())
 
 

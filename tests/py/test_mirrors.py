@@ -335,7 +335,7 @@ def test_what_makes_no_sense_is_refused_early(root: pathlib.Path, mirror: pathli
         ({"mirrors": ["gopher://x/y"]}, "unknown kind of store, expected a path, file://path, s3://"),
         ({"mirrors": [""]}, "mirrors"),
         ({"mirrors": 7}, "mirrors"),
-        ({"mirrors": [mirror], "num_to_keep": 0}, "num_to_keep is 0"),
+        ({"mirrors": [mirror], "num_to_keep": 0}, "in memory .num_to_keep. uploads nothing"),
         ({"mirrors": pawl.Mirror(mirror, keep={"keep": 1})}, "pawl.Retention"),  # type: ignore[arg-type]
         ({"mirrors": pawl.Mirror(mirror, every="auto")}, "1000ba"),
         ({"mirrors": pawl.Mirror(mirror, every="often")}, "often"),

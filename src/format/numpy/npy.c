@@ -224,7 +224,8 @@ refuse_descr(const struct literal *l)
 	if (rest[0] == 'S' || rest[0] == 'U' || rest[0] == 'a')
 		return err_set(l->err, PAWL_EUNSUPPORTED, "%s: arrays of text ('%s') are not read", l->what, descr);
 	if (rest[0] == 'M' || rest[0] == 'm')
-		return err_set(l->err, PAWL_EUNSUPPORTED, "%s: arrays of dates or times ('%s') are not read", l->what, descr);
+		return err_set(l->err, PAWL_EUNSUPPORTED, "%s: arrays of dates or times ('%s') are not read", l->what,
+		               descr);
 	if (rest[0] == 'V')
 		return err_set(l->err, PAWL_EUNSUPPORTED,
 		               "%s: an array of raw bytes ('%s'); numpy keeps no dtype of bfloat16 and the like",

@@ -283,11 +283,12 @@ find_model(struct convert_job *c, struct pawl_error *err)
 		               "%s: the model's state dict has '%.*s', which is not a tensor: only a .pt file holds "
 		               "it; --exclude '*_extra_state*' leaves it out",
 		               c->r->info.name, extra->len > 200 ? 200 : (int)extra->len, extra->ptr);
-	return err_set(err, PAWL_ENOTFOUND,
-	               "%s: no state dict of a model found: expected a dict of tensors as 'model', 'state/model', "
-	               "'state_dict', 'model_state_dict', 'module' or the state itself. include and rename choose other "
-	               "paths",
-	               c->r->info.name);
+	return err_set(
+		err, PAWL_ENOTFOUND,
+		"%s: no state dict of a model found: expected a dict of tensors as 'model', 'state/model', "
+		"'state_dict', 'model_state_dict', 'module' or the state itself. include and rename choose other "
+		"paths",
+		c->r->info.name);
 }
 
 static int

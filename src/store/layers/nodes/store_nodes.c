@@ -415,7 +415,8 @@ check_opts(const struct store_nodes *o, struct pawl_error *err)
 		               "node folder: expected a node below their number (1 to %u), found %u of %u",
 		               NODES_MAX_NODES, o->node, o->n_nodes);
 	if (o->n_copies < 1 || o->n_copies > NODES_MAX_COPIES || o->n_copies > o->n_nodes)
-		return err_set(err, PAWL_EUSAGE, "ranks.n_partners: expected %u other nodes to keep copies, there are %u",
+		return err_set(err, PAWL_EUSAGE,
+		               "ranks.n_partners: expected %u other nodes to keep copies, there are %u",
 		               o->n_copies - 1, o->n_nodes - 1);
 	return 0;
 }
