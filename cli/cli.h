@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cli: declarations shared by all files of the command: one invocation (options, streams, memory),
- * the description of a command, and the output of results and failures. Data goes to stdout, text
- * for people to stderr.
+ * cli: what all files of the command share: one invocation (options, streams, memory), the
+ * description of a command, and the output of results and failures. Data goes to stdout, text for
+ * people to stderr.
  *
  * A command is one constant `struct command` in its own cmd_<verb>.c. Parsing, help, the man page
  * and the shell completions are all derived from that description, so that they cannot disagree.

@@ -430,7 +430,7 @@ const struct command cmd_bench = {
 	.summary = "measure saves and restores in a folder",
 	.about = "Saves and restores a made-up state in FOLDER (default: the current one) several times. It prints "
 		 "how long a training run would wait, how long until the checkpoint is durable, and how long a restore "
-		 "takes. It also measures the machine in the same rounds: a copy in warm memory with two threads, a "
+		 "takes. The same rounds measure the machine: a copy in warm memory with two threads, a "
 		 "direct write of a new file and a direct read. Figures are medians.\n\n"
 		 "It needs about twice SIZE of memory and three times SIZE of disk. It leaves nothing behind unless "
 		 "--keep is given.",

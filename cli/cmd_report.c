@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_report: `pawl report`, the reports of a trial of `pawl tune` that is a script or a program in
- * any language: metrics, and a checkpoint that is moved into the trial's folder. The exit status
+ * cmd_report: `pawl report`, for trials of `pawl tune` in any language. It reports metrics, and a
+ * checkpoint, which is moved into the trial's folder. The exit status
  * says whether to continue, so that a script needs only `set -e` or `|| exit`.
  */
 #include <math.h>

@@ -16,12 +16,12 @@ struct folder_opts {
  * something in it cannot be read. */
 bool folder_ls(struct cli *cli, const char *path, const struct folder_opts *opts, int *ret_status);
 
-/* The runs, single checkpoints and checkpoint files at any depth below such a folder, in natural
- * order, each as a path; also folders that cannot be listed. Returns their number; 0 if `path` is
- * something else. */
+/* The paths of the runs, single checkpoints and checkpoint files at any depth below such a folder.
+ * They are in natural order. Folders that cannot be listed count, too. Returns their number; 0 if
+ * `path` is something else. */
 size_t folder_find(struct cli *cli, const char *path, const char ***ret);
-/* The newest checkpoint file of such a folder: the one that its "latest" link names, else the
- * one that was written last; NULL if it has none, or has runs. */
+/* The newest checkpoint file of such a folder: the one that its "latest" link names, else the one
+ * that was written last. NULL if it has no file, or has runs. */
 const char *folder_newest_file(struct cli *cli, const char *path);
 
 #endif

@@ -10,8 +10,8 @@
 #include "keep.h"
 #include "term.h"
 
-/* What happens to a text if the terminal is too narrow: nothing, its end or its start is cut, or
- * (last column only) it continues on the next line. */
+/* What happens to a text if the terminal is too narrow. Nothing; its end or its start is cut; or it
+ * continues on the next line, which only the last column can. */
 enum flex { RIGID, CUT_END, CUT_START, RUN_OVER };
 
 struct column {

@@ -15,7 +15,7 @@ struct order_item {
 };
 
 /* "h.10", "head", "h.2" become "h.2", "h.10", "head": names that are equal up to a number follow
- * each other by that number; apart from that, the earlier ones stay first. */
+ * each other by that number. Apart from that, the earlier ones stay first. */
 void order_numbers(struct order_item *items, size_t n);
 
 #endif

@@ -120,16 +120,15 @@ PAWL_API const char *pawl_code_name(int code);
 /* The code for a value of errno: ENOSPC and EDQUOT give PAWL_ENOSPACE, ENOENT gives PAWL_ENOTFOUND,
  * and so on. PAWL_EIO for all that have no code of their own. */
 PAWL_API int pawl_code_from_errno(int sys);
-/* Exit status of the command for a code: 0 ok, 1 failure, 2 usage, 3 not found, 4 corrupt,
- * 5 temporary, 6 busy, 7 conflict, 130 cancelled. */
+/* Exit status of the command for a code. 0 ok, 1 failure, 2 usage, 3 not found, 4 corrupt, 5
+ * temporary, 6 busy, 7 conflict, 130 cancelled. */
 PAWL_API int pawl_code_exit_status(int code);
 /* 1 if a repeated call may succeed although nothing was changed, else 0. */
 PAWL_API int pawl_code_is_transient(int code);
 
-/* Hides secrets in a text, in place, with stars: values of at least 6 bytes of environment
- * variables whose names contain KEY, SECRET, TOKEN and the like, passwords in URLs, and the rest of
- * a line after "password:" or "token=". NULL is fine. Any thread, while the environment does not
- * change. */
+/* Hides secrets in a text, in place: passwords in URLs, the rest of a line after
+ * "password:" or "token=", and values of the environment. These are of variables named KEY, SECRET,
+ * TOKEN and the like, from 6 bytes on. NULL is fine. Any thread, while the environment stays. */
 PAWL_API void pawl_hide_secrets(char *text);
 
 /* --------------------------------------------------------------- 2. tensors */
@@ -424,8 +423,7 @@ struct pawl_io {
 	const struct pawl_stores *stores; /* for URLs that pawl does not know; copied; NULL = none */
 	struct pawl_fault *fault;         /* failures for tests; NULL = none */
 	const struct pawl_meter *meter;   /* if its cancel is set, waits for a limit of bytes end with
-	                                     PAWL_ECANCELLED; NULL = nothing ends them. Must outlive
-	                                     the run */
+	                                     PAWL_ECANCELLED; NULL = none. Must outlive the run */
 };
 
 /* Called at least every 2 s while an open waits for the lease of another process, first with
@@ -628,8 +626,8 @@ PAWL_API void pawl_places_free(struct pawl_places *places);
  * NULL after the last. A build may lack the engine of one; opening such a URL then says why. */
 PAWL_API const char *pawl_url_scheme(size_t i);
 
-/* The names by which checkpoints of other programs are known, by number: suffixes of files
- * (".pt"), and files that mark a folder (".metadata"; *ret_is_mark = 1); NULL after the last. */
+/* The names by which checkpoints of other programs are known, by number; NULL after the last. They
+ * are suffixes of files (".pt"), and files that mark a folder (".metadata"; *ret_is_mark = 1). */
 PAWL_API const char *pawl_foreign_name(size_t i, int *ret_is_mark);
 
 /* Staging memory that several runs of a process share. limit_bytes 0 = no limit. Thread-safe. A run
@@ -692,8 +690,8 @@ struct pawl_save_opts {
 };
 #define PAWL_SAVE_OPTS_INIT {.size = sizeof(struct pawl_save_opts), .progress = PAWL_PROGRESS_INIT}
 
-/* Maps the staging memory for saves of this state and faults it in on a thread of the run, so that
- * the first save takes as long as later ones. Returns at once; the state is only measured.
+/* Maps the staging memory for saves of this state and faults it in on a thread of the run. The
+ * first save then takes as long as later ones. Returns at once; the state is only measured.
  * pawl_restore_read does the same for what it has restored. An earlier save uses what is ready.
  * Without memory nothing is prepared; that is not an error. */
 PAWL_API int pawl_prepare(struct pawl *run, const struct pawl_state *state, struct pawl_error *err);
@@ -702,10 +700,11 @@ PAWL_API int pawl_prepare(struct pawl *run, const struct pawl_state *state, stru
  * at once (lazy). The library's threads do the rest. The state may be freed on return. The data of
  * its tensors must not change before the return, or with lazy before pawl_fence returns. A lazy
  * save reads them twice and fails with PAWL_EUSAGE if one has changed; docs/reference/c.md says
- * what it cannot see. Refused before anything is written: a missing score attribute (PAWL_EUSAGE),
- * too little space (PAWL_ENOSPACE), a running save with PAWL_BUSY_SKIP (PAWL_EBUSY), an error of an
- * earlier save that was not reported yet (that error). With many ranks such an error does not stop
- * the save: it begins, and the call returns the error without a ticket. ret_ticket may be NULL. */
+ * what it cannot see. A save is refused before anything is written if a score attribute is missing
+ * (PAWL_EUSAGE) or space is (PAWL_ENOSPACE). So is one during another save with PAWL_BUSY_SKIP
+ * (PAWL_EBUSY), and one after an error of an earlier save that was not reported yet (that error).
+ * With many ranks such an error does not stop the save: it begins, and the call returns the error
+ * without a ticket. ret_ticket may be NULL. */
 PAWL_API int pawl_save(struct pawl *run, const struct pawl_save_opts *opts, const struct pawl_state *state,
                        struct pawl_ticket **ret_ticket, struct pawl_error *err);
 
@@ -851,8 +850,9 @@ PAWL_API size_t pawl_list_count(const struct pawl_list *list);
 PAWL_API const struct pawl_info *pawl_list_get(const struct pawl_list *list, size_t i);
 PAWL_API void pawl_list_free(struct pawl_list *list);
 
-/* Finds the id for a selector: "latest", "best", "good" (the newest without NaN or Inf), "400" or
- * "step:400" (the newest of that step), "id:7", a folder name. The error lists what exists. */
+/* Finds the id for a selector. It is "latest", "best", "good" (the newest without NaN or Inf),
+ * "400" or "step:400" (the newest of that step), "id:7", or a folder name. The error lists what
+ * exists. */
 PAWL_API int pawl_find(struct pawl *run, const char *selector, uint64_t *ret_id, struct pawl_error *err);
 /* Splits the address RUN@SELECTOR at the last '@' of its last component. Returns 1 if there is one.
  * Returns 0 for all other addresses, also for a path with '@' that exists; root is then the address
@@ -899,9 +899,9 @@ struct pawl_restore_opts {
 	int no_fallback;            /* 1: never use an older checkpoint */
 	uint64_t ring_bytes;        /* reading buffers; 0 = 64 MiB, at most 96 MiB */
 	int rank_values;            /* enum pawl_rank_values */
-	pawl_share_fn *share_reads; /* with many ranks, on all or on none: bytes that all ranks need are
-	                               read and verified by one and passed to the others by this function,
-	                               on the thread of pawl_restore_read. NULL = each rank reads */
+	pawl_share_fn *share_reads; /* with many ranks, on all or on none. One rank reads and verifies the
+	                               bytes that all need. This function passes them to the others, on
+	                               the thread of pawl_restore_read. NULL = each rank reads */
 	void *share_arg;
 	const char *const *rename; /* "GLOB=TEMPLATE" of paths, the first that matches counts: {1} is what
 	                              the first '*' or '?' matched. include and the live state see the new
@@ -937,10 +937,10 @@ PAWL_API const struct pawl_state *pawl_restore_metadata(const struct pawl_restor
  * are PAWL_EMISMATCH, whose message names the first ten, or with non_strict go to the report.
  * Tensors with `fill` are not bound. */
 PAWL_API int pawl_restore_match(struct pawl_restore *restore, const struct pawl_state *live, struct pawl_error *err);
-/* Sets the memory that tensor `index` of the saved tree is read into: same dtype and shape, any
- * strides whose elements do not overlap; with offsets and global_shape that box of the global
- * tensor. May be called several times for a tensor. `data` is borrowed until pawl_restore_read
- * returns. */
+/* Sets the memory that tensor `index` of the saved tree is read into. It has the same dtype and
+ * shape, and any strides whose elements do not overlap. With offsets and global_shape it is that
+ * box of the global tensor. May be called several times for a tensor. `data` is borrowed until
+ * pawl_restore_read returns. */
 PAWL_API int pawl_restore_bind(struct pawl_restore *restore, size_t index, const struct pawl_tensor *dst,
                                struct pawl_error *err);
 /* The pieces of tensor `index` in the checkpoint: boxes that fill it exactly once. */
@@ -983,8 +983,8 @@ PAWL_API int pawl_should_save(struct pawl *run, int64_t step, const struct pawl_
 PAWL_API int pawl_interval_due(const char *interval, const struct pawl_progress *last, const struct pawl_progress *now,
                                struct pawl_error *err);
 /* The interval in seconds that loses the least time for a cost per save and a mean time between
- * failures: Young (CACM 17(9), 1974) with the higher-order term of Daly (FGCS 22(3), 2006). 0 if
- * one of the two is not above 0. */
+ * failures. 0 if one of the two is not above 0. Source: Young (CACM 17(9), 1974) with the
+ * higher-order term of Daly (FGCS 22(3), 2006). */
 PAWL_API double pawl_optimal_interval_seconds(double save_cost_seconds, double mtbf_seconds);
 
 /* Watches SIGTERM and SIGUSR1. The handler sets a flag and calls the previous handler.
@@ -1020,7 +1020,7 @@ PAWL_API const struct pawl_decision *pawl_decisions_get(const struct pawl_decisi
 PAWL_API void pawl_decisions_free(struct pawl_decisions *decisions);
 
 /* Pins protect a checkpoint from retention. Pins and scores may be set through a read-only handle,
- * for example by an evaluation next to the training; the training uses them at its next
+ * for example by an evaluation next to the training. The training uses them at its next
  * decision. */
 PAWL_API int pawl_pin(struct pawl *run, uint64_t id, struct pawl_error *err);
 PAWL_API int pawl_unpin(struct pawl *run, uint64_t id, struct pawl_error *err);

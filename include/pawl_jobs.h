@@ -49,9 +49,9 @@ struct pawl_convert_opts {
 	size_t n_include;
 	const char *const *exclude;
 	size_t n_exclude;
-	const char *const *rename; /* "GLOB=TEMPLATE", the first that matches counts, such as "old.*=new.*":
-	                              the n-th '*' on the right, or {n}, is what the n-th '*' or '?'
-	                              matched, {0} the full name */
+	const char *const *rename; /* "GLOB=TEMPLATE", the first that matches counts, such as
+	                              "old.*=new.*". The n-th '*' on the right, or {n}, is what
+	                              the n-th '*' or '?' matched. {0} is the full name */
 	size_t n_rename;
 	const char *dtype;        /* "fp16", "bf16", "fp32", "fp64" for F16, BF16, F32 and F64; NULL = keep */
 	uint64_t max_shard_bytes; /* of "hf" and "dcp"; 0 = one file */
@@ -132,9 +132,9 @@ struct pawl_syncer_report {
 };
 #define PAWL_SYNCER_REPORT_INIT {.size = sizeof(struct pawl_syncer_report)}
 
-/* Brings a folder with one or many runs to another place, or back: by rsync over ssh to
- * user@host:path, by pawl's stores to a path or URL, or by a command. Nothing at the target is
- * deleted. Packs go before manifests; pointers go last, after what they name was verified. See
+/* Brings a folder with one or many runs to another place, or back. To user@host:path it uses rsync
+ * over ssh, to a path or URL pawl's stores, or it runs a command. Nothing at the target is deleted.
+ * Packs go before manifests; pointers go last, after what they name was verified. See
  * docs/how-to/sync.md. local: a path. Opening checks only the texts: PAWL_EUSAGE for an unknown
  * kind of place, a command without the fields, a password in a URL. Strings are copied. */
 struct pawl_syncer;
@@ -161,9 +161,9 @@ PAWL_API int pawl_syncer_prune(struct pawl_syncer *syncer, const char *const *fo
                                struct pawl_error *err);
 /* Not during a sync. */
 PAWL_API void pawl_syncer_close(struct pawl_syncer *syncer);
-/* Duplicates the files of a folder in the same bucket, host or disk by links or by the server's own
- * copy, so that no bytes pass through this machine. The files must not change meanwhile. Files with
- * the same name at `to` are replaced, others stay; symbolic links are left out. After a failure the
+/* Duplicates the files of a folder in the same bucket, host or disk. Links or the server's own copy
+ * do it, so no bytes pass through this machine. The files must not change meanwhile. Files with the
+ * same name at `to` are replaced, others stay; symbolic links are left out. After a failure the
  * call may be repeated. PAWL_EUNSUPPORTED: these are two stores, or the store cannot do it. */
 PAWL_API int pawl_clone_folder(const char *from, const char *to, struct pawl_meter *meter, struct pawl_error *err);
 
@@ -185,7 +185,7 @@ struct pawl_file_opts {
 	int overwrite;      /* 0: PAWL_EEXISTS if the name is taken */
 	int level;          /* of compression; 0 = its default */
 	int raw_pickle;     /* 1: in .pt files a dict with the only key "$pickle" stands for these pickle
-	                       opcodes (no PROTO, no STOP, no memo; they leave one object) */
+	                       opcodes. They have no PROTO, STOP and memo, and leave one object */
 };
 #define PAWL_FILE_OPTS_INIT {.size = sizeof(struct pawl_file_opts)}
 
@@ -196,10 +196,11 @@ struct pawl_file_opts {
 struct pawl_files;
 /* opts: NULL = defaults. */
 PAWL_API int pawl_files_open(const struct pawl_files_opts *opts, struct pawl_files **ret, struct pawl_error *err);
-/* Returns when the tensors have been copied; the state may then be freed. Refused before anything
- * is written: an unknown format, a value that the format cannot hold, a taken name, a missing
- * folder, an earlier error that was not reported yet (that error). The ticket has the stages
- * STAGED, WRITTEN, then COMMITTED and SETTLED together. opts and ret_ticket may be NULL. */
+/* Returns when the tensors have been copied; the state may then be freed. Refused before
+ * anything is written: an unknown format, a value that the format cannot hold, a taken name, a
+ * missing folder. After an earlier error that was not reported yet it returns that error. The
+ * ticket has the stages STAGED, WRITTEN, then COMMITTED and SETTLED together. opts and
+ * ret_ticket may be NULL. */
 PAWL_API int pawl_files_save(struct pawl_files *files, const char *path, const struct pawl_file_opts *opts,
                              const struct pawl_state *state, struct pawl_ticket **ret_ticket, struct pawl_error *err);
 /* Waits until all saves so far have ended (timeout_ms < 0: forever), then as pawl_files_check. */
@@ -337,8 +338,8 @@ PAWL_API int pawl_saver_uploads(const struct pawl_saver *saver);
 /* Downloads a file by its URL to path. Objects whose names end in ".symlink" are followed, also if
  * only such an object exists. A failure leaves nothing. */
 PAWL_API int pawl_saver_fetch(const char *url, const char *path, struct pawl_error *err);
-/* Where a run continues after a restart: the path that its latest link names (its own, or that of
- * rank 0), else the URL that its remote latest names. Uses folder, latest_filename,
+/* Where a run continues after a restart. That is the path that its latest link names (its own, or
+ * that of rank 0), else the URL that its remote latest names. Uses folder, latest_filename,
  * latest_remote_file_name, remote, run_name and rank of the options. PAWL_ENOTFOUND: neither
  * exists. */
 PAWL_API int pawl_saver_latest(const struct pawl_saver_opts *opts, char *ret, size_t cap, struct pawl_error *err);

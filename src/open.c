@@ -244,9 +244,9 @@ see_run(void *arg, const struct store_entry *entry)
 	return PAWL_EEXISTS;
 }
 
-/* Refuses a new run in a folder of runs, which it would hide; a reader also in a folder of other
- * files, where it would see no checkpoint. Not asked of other machines, where it would take many
- * requests. */
+/* Refuses a new run in a folder of runs, which it would hide. Refuses a reader also in a folder of
+ * other files, where it would see no checkpoint. Not asked of other machines, where it would take
+ * many requests. */
 static int
 check_shelf(struct pawl *run, struct pawl_error *err)
 {

@@ -4,7 +4,7 @@
  * trial that uses too much memory at once. Without groups, memory.h checks the memory periodically.
  *
  * Version 2: groups are made below the runner's own group, if that passes the memory controller on.
- * Otherwise they are made next to it, if it has the controller and no limit of its own: groups next
+ * Otherwise they are made next to it, if it has the controller and no limit of its own. Groups next
  * to it would not be under that limit. Version 1: below the runner's own group.
  */
 #ifndef PAWL_TUNE_CGROUP_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * experiment: opening and closing. Promises P10 (one process runs an experiment), P12 (the journal
- * is the authority; trial files are made from it, or it is rebuilt from them), P17 (documents and
- * journals are read with limits).
+ * experiment: opening and closing. Promises P10 (one process runs an experiment) and P12: the
+ * journal is the authority. Trial files are made from it, or it is rebuilt from them. P17:
+ * documents and journals are read with limits.
  */
 #include "experiment.h"
 

@@ -2,7 +2,7 @@
 /*
  * guard: see guard.h. The guard is a small shell program that reads the numbers of process groups
  * from a socket. The end of the socket means that the runner is gone. It is not a fork of this
- * process: that may be a Python with gigabytes, and a fork would keep a copy of every page changed
+ * process, which may be a Python with gigabytes. A fork would keep a copy of every page changed
  * later.
  */
 #include "guard.h"

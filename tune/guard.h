@@ -13,8 +13,8 @@ struct guard {
 };
 #define GUARD_INIT {.fd = -1}
 
-/* lock: a descriptor that the guard keeps open until it ends, so that the lock held by it becomes
- * free only when the trials are dead; -1 = none. */
+/* lock: a descriptor that the guard keeps open until it ends; -1 = none. So the lock held by it
+ * becomes free only when the trials are dead. */
 int guard_open(struct guard *ret, int lock, struct pawl_error *err);
 /* Adds a process group to watch. Remove a group that has ended before its leader is waited for. */
 void guard_add(struct guard *g, pid_t group);

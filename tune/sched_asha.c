@@ -4,10 +4,10 @@
  * Hyperparameter Tuning, MLSys 2020, algorithm 2). This is the form of its section 3.3 remark: it
  * stops trials instead of promoting them, so that no trial waits.
  *
- * At each rung (grace, grace * eta, grace * eta^2, ..) a trial continues if it is among the best 1
- * / eta of the trials that have reached it so far. The first trial at a rung always continues.
- * Further brackets begin their rungs later. Trials are assigned to brackets at random, in
- * proportion to e^(number of the bracket's rungs).
+ * Rungs are at grace, grace * eta, grace * eta^2, and so on. At each of them a trial continues if
+ * it is among the best 1 / eta of the trials that have reached it so far. The first trial at a rung
+ * always continues. Further brackets begin their rungs later. Trials are assigned to brackets at
+ * random, in proportion to e^(number of the bracket's rungs).
  */
 #include <math.h>
 

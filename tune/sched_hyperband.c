@@ -13,9 +13,9 @@
  *
  * BOHB (Falkner et al., ICML 2018) runs its trials through the same brackets.
  *
- * in_step selects the synchronous successive halving that ASHA is compared with (Jamieson,
- * Talwalkar, Non-stochastic Best Arm Identification, AISTATS 2016): one bracket of all trials, with
- * ASHA's rungs.
+ * in_step selects the synchronous successive halving that ASHA is compared with: one bracket of all
+ * trials, with ASHA's rungs. Source: Jamieson, Talwalkar, Non-stochastic Best Arm Identification,
+ * AISTATS 2016.
  *
  *   filling --full or no more trials--> running --all live trials at the rung--> halved
  *     --> running (the next rung) ..

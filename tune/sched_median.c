@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * sched_median: stops a trial whose best metric so far is worse than the median of the other
- * trials' averages up to the same time (Golovin et al., Google Vizier: A Service for Black-Box
- * Optimization, KDD 2017, section 3.2.2). There the others are completed trials. Here trials run in
- * parallel, so all trials that have reached that time count.
+ * trials' averages up to the same time. Source: Golovin et al., Google Vizier: A Service for
+ * Black-Box Optimization, KDD 2017, section 3.2.2. There the others are completed trials. Here
+ * trials run in parallel, so all trials that have reached that time count.
  */
 #include <math.h>
 #include <stdlib.h>

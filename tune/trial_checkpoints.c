@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * trial_checkpoints: folders of files, linked, renamed, removed. Promises P2 (a name shows complete
- * folders only), P3 (durable before the name), P17 (no symbolic link is followed, nothing outside
- * of the folder is touched).
+ * folders only) and P3 (durable before the name). P17: no symbolic link is followed, and nothing
+ * outside of the folder is touched.
  */
 #include "trial_checkpoints.h"
 

@@ -41,9 +41,9 @@ class _Accumulation:
 
 class AcceleratorSaver(HoldsManager):
     """Saves and restores what an Accelerator has prepared: models, optimizers, schedulers, the
-    scaler, data loaders that keep their own state, registered objects, the count of accumulated
-    batches, and the random generators of each process. All processes must call it. ``manager`` is
-    the run's CheckpointManager.
+    scaler, and data loaders that keep their own state. Registered objects, the count of accumulated
+    batches, and the random generators of each process are in it, too. All processes must call it.
+    ``manager`` is the run's CheckpointManager.
 
     Other data loaders begin again, as after Accelerate's own ``load_state``: call their
     ``set_epoch`` and ``accelerator.skip_first_batches``.

@@ -82,9 +82,10 @@ def load(
     """Loads one checkpoint. No code in a file is run.
 
     Args:
-        path: A checkpoint's folder or URL; RUN@SELECTOR ("runs/demo@400" is step 400; also
-            ``latest``, ``best``, ``good``, ``id:7`` and names); or what another program wrote: a
-            safetensors file, a file of torch.save, a folder of torch.distributed.checkpoint.
+        path: A checkpoint's folder or URL, or RUN@SELECTOR: "runs/demo@400" is step 400. Other
+            selectors are ``latest``, ``best``, ``good``, ``id:7`` and names. Also what another
+            program wrote: a safetensors file, a file of torch.save, a folder of
+            torch.distributed.checkpoint.
         paths: Globs of the values to load. Default: None, everything.
         state: Objects to restore into. Default: None, new objects.
         strict: Demand the same tensors and objects on both sides. Default: True.

@@ -41,8 +41,8 @@ class FileSaver:
     """
 
     def __init__(self, threads: int = 0, bandwidth: int | str | None = None) -> None:
-        """``threads`` that copy and write, 0 = one per core; ``bandwidth`` of writing in bytes per
-        second or as a text such as "20MB"; None = no limit.
+        """``threads``: those that copy and write; 0 = one per core. ``bandwidth``: of writing, in
+        bytes per second or as a text such as "20MB"; None = no limit.
         """
         limit = 0 if bandwidth is None else _checks.size("bandwidth", bandwidth)
         if threads < 0 or (bandwidth is not None and limit == 0):

@@ -383,8 +383,8 @@ class CheckpointManager(Contents, Generic[Saved]):
         """Restores into ``state`` in place, or with no state into new objects. Waits for the saves
         that this manager has begun.
 
-        The latest checkpoint falls back to the next older valid one if it is damaged; ``fallbacks``
-        and a warning of the logger "pawl" give the reason.
+        If the latest checkpoint is damaged, the next older valid one is restored. ``fallbacks`` and
+        a warning of the logger "pawl" give the reason.
 
         Args:
             state: Objects to restore into. Default: None, new objects.

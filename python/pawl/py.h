@@ -152,8 +152,8 @@ PyObject *py_raise_received(struct py_state *st, PyObject *value, const char *fo
 int py_raise_at(struct py_state *st, int code, const struct py_path *path, const char *format, ...);
 /* The exception object for a code, not raised. New reference. */
 PyObject *py_error_new(struct py_state *st, int code, const struct pawl_error *err);
-/* For a function of the caller that the library called: takes a current KeyboardInterrupt or
- * SystemExit in the main thread, which the caller then gets after the library's own error. False:
+/* For a function of the caller that the library called. Takes a current KeyboardInterrupt or
+ * SystemExit in the main thread. The caller then gets it after the library's own error. False:
  * another exception, which stays current. */
 bool py_pass_on(void);
 /* Text of a position, e.g. "model/layer1/weight". New reference. */
@@ -219,9 +219,9 @@ void py_dlpack_load(struct py_state *st);
 /* Sets dtype, shape, strides and data of ret->raw. False, without an exception, if the attributes
  * must be read instead. Does not detect views with the negative bit. */
 bool py_dlpack_describe(struct py_state *st, PyObject *obj, struct py_tensor *ret);
-/* The same and the device for an array of this dtype on a device, to be copied by the driver in the
- * order of its default stream; the owner becomes (array, capsule). False, without an exception, if
- * the array is elsewhere or cannot be shown. */
+/* The same and the device for an array of this dtype on a device. The driver copies it in the order
+ * of its default stream. The owner becomes (array, capsule). False, without an exception, if the
+ * array is elsewhere or cannot be shown. */
 bool py_dlpack_device(PyObject *obj, int dtype, struct py_tensor *ret);
 
 /* ---- py_device.c ---- */
@@ -403,9 +403,9 @@ int py_problem_glob(struct py_restore *r, const char *glob);
 /* Raises all differences as one error (strict), or nothing. */
 int py_check_problems(struct py_restore *r);
 void py_match_clear(struct py_restore *r);
-/* Helpers of py_match: room for one more row; a new leaf; a difference ("kind: path" and the text);
- * the module whose state_dict is being matched, or NULL; marking that it must be loaded; the
- * destination of a tensor leaf. */
+/* Helpers of py_match, in order: room for one more row; a new leaf; a difference ("kind: path" and
+ * the text). The module whose state_dict is being matched, or NULL; a mark that it must be loaded;
+ * the destination of a tensor leaf. */
 void *py_grow(void *rows, size_t n, size_t *cap, size_t size);
 struct py_leaf *py_leaf_push(struct py_restore *r);
 int py_problem(struct py_restore *r, const char *kind, const struct py_path *path, const char *format, ...);

@@ -103,8 +103,8 @@ push_fresh(struct py_restore *r, const struct pawl_node *node)
 	return rc;
 }
 
-/* Creates host memory for a live tensor, or a box of one, that is not read into: on a device, or
- * sharing its memory with another one. The data is then copied into the live tensor. */
+/* Creates host memory for a live tensor, or a box of one, that is not read into. It is on a device,
+ * or shares its memory with another one. The data is then copied into the live tensor. */
 static int
 push_copied(struct py_restore *r, const struct pawl_node *node, PyObject *live, const struct py_tensor *t)
 {
@@ -392,8 +392,8 @@ refuse_tie(struct py_restore *r, const struct pawl_node *node, PyObject *live, c
 	return push_fresh(r, node);
 }
 
-/* Handles a live tensor that can be read into. If it shows memory of an earlier one in another way
- * (transposed, or only in part), both must not be read into at the same time: the later one is
+/* Handles a live tensor that can be read into. It may show memory of an earlier one in another way,
+ * transposed or only in part. Then both must not be read into at the same time. The later one is
  * copied after reading, in the order of the leaves. */
 static int
 match_memory(struct py_restore *r, const struct pawl_node *node, PyObject *live, const struct py_tensor *t,

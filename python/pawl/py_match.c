@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * py_match: walks the saved tree and the live objects in parallel and chooses, for every saved
- * tensor, the memory to read it into: the live tensor if it fits, otherwise a new one. Nothing is
- * read or changed here, so a difference that strict mode refuses leaves everything unchanged.
+ * py_match: walks the saved tree and the live objects in parallel. It chooses the memory that each
+ * saved tensor is read into: the live tensor if it fits, otherwise a new one. Nothing is read or
+ * changed here, so a difference that strict mode refuses leaves everything unchanged.
  *
  * Containers with tensors or objects must have the same keys on both sides (PY_USER, PY_MODULE).
  * Plain data, a part without either, is replaced by what was saved. An object other than a torch

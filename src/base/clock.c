@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * clock: time, random tokens, and the identity of processes for leases and holds (P10: a lease is
- * taken over only when its holder is known to be dead).
+ * clock: time, random tokens, and the identity of processes for leases and holds. By P10 a lease is
+ * taken over only when its holder is known to be dead.
  *
- * `boot` is the boot id of the kernel and, after a '/', the number of the pid namespace: a pid says
- * nothing about a process in another container on the same machine.
- * `machine` is a checksum of the machine id: the id itself is not for publication (machine-id(5)).
+ * `boot` is the boot id of the kernel and, after a '/', the number of the pid namespace. A pid says
+ * nothing about a process in another container on the same machine. `machine` is a checksum of the
+ * machine id: the id itself is not for publication (machine-id(5)).
  */
 #include "base/clock.h"
 
@@ -153,7 +153,7 @@ read_machine(char out[33])
 	}
 }
 
-/* The word with this number (from 1, as in the manual of proc) of a line of /proc/<pid>/stat; words
+/* The word with this number (from 1, as in the manual of proc) of a line of /proc/<pid>/stat. Words
  * up to 2 hold the program's name, which may contain anything. NULL if there are too few. */
 static const char *
 stat_word(const char *line, unsigned number)

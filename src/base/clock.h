@@ -42,8 +42,8 @@ enum clock_place clock_process_place(const struct clock_process *p, const struct
 /* 1 alive, 0 provably dead (its machine was rebooted, or no such process here, or one with another
  * start time), -1 not known. */
 int clock_process_alive(const struct clock_process *p);
-/* The same of a process that was seen to live then. If this machine was booted before that, the
- * process is not of an earlier boot, but of a machine with the same ids (a cloned one): -1. */
+/* The same of a process that was seen to live then. -1 if this machine was booted before that. The
+ * process is then of a machine with the same ids (a clone), and not of an earlier boot. */
 int clock_seen_process_alive(const struct clock_process *p, int64_t seen_unix_ns);
 /* Are they one process of one host and boot? */
 bool clock_is_same_process(const struct clock_process *a, const struct clock_process *b);

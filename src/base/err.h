@@ -12,11 +12,8 @@
  * what was expected and what was found. */
 int err_set(struct pawl_error *err, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* The same for a failed system call: code is chosen from errno value `sys` (ENOSPC, EDQUOT ->
- * PAWL_ENOSPACE, ENOENT -> PAWL_ENOTFOUND, EEXIST/ENOTEMPTY -> PAWL_EEXISTS, EACCES/EPERM/EBUSY ->
- * PAWL_EAUTH, EROFS -> PAWL_EREADONLY, ENOMEM -> PAWL_ENOMEM,
- * EAGAIN/EINTR/ESTALE/ETIMEDOUT/EMFILE/ENFILE -> PAWL_ETRANSIENT, else PAWL_EIO) and ": <strerror>"
- * is appended. */
+/* The same for a failed system call. pawl_code_from_errno chooses the code for errno value `sys`,
+ * and ": <strerror>" is appended. */
 int err_sys(struct pawl_error *err, int sys, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* PAWL_ENOMEM: "<what>: out of memory", or "out of memory" if what is NULL. */

@@ -309,8 +309,8 @@ fd_read_opened(int fd, const char *path, size_t max, struct buf *out, struct paw
 		return err_set(err, PAWL_ELIMIT, "%s: expected at most %zu bytes, found %lld", path, max,
 		               (long long)st.st_size);
 
-	/* One byte more than the size, so that the end is usually seen by the second read; the file
-	 * may also grow, or (in /proc) have no size. */
+	/* One byte more than the size, so that the second read usually sees the end. The file may
+	 * also grow, or (in /proc) have no size. */
 	size_t before = out->len, total = 0, step = (size_t)st.st_size + 1;
 	for (;;) {
 		if (step > max - total)

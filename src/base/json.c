@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * json: the reader. It walks the text once with a stack of open containers of its own (no
- * recursion) and links values as it goes; strings are json_string.c, look-ups json_get.c. Promise
- * P17: any bytes end in a tree or in an error.
+ * json: the reader. It walks the text once, links values as it goes, and keeps its own stack of
+ * open containers (no recursion). Strings are json_string.c, look-ups json_get.c. Promise P17: any
+ * bytes end in a tree or in an error.
  */
 #include "base/json.h"
 
@@ -311,8 +311,8 @@ hash_key(const char *key, size_t len)
 	return hash ^ hash >> 29;
 }
 
-/* Linear time for every input: a document whose keys are chosen to collide is refused, which
- * happens to no other (the longest run among a million keys is below 100). */
+/* Linear time for every input: a document whose keys are chosen to collide is refused. This happens
+ * to no other: the longest run among a million keys is below 100. */
 #define MAX_PROBES 512
 
 static int

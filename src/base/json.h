@@ -2,10 +2,10 @@
 /*
  * json: a strict, bounded reader and a small writer for RFC 8259.
  *
- * Own code, because the files it reads are hostile until proven otherwise and need what packaged
- * parsers do not give together: integers exact to 64 bits, duplicate keys refused, limits on depth,
- * size, string length and number of values, an early stop at a top-level key, and one allocation
- * region for a 100 MB header. Limits: docs/reference/format.md.
+ * Own code, because the files it reads may be hostile, and packaged parsers do not give all that
+ * they need. Integers are exact to 64 bits. Duplicate keys are refused. Depth, size, string length
+ * and number of values have limits. It can stop early at a top-level key, and one allocation region
+ * serves a header of 100 MB. Limits: docs/reference/format.md.
  */
 #ifndef PAWL_BASE_JSON_H
 #define PAWL_BASE_JSON_H

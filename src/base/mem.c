@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mem: the only file of the library that calls malloc, realloc and free, so that a test can make
- * the n-th allocation fail by wrapping these three at link time.
+ * mem: the only file of the library that calls malloc, realloc and free. A test wraps these three
+ * at link time and makes the n-th allocation fail.
  */
 #include "base/mem.h"
 

@@ -16,8 +16,8 @@ void names_put(struct buf *out, const char *const *names, size_t n);
 /* Appends "; did you mean 'lr'? (known: lr, momentum)": what exists instead of an unknown name. */
 void names_put_known(struct buf *out, const char *unknown, const char *const *names, size_t n);
 
-/* The name that differs least from `name`, by at most two changes of a character, in a short name
- * not of the first one; NULL: none. */
+/* The name that differs least from `name`: by at most two changes of a character, in a short name
+ * not of the first one. NULL = none. */
 const char *names_nearest(const char *name, const char *const *names, size_t n);
 
 #endif

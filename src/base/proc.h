@@ -10,10 +10,10 @@
 #include "base/bump.h"
 #include "base/mem.h"
 
-/* Runs argv (NULL at its end, the program looked for in PATH) in a process group of its own, with
- * nothing on stdin and stderr thrown away, and appends its stdout to *out. The group is killed
- * after timeout_ms (PAWL_ETIMEOUT) or above max bytes (PAWL_ELIMIT). PAWL_ENOTFOUND: there is no
- * such program; PAWL_EIO: it ended with another status than 0. Messages name argv[0] only:
+/* Runs argv (NULL at its end, the program looked for in PATH) in a process group of its own. Its
+ * stdin is empty, its stderr is thrown away, and its stdout is appended to *out. The group is
+ * killed after timeout_ms (PAWL_ETIMEOUT) or above max bytes (PAWL_ELIMIT). PAWL_ENOTFOUND: there
+ * is no such program; PAWL_EIO: it ended with another status than 0. Messages name argv[0] only:
  * arguments and output may be secret. */
 int proc_capture(char *const argv[], int64_t timeout_ms, size_t max, struct buf *out, struct pawl_error *err);
 

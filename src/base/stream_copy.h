@@ -2,8 +2,8 @@
 /*
  * stream_copy: copies memory and checksums the copy in one pass over the source.
  *
- * Each byte of src is read once. The checksum is taken from a local copy of that read, so it is the
- * checksum of the bytes written to dst even if another thread changes src meanwhile. Copies of 4
+ * Each byte of src is read once. The checksum is taken from a local copy of that read. So it is the
+ * checksum of the bytes written to dst, even if another thread changes src meanwhile. Copies of 4
  * KiB and more bypass the cache.
  */
 #ifndef PAWL_BASE_STREAM_COPY_H

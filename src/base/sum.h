@@ -23,7 +23,7 @@ void sum_init(struct sum_stream *s);
 void sum_update(struct sum_stream *s, const void *ptr, size_t len);
 struct sum128 sum_final(const struct sum_stream *s);
 
-/* Copies len bytes and adds them to s (stream_copy.h): s gets the checksum of the bytes that were
+/* Copies len bytes and adds them to s (stream_copy.h). s gets the checksum of the bytes that were
  * copied, even if another thread changes src meanwhile. A NULL s copies only. dst and src must not
  * overlap. */
 void sum_copy(struct sum_stream *s, void *dst, const void *src, size_t len);

@@ -21,8 +21,8 @@ next_char(const char *text)
 	return text;
 }
 
-/* The classic two-pointer match: after a mismatch only the last '*' needs to give way by one more
- * character, because an earlier one can do nothing that the last one cannot. */
+/* The classic two-pointer match. After a mismatch only the last '*' needs to give way by one more
+ * character: an earlier one can do nothing that the last one cannot. */
 bool
 text_glob(const char *pattern, const char *text)
 {

@@ -6,7 +6,7 @@
  *
  * A value counts its references, so that it may be a member of several objects; free every
  * reference. Functions that make a value return a new reference, or NULL without memory. Those that
- * store a value take the reference, also when they fail, and fail when the value is NULL: calls
+ * store a value take the reference, also when they fail, and fail when the value is NULL. So calls
  * nest, and one check at the end is enough. All accept NULL for a value that does not exist. Not
  * thread-safe.
  */

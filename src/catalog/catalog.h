@@ -6,7 +6,7 @@
  * holds.h.
  *
  * Hold run_edit to change the catalog. Hold the guard, if there is one, only while the table is
- * inconsistent, and never during I/O: catalog_reload, _reload_holds, _add and _mark take it; around
+ * inconsistent, and never during I/O. catalog_reload, _reload_holds, _add and _mark take it; around
  * catalog_drop and _take_far the caller does. Hold either to read it.
  *
  * Layout below the run's root (a single checkpoint is the folder `single_name`, and nothing else
@@ -16,8 +16,8 @@
  * A folder counts if its name is a safe component, it is a real folder and its manifest verifies.
  * One that does not count is remembered with the reason, and retention never deletes it. One that
  * is deleted while a reload reads it is left out; if it was the newest, the reload lists again. If
- * two claim the same id, it belongs to the name that ends in that number, then to the shorter, then
- * to the first one in order. The other one counts as bad.
+ * two claim the same id, it belongs to the name that ends in that number. Else it belongs to the
+ * shorter, then to the first one in order. The other one counts as bad.
  */
 #ifndef PAWL_CATALOG_H
 #define PAWL_CATALOG_H

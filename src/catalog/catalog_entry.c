@@ -138,7 +138,7 @@ is_gone(const struct catalog *c, const char *name, int64_t mtime_ns)
 	return !key.failed && store_stat(c->store, buf_str(&key), &entry, NULL) == PAWL_ENOTFOUND;
 }
 
-/* A folder without its manifest is looked at again: the manifest may have been read while another
+/* A folder without its manifest is looked at again. The manifest may have been read while another
  * process took the checkpoint away, and the folder looked for after it was put back (P6). */
 static int
 read_settled(const struct catalog *c, struct buf *scratch, struct catalog_entry *e, struct pawl_error *err)

@@ -42,8 +42,8 @@ mirror_check_owner(const struct mirror *m, struct store *store, struct buf *ret_
 	return 0;
 }
 
-/* Refuses if the mirror has a checkpoint that cannot be read and may be newer than all others:
- * continuing from an older one would lose progress. The run's lock is held. */
+/* Refuses if the mirror has a checkpoint that cannot be read and may be newer than all others.
+ * Continuing from an older one would lose progress. The run's lock is held. */
 static int
 check_denied(struct mirror *m, struct catalog *there, struct pawl_error *err)
 {

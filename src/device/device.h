@@ -2,12 +2,12 @@
 /*
  * device: a handle of a driver of accelerators, and where a pointer belongs. Thread-safe.
  *
- * Nothing in this room changes what the program sees: no call leaves a context current, also after
- * a failure, and a capture of a graph in another thread continues. A forked child cannot use a
- * handle; it can close it. No copy crosses the border of a registered piece, which drivers refuse.
+ * Nothing in this room changes what the program sees. No call leaves a context current, also after
+ * a failure. A capture of a graph in another thread continues. A forked child cannot use a handle;
+ * it can close it. No copy crosses the border of a registered piece, which drivers refuse.
  *
- * The caller frees the queue before the pin, the pin before its memory is unmapped, and everything
- * before the program exits: nothing runs in destructors or atexit.
+ * The caller frees the queue before the pin, and the pin before its memory is unmapped. It frees
+ * everything before the program exits: nothing runs in destructors or atexit.
  *
  * An error names the device, the call, the driver's name of the result, and what to do.
  */

@@ -21,7 +21,7 @@ struct device_copies {
 int device_copies_add(struct device_copies *out, const struct pawl_tensor *t, uint64_t element_bytes, uint64_t offset,
                       uint64_t nbytes, uint64_t bytes, bool to_tensor, struct pawl_error *err);
 
-/* Sorts the copies, and drops those that are listed twice, as tied tensors are: the driver may do
+/* Sorts the copies, and drops those that are listed twice, as tied tensors are. The driver may do
  * the copies of a batch at the same time. */
 void device_copies_drop_twins(struct device_copies *c);
 

@@ -8,7 +8,7 @@
  * containers and systems allow no registration; device_pin_wait
  * reports the reason.
  *
- * The pages do not exist in a forked child (MADV_DONTFORK): a copy that runs during a fork would
+ * The pages do not exist in a forked child (MADV_DONTFORK). A copy that runs during a fork would
  * otherwise write to pages that only the child sees.
  */
 #ifndef PAWL_DEVICE_DEVICE_PIN_H

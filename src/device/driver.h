@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * driver: the calls of the CUDA driver, or of HIP, that the room uses, found at run time. There is
- * no build dependency on either. The types are those of their binary interface: a result, a device
+ * no build dependency on either. The types are those of their binary interface. A result, a device
  * and a mode are int; a context, a stream and an event are opaque pointers; device memory is a
  * 64-bit number.
  */

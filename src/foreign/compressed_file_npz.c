@@ -7,9 +7,9 @@
  *   table -> are its sizes within the limits? -> each member: decompress, check size and checksum
  *         -> table
  *
- * Limits, checked before anything is decompressed: above 64 MiB, all members together have at
- * most 200 times the size of the file, and at most nine tenths of the free space there.
- * Promises P1, P16, P17.
+ * Limits are checked before anything is decompressed. Above 64 MiB, all members together have at
+ * most 200 times the size of the file, and nine tenths of the free space there. Promises P1, P16,
+ * P17.
  */
 #include <inttypes.h>
 #include <stdio.h>

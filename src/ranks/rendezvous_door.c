@@ -223,8 +223,8 @@ count_untold(void *arg, const struct store_entry *entry)
 	return 0;
 }
 
-/* Rank 0 admits no more ranks. If the attempt ended before all have read that they are in it, they
- * would wait for the next one, with their program a step behind. */
+/* Rank 0 admits no more ranks. All must read that they are in the attempt before it ends. Otherwise
+ * they would wait for the next one, with their program a step behind. */
 static void
 wait_until_told(struct rendezvous *m)
 {

@@ -51,9 +51,9 @@ int lease_is_another(struct store *store, const char *token);
 /* 1 if a process holds it that is not known to be dead. Only for display: one look cannot prove
  * more, since for a holder on another host the clocks decide. */
 int lease_is_held(struct store *store, int64_t timeout_ms);
-/* Looks at a lease that another process holds: 0 while it has that token and its holder is not
- * known to be dead, else PAWL_ECONFLICT with the reason. watch: kept from one look
- * at this lease to the next. */
+/* Looks at a lease that another process holds. 0 while it has that token and its holder is not
+ * known to be dead, else PAWL_ECONFLICT with the reason. watch: kept from one look at this lease to
+ * the next. */
 int lease_look(struct store *store, const char *token, int64_t timeout_ms, struct lease_watch *watch,
                struct pawl_error *err);
 /* The holder, and the time of its last renewal. PAWL_ENOTFOUND: the lease is free. */

@@ -36,9 +36,9 @@ void arena_fault_in(void *ptr, size_t nbytes);
 void arena_note_warm(struct pawl_arena *a, struct arena_region *r, size_t warm_bytes);
 /* Returns a region for the next save; a zeroed region is fine. */
 void arena_give(struct pawl_arena *a, struct arena_region *r);
-/* Registers a region (NULL: every one) with a driver of accelerators, in the background and once,
- * and puts it on the memory nodes of the spans (see device_pin_new). Without success it works too,
- * more slowly. */
+/* Registers a region (NULL: every one) with a driver of accelerators, in the background and once.
+ * Puts it on the memory nodes of the spans (see device_pin_new). Without success it works too, more
+ * slowly. */
 void arena_pin(struct pawl_arena *a, const struct arena_region *r, struct device *d, int ordinal,
                const struct device_spans *spans);
 /* Bytes from the beginning of a region that are registered by now. */

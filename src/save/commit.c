@@ -167,8 +167,8 @@ call_roll(void *arg, const struct store_entry *entry)
 }
 
 /* Checks that all files are in the folder that is published, with their sizes. A process may have
- * created its removed folder again, with the manifest alone (P2): one that has lost the lease, or
- * one that is late to an aborted save. */
+ * created its removed folder again, with the manifest alone (P2). It has lost the lease, or is late
+ * to an aborted save. */
 int
 commit_check_files(struct save *s, const struct manifest_file *files, size_t n, struct pawl_error *err)
 {

@@ -2,8 +2,8 @@
 /*
  * commit: the one moment at which a checkpoint begins to exist. Promises P2, P3, P4, P10.
  *
- * Every pack is durable before the manifest is put. A run chooses when it is opened how the
- * checkpoint then begins to exist: its folder is renamed (commit_rename.c), or the manifest is put
+ * Every pack is durable before the manifest is put. When a run is opened, it chooses how a
+ * checkpoint then begins to exist. Its folder is renamed (commit_rename.c), or the manifest is put
  * last (commit_put.c).
  */
 #ifndef PAWL_COMMIT_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * from_device: the tensors of a save that are on accelerators. Their bytes are copied to the places
- * where the save wants them, on a queue of each device, after what the caller's streams hold at the
- * call.
+ * from_device: the tensors of a save that are on accelerators. A queue of each device copies their
+ * bytes to the places where the save wants them. It runs after what the caller's streams hold at
+ * the call.
  *
  *   snapshot       one thread adds the copies of all units; each unit is then waited for
  *   ring, direct   each unit is copied to its slot when it has one
@@ -33,8 +33,8 @@ bool from_device_has(const struct save_image *m, size_t i);
 /* Is it in managed memory? The processor reads it during the call. */
 bool from_device_has_managed(const struct save_image *m, size_t i);
 
-/* On the caller's thread, before the first copy: orders the copies after the caller's work, and
- * registers the save's memory with the driver, in the background. Of a lazy save: adds the first
+/* On the caller's thread, before the first copy. Orders the copies after the caller's work, and
+ * registers the save's memory with the driver in the background. Of a lazy save: adds the first
  * reading of the samples. */
 int from_device_begin(struct save_image *m, struct pawl_error *err);
 /* Of a lazy save: adds the copy of a tensor that may change when the call has returned ... */

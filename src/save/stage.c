@@ -501,8 +501,8 @@ stage_work(void *arg)
 	leave_copy(m);
 }
 
-/* Without help the last job takes the place of this call, which must not be the one that ends the
- * copy: that waits for the devices, and reads the sources again. */
+/* Without help the last job takes the place of this call. The call must not be the one that ends
+ * the copy, since that waits for the devices and reads the sources again. */
 void
 stage_start(struct save_image *m, bool help)
 {

@@ -398,8 +398,8 @@ copy_state(struct save *s, const struct pawl_save_opts *opts, struct pawl_error 
 }
 
 /* Waits until the store no longer reads the live tensors. If the caller interrupts, or has done so
- * (rc < 0), the save fails, unless it was written meanwhile; only what is being written now is
- * waited for. */
+ * (rc < 0), the save fails, unless it was written meanwhile. The call waits only for what is being
+ * written now. */
 static int
 wait_written(struct save *s, const struct pawl_save_opts *opts, int rc, struct pawl_error *err)
 {

@@ -32,8 +32,8 @@
  *
  * digest: XXH3-128 of all bytes before the line feed that precedes `"digest"`. offsets and lengths
  * are left out when the piece is the complete tensor. Limits: 512 MiB, 1,000,000 tensors and files,
- * the depth of a state (state.h), blocks that are a power of two from 512 bytes to 1 TiB, and those
- * of base/json.h. The state's strings are short by construction.
+ * the depth of a state (state.h), and those of base/json.h. Blocks are a power of two from 512
+ * bytes to 1 TiB. The state's strings are short by construction.
  */
 #ifndef PAWL_MANIFEST_H
 #define PAWL_MANIFEST_H

@@ -40,8 +40,9 @@ struct pawl_node {
 	struct pawl_scalar scalar; /* leaves but tensors */
 	struct pawl_node *first, *last, *next;
 	size_t count;
-	size_t tensor;    /* index, SIZE_MAX if none; set also for long str/bytes (type stays STR/BYTES, scalar.ptr/len
-	                     set in built states, ptr NULL in decoded ones until the bytes have been read) */
+	size_t tensor;    /* index, SIZE_MAX if none; set also for long str/bytes. Their type
+	                     stays STR/BYTES. scalar.ptr and len are set in built states; in
+	                     decoded ones ptr is NULL until the bytes were read */
 	const char *kind; /* "" if none */
 };
 

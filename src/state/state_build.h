@@ -74,8 +74,8 @@ struct pawl_node *state_child(const struct pawl_state *s, const struct pawl_node
 /* The child that a component of a path names, or NULL. */
 const struct pawl_node *state_child_at(const struct pawl_state *s, const struct pawl_node *parent,
                                        const char *component, size_t len);
-/* Checks a scalar and normalises it, so that equal values have one form: ptr/len only where the
- * type uses them, ints that fit 64 bits in i. Text stays borrowed. */
+/* Checks a scalar and gives equal values one form. ptr and len are set only where the type uses
+ * them, and ints that fit 64 bits are in i. Text stays borrowed. */
 int state_normalise(const struct pawl_scalar *in, struct pawl_scalar *ret, struct pawl_error *err);
 /* Decodes one component of a path into key (at most STATE_MAX_KEY_BYTES); false if it is malformed
  * or too long. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * state_rename: moves parts of a decoded state to other paths. Its nodes and its tensors' indices
- * stay. A container whose leaves all go to one other place with the same paths below it moves as it
- * is: with its keys, types and kinds. Other leaves move alone. The parts to move are taken out
+ * stay. A container whose leaves all go to one other place, with the same paths below it, moves as
+ * it is: with keys, types and kinds. Other leaves move alone. The parts to move are taken out
  * first, so that two may change places. Then each is put at its new path, below dicts that are made
  * as needed.
  */

@@ -2,7 +2,7 @@
 /*
  * store: the checked border between the rooms above and every engine or layer. Keys, ranges and
  * states are checked here and nowhere else, so an engine can trust its arguments. Promises P5 (a
- * failed write can only be aborted), P17 (no key leaves the root), and half of P1: an object is
+ * failed write can only be aborted), P17 (no key leaves the root), and half of P1. An object is
  * finished only when every byte was written.
  *
  * A call is passed to the outermost store that has the operation (LAYER_HAND_DOWN). If no store has

@@ -7,18 +7,18 @@
  *
  * Twelve operations are required of an engine:
  *	put create write finish abort	open read close_reader	stat list	remove remove_folder
- * An engine that only reads leaves out the writing ones: the border then returns PAWL_EREADONLY.
+ * An engine that only reads leaves out the writing ones. The border then returns PAWL_EREADONLY.
  * All other operations may be NULL; the comment of each one states what the border does then.
- * docs/how-to/extending.md shows a complete engine and a complete layer.
+ * docs/how-to/extending.md shows an engine and a layer.
  *
  * Keys are relative paths with '/'. Objects never change once they are finished. A folder is a
  * prefix of keys. All calls are thread-safe unless a comment says otherwise. Errors name the key.
  * An engine never repeats a call; the retry layer does.
  *
- * In an object store, create/write/finish are a multipart upload (write in pieces of
- * caps.unit_bytes; the engine gathers smaller ones), link copies on the server, and a pointer is an
- * object of one line. Without caps.rename_folder, rooms above write under the final prefix and put
- * the manifest last, exclusively.
+ * In an object store, create/write/finish are a multipart upload, in pieces of caps.unit_bytes; the
+ * engine gathers smaller ones. link copies on the server, and a pointer is an object of one line.
+ * Without caps.rename_folder, rooms above write under the final prefix and put the manifest last,
+ * exclusively.
  */
 #ifndef PAWL_STORE_STORE_H
 #define PAWL_STORE_STORE_H
@@ -79,7 +79,7 @@ struct layer_call;   /* store/layers/layer.h */
 struct store_create {
 	uint64_t nbytes; /* exact final size */
 	/* NULL, or an old object that is no longer needed. The file engine overwrites its file if
-	 * the size is the same and no process has it open; else removes it, unless it has other
+	 * the size is the same and no process has it open. Else it removes it, unless it has other
 	 * links. Other engines ignore it. */
 	const char *recycle_key;
 	bool buffered; /* no direct I/O for this object */

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The project speaks of itself alone: no notes to oneself, no ticket numbers, no paths of a machine, no hosts of
-package registries. Comments use common words. Comments of the C code and documents have at most 100 columns.
-Sentences of documents are short. Text ends with a line feed, has no trailing blanks, and every source states its
-licence."""
+package registries. Comments use common words. Comments of the C code and documents have at most 100 columns. Sentences
+of documents, comments, docstrings and help texts are short. Text ends with a line feed, has no trailing blanks, and
+every source states its licence."""
 
 from __future__ import annotations
 
+import inspect
 import io
 import re
 import tokenize
@@ -49,7 +50,8 @@ PLAIN_FOLDERS = (*PRODUCT, "tests/", "examples/", "bench/", "tools/")
 CODE = re.compile(r"\b([PRET])(\d+)\b")
 LAST_CODE = {"P": 18, "R": 160, "E": 7, "T": 0}
 COLUMNS = 100
-MAX_WORDS = 25  # in a sentence of the documents
+MAX_WORDS = 25  # in a sentence
+ITEM = r"\s*(?:[-*]|\d+\.)\s"
 TEXT = ("*", "*/*", "*/**/*")
 SOURCES = (".c", ".h", ".py", ".sh", ".pyi")
 BINARY = {".safetensors", ".bin", ".zip", ".pt", ".png", ".gz"}
@@ -125,10 +127,54 @@ def paragraphs(text: str) -> Iterator[tuple[int, str]]:
             lines.append(line[item.end() if item else 0 :].strip())
 
 
-def check_sentences(name: str, text: str) -> list[str]:
-    """A document's sentences are short. A piece of code is one word, the target of a link is none."""
+def lines_of_comment(comment: str) -> list[str]:
+    """The text of a comment in C, line by line, with the indentation of examples and diagrams."""
+    inner = comment[2:-2]
+    if re.search(r"\n\s*\* ?", inner):
+        return [
+            re.sub(r"^\s*\*? ?", "", line, count=1) if "*" in line[:12] else line.strip() for line in inner.split("\n")
+        ]
+    return [" ".join(inner.split())]
+
+
+def paragraphs_of_lines(lines: list[str], item: str) -> Iterator[str]:
+    """Paragraphs and items. What is indented further is an example or a diagram, and left out."""
+    kept: list[str] = []
+    in_item = False
+    for line in [*lines, ""]:
+        begin, is_indented = re.match(item, line), line.startswith(("  ", "\t"))
+        is_verbatim = is_indented and not begin and not in_item
+        if kept and (begin or is_verbatim or not line.strip() or (in_item and not is_indented)):
+            yield " ".join(kept)
+            kept = []
+        in_item = bool(begin) or (in_item and is_indented)
+        if line.strip() and not is_verbatim:
+            kept.append(line[begin.end() if begin else 0 :].strip())
+
+
+def paragraphs_of_source(name: str, text: str) -> Iterator[tuple[int, str]]:
+    """First line and text of each paragraph of a comment, docstring or help text of the product."""
+    if name.endswith((".c", ".h")):
+        for first, words in prose(name, text):
+            for paragraph in paragraphs_of_lines(lines_of_comment(words), ITEM) if words.startswith("/*") else ():
+                yield first, paragraph
+        for found in re.finditer(r'\.about =((?:\s*"(?:\\.|[^"\\])*")+)', text):
+            about = "".join(re.findall(r'"((?:\\.|[^"\\])*)"', found[1]))
+            for paragraph in about.split("\\n\\n"):
+                yield common.line_of(text, found.start()), paragraph
+        return
+    for first, words in prose(name, text):
+        if words.startswith(('"""', 'r"""', "#")):
+            for paragraph in paragraphs_of_lines(
+                inspect.cleandoc(words.strip('r#" ')).split("\n"), ITEM + r"|\s+\w+:\s"
+            ):
+                yield first, paragraph
+
+
+def check_sentences(name: str, found: Iterator[tuple[int, str]]) -> list[str]:
+    """Sentences are short. A piece of code is one word, the target of a link is none."""
     problems = []
-    for line, paragraph in paragraphs(text):
+    for line, paragraph in found:
         plain = re.sub(r"`+[^`]+`+", "code", paragraph)
         plain = re.sub(r"!?\[([^]]*)\]\([^)]*\)", r"\1", plain)
         for sentence in re.split(r"(?<=[^.][.!?])[*_)\"]*\s+| · ", plain):
@@ -164,10 +210,12 @@ def main() -> None:
             problems += check(name, text)
         if name.startswith(PLAIN_FOLDERS) and path.suffix in (".c", ".h", ".py", ".pyi"):
             problems += check_english(name, text)
+        if name.startswith(PRODUCT) and path.suffix in (".c", ".h", ".py", ".pyi"):
+            problems += check_sentences(name, paragraphs_of_source(name, text))
         if path.suffix in (".c", ".h"):
             problems += check_comment_columns(name, text)
         if name == "README.md" or (name.startswith("docs/") and path.suffix == ".md"):
-            problems += check_english(name, text) + check_sentences(name, text) + check_columns(name, text)
+            problems += check_english(name, text) + check_sentences(name, paragraphs(text)) + check_columns(name, text)
         if text and not text.endswith("\n"):
             problems.append(f"{name}: does not end with a line feed")
         if path.suffix != ".md":

@@ -202,8 +202,9 @@ class PopulationBasedTraining(TrialScheduler):
         mode: "min" or "max". Default: None, that of the experiment.
         perturbation_interval: Time between two changes of a trial. Default: 60.
         burn_in_period: No change before this time. Default: 0.
-        hyperparam_mutations: For each value to change: a list, from which a neighbour is taken; a
-            domain such as ``tune.loguniform``; or a function without arguments that draws a value.
+        hyperparam_mutations: For each value to change a list, a domain such as
+            ``tune.loguniform``, or a function without arguments that draws a value. Of a list a
+            neighbour is taken.
             Nested like the configuration. Default: None.
         quantile_fraction: Fraction of the trials that counts as best, and as worst. Default: 0.25.
         resample_probability: Probability that a value is drawn again. Default: 0.25.

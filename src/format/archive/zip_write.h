@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * zip_write: everything of a zip archive but the contents of its members, in the layout of
- * torch.save: members are stored, checksums and sizes follow in a descriptor, and contents start at
+ * torch.save. Members are stored, and checksums and sizes follow in a descriptor. Contents start at
  * multiples of 64 bytes (extra field "FB"). zip64 is used where sizes or offsets need it; a zip64
  * end record always exists. Pure.
  *

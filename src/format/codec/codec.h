@@ -47,8 +47,8 @@ codec_most_bytes(uint64_t nbytes)
 {
 	return nbytes + nbytes / 16 + ((uint64_t)1 << 20);
 }
-/* 0, or PAWL_EUSAGE naming the valid levels (0 = the default: gz 6, bz2 9, lz4 1, lzma and xz 6,
- * lzo 3, planes 1, zst 3). */
+/* 0, or PAWL_EUSAGE naming the valid levels. Level 0 is the default: gz 6, bz2 9, lz4 1, lzma and
+ * xz 6, lzo 3, planes 1, zst 3. */
 int codec_check_level(const struct codec *codec, int level, struct pawl_error *err);
 
 /* ------------------------------------------------------------------ writing */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * codec_lz4: lz4 frames, by its library: independent blocks of 4 MiB, each with size and checksum
- * of its content, and a table of frames at the end (codec_seek.c).
+ * codec_lz4: lz4 frames, by its library. They are independent blocks of 4 MiB, each with size and
+ * checksum of its content. A table of frames is at the end (codec_seek.c).
  */
 #include <lz4frame.h>
 #include <string.h>

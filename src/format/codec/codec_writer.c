@@ -2,7 +2,7 @@
 /*
  * codec_writer: see codec.h.
  *
- * A ring of slots: the caller fills a slot, a thread compresses it by codec_frames, and the caller
+ * A ring of slots. The caller fills a slot, and a thread compresses it by codec_frames. The caller
  * passes it to the sink in order and fills it again. A codec without frames has one thread, so that
  * its pieces stay in order.
  */

@@ -3,9 +3,8 @@
  * safetensors: encodes and decodes the header. Promises P1 (ranges tile the data exactly, so every
  * byte has one owner), P16, P17.
  *
- * Decoding: parse (bounded, duplicate names refused) -> check each entry by itself (dtype, shape,
- * size, range inside the data) -> sort by range -> each range must start where the one before
- * ended.
+ * Decoding parses (bounded, duplicate names refused) and checks each entry by itself: dtype, shape,
+ * size, range inside the data. Then it sorts by range: each must start where the one before ended.
  */
 #include "format/safetensors/safetensors.h"
 

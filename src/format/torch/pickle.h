@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * pickle: Python's object streams (protocols 0 to 5) -> a tree of plain values. It sees bytes only
- * and runs nothing. A Python name is looked up in the caller's list and becomes a node; a call of
+ * and runs nothing. A Python name is looked up in the caller's list and becomes a node. A call of
  * it becomes a node with the name and the arguments. A name that is not in the list ends the
  * decoding. The caller gives calls their meaning and checks arguments.
  *
  * Refused: INST, OBJ, EXT*, NEWOBJ_EX, PERSID (as text), sets, bytearrays, buffers outside the
  * stream, protocols above 5. Items go into lists and dicts only, and frames must be kept. Limits:
- * stream 256 MiB, 50,000,000 operations, 1,000,000 values on the stack, 512 MiB of nodes, integers
- * of 4,096 bytes, and 1 MiB of integers beyond 64 bits. The size of the memo depends on what is
- * stored, not on the numbers used.
+ * stream 256 MiB, 50,000,000 operations, 1,000,000 values on the stack, 512 MiB of nodes. Integers
+ * have at most 4,096 bytes, and those beyond 64 bits 1 MiB together. The size of the memo depends
+ * on what is stored, not on the numbers used.
  *
  * One node can be in several places, and a list can contain itself: code that walks the tree must
  * limit depth and steps.
@@ -84,9 +84,9 @@ struct pickle_node {
 };
 
 /* Decodes one stream, which fills all of its bytes and stays as long as the tree is used. globals:
- * sorted by module, then by name. `what` names the stream in errors: PAWL_ECORRUPT (not such a
- * stream, or it ends early), PAWL_ELIMIT, PAWL_EUNSUPPORTED (a name or an operation that is not
- * plain data). Memory is the bump's. */
+ * sorted by module, then by name. `what` names the stream in errors. These are PAWL_ECORRUPT (not
+ * such a stream, or it ends early), PAWL_ELIMIT, and PAWL_EUNSUPPORTED (a name or an operation that
+ * is not plain data). Memory is the bump's. */
 int pickle_decode(const char *what, const void *ptr, size_t len, const struct pickle_global *globals, size_t n_globals,
                   struct bump *memory, struct pickle_node **ret, struct pawl_error *err);
 /* The value of a dict's text key, or NULL; of several the last, as Python has it. */

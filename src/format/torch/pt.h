@@ -5,10 +5,10 @@
  *
  * A tensor is a view: a range of elements of a storage, by shape and strides. Tensors can share a
  * storage. These are refused by name: sparse, quantised, nested and meta tensors, tensors with a
- * conjugate or negative bit, subclasses, dtypes that pawl does not have, big-endian files and
- * TorchScript programs. pt_plain.c also reads what trainers save: arrays and scalars of NumPy,
- * durations and the version of torch. Left out are attributes of a tensor or of an OrderedDict (a
- * state_dict's _metadata), backward hooks, and the device of a tensor.
+ * conjugate or negative bit, and subclasses. So are dtypes that pawl does not have, big-endian
+ * files and TorchScript programs. pt_plain.c also reads what trainers save: arrays and scalars of
+ * NumPy, durations and the version of torch. Left out are attributes of a tensor or of an
+ * OrderedDict (a state_dict's _metadata), backward hooks, and the device of a tensor.
  */
 #ifndef PAWL_FORMAT_PT_H
 #define PAWL_FORMAT_PT_H

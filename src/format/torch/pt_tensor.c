@@ -8,8 +8,8 @@
  *   _rebuild_tensor_v3(storage, offset, shape, strides, requires_grad, hooks, dtype[, metadata])
  *   storage: ('storage', class, key, location, number of elements[, view]) outside the stream
  *
- * Promise P17: before any byte is read, offset, shape and strides are known to be within the
- * storage, and the storage is as long as its member.
+ * Promise P17: no byte is read before offset, shape and strides are known to be within the storage.
+ * The storage is as long as its member.
  */
 #include <string.h>
 

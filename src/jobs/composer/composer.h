@@ -160,9 +160,9 @@ int composer_filter(const struct pawl_state *state, const char *const *ignore, s
 
 /* The values for templates; progress NULL = unknown. */
 struct name_values composer_values(const struct pawl_saver *s, const struct pawl_progress *progress);
-/* On the first call in a process that writes: locks the folder, reads the journal, looks for files
- * in the way, resumes uploads, and deletes spent files. The first call with as_tar looks for tar
- * files in the way. In a process that does not write: reads the last save of rank 0. */
+/* On the first call in a process that writes it locks the folder and reads the journal. It looks
+ * for files in the way, resumes uploads, and deletes spent files. The first call with as_tar looks
+ * for tar files in the way. In a process that does not write: reads the last save of rank 0. */
 int composer_start(struct pawl_saver *s, const struct pawl_progress *now, bool writes, bool as_tar,
                    struct pawl_error *err);
 /* Releases the folder's lock. */

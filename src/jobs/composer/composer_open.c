@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * composer_open: checks the options of a saver before anything is written, so that bad options fail
+ * composer_open: checks the options of a saver before anything is written. So bad options fail
  * here and not at the first save (R73-R76, R85-R91, R95).
  */
 #include <string.h>

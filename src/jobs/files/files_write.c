@@ -6,8 +6,8 @@
  *   while copying: CRCs filled in, written by several threads; or, after it, through compression
  *   -> fsync -> renamed -> folder fsynced
  *
- * Promises P4 (an existing file stays until the new one gets its name; a failure leaves nothing),
- * P5 (an error of write, fsync or close is final).
+ * Promises P4: an existing file stays until the new one gets its name, and a failure leaves
+ * nothing. P5: an error of write, fsync or close is final.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -7,7 +7,7 @@
  * Pointers are sent last. A pull uses the same order by patterns; a checkpoint that is saved
  * meanwhile may arrive with its manifest first. Files of checkpoints never change, so none is
  * overwritten, least of all by a damaged one. A pattern also matches folders of users with the name
- * of the checkpoints' folder; when all files are here, a pull compares those once more, by name.
+ * of the checkpoints' folder. When all files are here, a pull compares those once more, by name.
  * Nothing is deleted on the other side. Folders of saves in progress, the lease, and records of
  * running processes are not copied.
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * sync_view: a frozen copy of a folder, for commands and functions that copy it without knowing
- * pawl (R113, R119), and of a search's folder for all. The training continues meanwhile: it saves,
+ * pawl (R113, R119). Of a search's folder all get one. The training continues meanwhile: it saves,
  * and removes old checkpoints. The view has what is complete, and does not change.
  *
  * - Files of checkpoints are hard links. No bytes are copied, and a checkpoint that is removed

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * object_notes: facts about an object store, for people, asked now: where it is, which credentials
- * sign, how far away it is, and the skew of its clock. P18: of the credentials only their source
- * and their time are named.
+ * object_notes: facts about an object store, for people. They are asked now: where it is, which
+ * credentials sign, how far away it is, and the skew of its clock. P18: of the credentials only
+ * their source and their time are named.
  */
 #include "store/object/object.h"
 

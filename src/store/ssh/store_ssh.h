@@ -57,7 +57,7 @@ int ssh_make_folders(struct ssh_store *s, const char *key, struct pawl_error *er
 /* Opens for writing a file that must not exist, and makes its folders. */
 int ssh_create_file(struct ssh_store *s, const char *key, const char *path, struct sftp_handle *ret,
                     struct pawl_error *err);
-/* Explains why a call on path failed with rc: a folder or a link is in the way, or a component
+/* Explains why a call on path failed with rc. A folder or a link may be in the way, or a component
  * above is not a folder. */
 int ssh_explain(struct ssh_store *s, const char *key, const char *path, int rc, struct pawl_error *err);
 /* Looks up the object at path: 1 = none. Links are not followed. */

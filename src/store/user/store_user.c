@@ -3,7 +3,7 @@
  * store_user: see store_user.h. It calls the caller's functions from any thread, several at a time.
  *
  * The store has no conditional puts, no renamed folders and no versions. So it cannot keep two
- * writers apart (the rooms above refuse jobs of many ranks), and a reader does not notice that its
+ * writers apart, and the rooms above refuse jobs of many ranks. A reader does not notice that its
  * object was replaced. An object that is written in pieces is gathered in a nameless file in
  * $TMPDIR and passed on when it is complete. So pieces may come in any order, a try can be repeated
  * from the start (P15), and memory stays bounded. Results of the functions are not trusted: names

@@ -394,7 +394,7 @@ test_P16_a_rank_that_never_opens_is_named(void **state)
 	expect_saved(BUT(2), 2, PAWL_ETIMEOUT);
 	expect_saved_text(BUT(2), 2, "rank 2 of 3 has not opened this run within ");
 	assert_true(board->waits > 0); /* rank 0, which closes, for rank 2 */
-	expect_saved_text(BUT(2), 2, "if only this process saves, it must be opened with a world size of 1");
+	expect_saved_text(BUT(2), 2, "If only this process saves, it must be opened with a world size of 1");
 	expect_listed(*state, 1u << 1);
 	expect_restored(*state, WORLD, 1);
 }

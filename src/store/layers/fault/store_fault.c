@@ -3,7 +3,7 @@
  * store_fault: makes the n-th call of an operation fail, for tests of the library and of programs
  * that use it.
  *
- * A failing call has no effect on the inner store, as if a real engine had cleaned up after itself:
+ * A failing call has no effect on the inner store, as if a real engine had cleaned up. For example,
  * a failed finish removes the object. "write" counts store_write only; "any" counts every operation
  * that can fail.
  */

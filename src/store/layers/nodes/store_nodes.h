@@ -42,8 +42,8 @@ void store_nodes_set_run(struct store *layer, const char *run_id);
 
 /* true = keep the packs of this token. */
 typedef bool store_nodes_spare_fn(void *arg, const char *token);
-/* Removes packs of the run that no mark and no hidden folder in the inner store names, on all nodes
- * that can be reached; *ret_bytes is their size. */
+/* Removes packs of the run that no mark and no hidden folder in the inner store names. It does so
+ * on all nodes that can be reached. *ret_bytes is their size. */
 int nodes_sweep(struct store *layer, const char *folder, store_nodes_spare_fn *spare, void *arg, bool dry_run,
                 uint64_t *ret_count, uint64_t *ret_bytes, struct pawl_error *err);
 
