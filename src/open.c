@@ -146,7 +146,7 @@ open_store(struct pawl *run, struct pawl_error *err)
 	store_get_caps(run->store, &run->home.caps);
 	if (run->group.world > 1 && !o->read_only && !run->home.caps.exclusive_put)
 		return err_set(err, PAWL_EUNSUPPORTED,
-		               "%s: many ranks need a store that honours If-None-Match; this one does not", root);
+		               "%s: many ranks need a store that keeps two writers apart; this one does not", root);
 	if (o->ranks.node_folder && !run->home.caps.rename_folder)
 		return err_set(err, PAWL_EUNSUPPORTED, "%s: node_folder needs a run in a folder, not in a bucket",
 		               root);

@@ -273,7 +273,7 @@ def test_P1_a_copy_and_its_notes_are_synced_before_they_are_named(tmp_path: path
     def watched(name: str) -> Any:
         def call(*arguments: Any) -> Any:
             path = os.readlink(f"/proc/self/fd/{arguments[0]}") if name == "fsync" else arguments[1]
-            done.append(f"{name} {re.sub('[.][0-9a-f]{8}[.]', '.TOKEN.', os.path.basename(path))}")
+            done.append(f"{name} {re.sub('[.][0-9a-f]{32}[.]', '.TOKEN.', os.path.basename(path))}")
             return real[name](*arguments)
 
         return call

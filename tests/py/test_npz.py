@@ -177,7 +177,7 @@ BROKEN = {
 FOREIGN = {
     "objects": (header(good(descr="'|O'"), EIGHT), "objects"),
     "fields": (header(good(descr="[('a', '<f4')]"), EIGHT), "structured"),
-    "texts": (header(good(descr="'<U1'"), EIGHT), "texts"),
+    "texts": (header(good(descr="'<U1'"), EIGHT), "arrays of text"),
     "dates": (header(good(descr="'<M8[s]'", shape="(1,)"), EIGHT), "dates"),
     "raw bytes": (header(good(descr="'|V4'"), EIGHT), "raw bytes"),
     "big-endian": (header(good(descr="'>f4'"), EIGHT), "big-endian"),
