@@ -254,13 +254,12 @@ const struct command cmd_prune = {
 	.name = "prune",
 	.group = GROUP_KEEP,
 	.summary = "delete checkpoints by rule",
-	.about =
-		"Deletes the checkpoints of RUN that no rule keeps. A checkpoint stays if any rule keeps it. These "
-		"always stay: pinned ones, those in use by a reader, the best by the run's own scores, the latest, and "
-		"the newest without NaN. --max-bytes alone keeps everything that fits; with other "
-		"rules it bounds what they keep.\n\n"
-		"--dry-run (-n) shows the decision on every checkpoint with its reason and changes nothing; it also "
-		"works during a training run.",
+	.about = "Deletes the checkpoints of RUN that no rule keeps. A checkpoint stays if any rule keeps it. These "
+		 "always stay: pinned ones, those a reader uses, the best by the run's own scores, the latest, and the "
+		 "newest without NaN or Inf. --max-bytes alone keeps everything that fits; with other "
+		 "rules it bounds what they keep.\n\n"
+		 "--dry-run (-n) shows the decision on every checkpoint with its reason and changes nothing; it also "
+		 "works during a training run.",
 	.operands = operands,
 	.options = options,
 	.examples = examples,

@@ -95,7 +95,7 @@ def _sync(path: str) -> None:
 def hidden(target: str, suffix: str = ".partial") -> str:
     """A hidden name next to the target. pawl lists, reads and copies no file of such a name."""
     above, name = os.path.split(os.path.abspath(target))
-    return os.path.join(above, f".{name.lstrip('.')}.{uuid.uuid4().hex}{suffix}")
+    return os.path.join(above, f".{name.lstrip('.')[:50]}.{uuid.uuid4().hex}{suffix}")  # at most 255 bytes
 
 
 def make_room(target: str) -> None:

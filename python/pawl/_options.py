@@ -257,7 +257,10 @@ def open_run(root: str, options: Mapping[str, Any]) -> _pawl.Run:
     try:
         return _pawl.Run(root, **options)
     except (UsageError, BusyError) as error:
-        raise type(error)(_spelled(str(error))) from None
+        text = _spelled(str(error))
+        if text == str(error):
+            raise
+        raise type(error)(text) from None
 
 
 def with_rank(options: Mapping[str, Any], rank: int, world_size: int) -> dict[str, Any]:

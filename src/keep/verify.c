@@ -266,7 +266,7 @@ is_known_good(struct pawl *run, uint64_t id)
 }
 
 /* The good or the bad checkpoints with this id, or all of them (0). A good one needs no new look at
- * all others, so verifying one of many stays cheap. What was deleted is found when it is read. */
+ * all others, so verifying one of many stays cheap. A read finds what was deleted. */
 static int
 list_targets(struct pawl *run, uint64_t id, bool bad, struct targets *ret, struct pawl_error *err)
 {

@@ -294,6 +294,13 @@ def test_P1_a_copy_and_its_notes_are_synced_before_they_are_named(tmp_path: path
     assert done == ["fsync .metadata.json.TOKEN.tmp", "replace .metadata.json", "fsync two"]
 
 
+@pytest.mark.parametrize("name", ["x" * 255, "ß" * 127])
+def test_a_copy_may_have_the_longest_name_of_a_file_system(tmp_path: pathlib.Path, name: str) -> None:
+    pawl.save({"w": torch.ones(2)}, tmp_path / "one")
+    pawl.Checkpoint(tmp_path / "one").to_directory(tmp_path / name)
+    assert sorted(os.listdir(tmp_path)) == sorted(["one", name])
+
+
 def test_metadata_comes_back_as_it_was_saved(tmp_path: pathlib.Path) -> None:
     with pawl.CheckpointManager(tmp_path / "run") as manager:
         for step, notes in enumerate([[1, "two"], "text", 3, (1, 2), {"a": 1}, None]):

@@ -113,62 +113,46 @@ def check_comment_columns(name: str, text: str) -> list[str]:
     return problems
 
 
-def paragraphs(text: str) -> Iterator[tuple[int, str]]:
-    """First line and text of each paragraph and list item of a page, without tables, headings and blocks of code."""
+def paragraphs(lines: list[str], first: int, item: str = ITEM) -> Iterator[tuple[int, str]]:
+    """First line and text of each paragraph and list item. Skips what is indented elsewhere: examples and diagrams."""
+    kept: list[str] = []
+    in_item = False
+    for number, line in enumerate([*lines, ""], first):
+        begin, is_indented = re.match(item, line), line.startswith(("  ", "\t"))
+        is_example = is_indented and not begin and not in_item
+        if kept and (begin or is_example or not line.strip() or (in_item and not is_indented)):
+            yield number - len(kept), " ".join(kept)
+            kept = []
+        in_item = bool(begin) or (in_item and (is_indented or not line.strip()))
+        if line.strip() and not is_example:
+            kept.append(line[begin.end() if begin else 0 :].strip())
+
+
+def lines_of_page(text: str) -> list[str]:
+    """Without tables, headings and blocks of code."""
     text = re.sub(r"(?ms)^( *)```.*?^\1```$", lambda found: "\n" * found[0].count("\n"), text)
-    lines: list[str] = []
-    for number, line in enumerate([*text.split("\n"), ""], 1):
-        is_text = bool(line.strip()) and not line.lstrip().startswith(("|", "#", "<!--"))
-        item = re.match(r"\s*(?:[-*]|\d+\.)\s+", line)
-        if lines and (item or not is_text):
-            yield number - len(lines), " ".join(lines)
-            lines = []
-        if is_text:
-            lines.append(line[item.end() if item else 0 :].strip())
+    return ["" if line.lstrip().startswith(("|", "#", "<!--")) else line for line in text.split("\n")]
 
 
 def lines_of_comment(comment: str) -> list[str]:
-    """The text of a comment in C, line by line, with the indentation of examples and diagrams."""
-    inner = comment[2:-2]
-    if re.search(r"\n\s*\* ?", inner):
-        return [
-            re.sub(r"^\s*\*? ?", "", line, count=1) if "*" in line[:12] else line.strip() for line in inner.split("\n")
-        ]
-    return [" ".join(inner.split())]
-
-
-def paragraphs_of_lines(lines: list[str], item: str) -> Iterator[str]:
-    """Paragraphs and items. What is indented further is an example or a diagram, and left out."""
-    kept: list[str] = []
-    in_item = False
-    for line in [*lines, ""]:
-        begin, is_indented = re.match(item, line), line.startswith(("  ", "\t"))
-        is_verbatim = is_indented and not begin and not in_item
-        if kept and (begin or is_verbatim or not line.strip() or (in_item and not is_indented)):
-            yield " ".join(kept)
-            kept = []
-        in_item = bool(begin) or (in_item and is_indented)
-        if line.strip() and not is_verbatim:
-            kept.append(line[begin.end() if begin else 0 :].strip())
+    """A comment in C. One behind a line of code is one paragraph."""
+    first, *rest = comment[2:-2].split("\n")
+    if all(line.lstrip().startswith("*") or not line.strip() for line in rest):
+        return [first.strip(), *(re.sub(r"\s*\* ?", "", line, count=1) for line in rest)]
+    return [" ".join(comment[2:-2].split())]
 
 
 def paragraphs_of_source(name: str, text: str) -> Iterator[tuple[int, str]]:
     """First line and text of each paragraph of a comment, docstring or help text of the product."""
-    if name.endswith((".c", ".h")):
-        for first, words in prose(name, text):
-            for paragraph in paragraphs_of_lines(lines_of_comment(words), ITEM) if words.startswith("/*") else ():
-                yield first, paragraph
-        for found in re.finditer(r'\.about =((?:\s*"(?:\\.|[^"\\])*")+)', text):
-            about = "".join(re.findall(r'"((?:\\.|[^"\\])*)"', found[1]))
-            for paragraph in about.split("\\n\\n"):
-                yield common.line_of(text, found.start()), paragraph
-        return
     for first, words in prose(name, text):
-        if words.startswith(('"""', 'r"""', "#")):
-            for paragraph in paragraphs_of_lines(
-                inspect.cleandoc(words.strip('r#" ')).split("\n"), ITEM + r"|\s+\w+:\s"
-            ):
-                yield first, paragraph
+        if words.startswith("/*"):
+            yield from paragraphs(lines_of_comment(words), first)
+        elif words.startswith(('"""', 'r"""', "#")) and name.endswith((".py", ".pyi")):
+            yield from paragraphs(inspect.cleandoc(words.strip('r#" ')).split("\n"), first, ITEM + r"|\s+\w+:\s")
+    for found in re.finditer(r'\.about =((?:\s*"(?:\\.|[^"\\])*")+)', text):
+        about = "".join(re.findall(r'"((?:\\.|[^"\\])*)"', found[1]))
+        for paragraph in about.split("\\n\\n"):
+            yield common.line_of(text, found.start()), paragraph
 
 
 def check_sentences(name: str, found: Iterator[tuple[int, str]]) -> list[str]:
@@ -215,7 +199,11 @@ def main() -> None:
         if path.suffix in (".c", ".h"):
             problems += check_comment_columns(name, text)
         if name == "README.md" or (name.startswith("docs/") and path.suffix == ".md"):
-            problems += check_english(name, text) + check_sentences(name, paragraphs(text)) + check_columns(name, text)
+            problems += (
+                check_english(name, text)
+                + check_sentences(name, paragraphs(lines_of_page(text), 1))
+                + check_columns(name, text)
+            )
         if text and not text.endswith("\n"):
             problems.append(f"{name}: does not end with a line feed")
         if path.suffix != ".md":
