@@ -31,6 +31,7 @@
 #include "run/lease.h"
 #include "save/save.h"
 #include "save/commit.h"
+#include "save/role.h"
 #include "save/writer.h"
 #include "store/layers/nodes/store_nodes.h"
 
@@ -359,6 +360,7 @@ host_ranks(struct pawl *run, struct pawl_error *err)
 	run->group.save_id = run->group.cleared_id = run->self.last_id;
 	TRY(rendezvous_host(run->store, &opts, &pass, &run->group.rendezvous, err));
 	run->modes.agree = &agree_host;
+	run->modes.role = &role_host;
 	return 0;
 }
 
@@ -373,6 +375,7 @@ join_ranks(struct pawl *run, struct pawl_error *err)
 	if (rc < 0)
 		return err_prefix(err, rc, "%s", run->home.root);
 	run->modes.agree = &agree_guest;
+	run->modes.role = &role_guest;
 	memcpy(run->self.run_id, pass.run_id, sizeof(run->self.run_id));
 	run->self.attempt = pass.attempt;
 	run->self.created_ns = pass.created_ns;
@@ -476,6 +479,18 @@ take_lease(struct pawl *run, struct pawl_error *err)
 	return lease_take(run->store, &opts, &run->self.lease, err);
 }
 
+static const struct commit_ops *
+rename_commit(const struct pawl *run)
+{
+	return run->home.single_name && run->opts.overwrite ? &commit_by_exchange : &commit_by_rename;
+}
+
+static const struct commit_ops *
+put_commit(const struct pawl *run)
+{
+	return run->home.single_name || !run->home.caps.exclusive_put ? &commit_by_lone_put : &commit_by_put;
+}
+
 /* Of many ranks, `host` and `join` choose how they agree. */
 static void
 choose_modes(struct pawl *run)
@@ -484,8 +499,9 @@ choose_modes(struct pawl *run)
 
 	run->modes.removal = by_rename ? &removal_by_rename : &removal_by_manifest;
 	run->modes.gc = by_rename ? &gc_by_rename : &gc_by_manifest;
-	run->modes.commit = by_rename ? &commit_by_rename : &commit_by_put;
+	run->modes.commit = by_rename ? rename_commit(run) : put_commit(run);
 	run->modes.agree = &agree_alone;
+	run->modes.role = run->home.single_name ? &role_single : &role_alone;
 }
 
 static int

@@ -12,7 +12,7 @@
 #include "layout/pack_header.h"
 #include "policy/name.h"
 #include "ranks/abort_commit.h"
-#include "ranks/rendezvous.h"
+#include "ranks/agree.h"
 #include "read/compressed_pack.h"
 #include "run/lease.h"
 #include "state/pack_name.h"
@@ -143,24 +143,14 @@ drop_folder(struct sweep *s, const char *key, struct pawl_error *err)
 
 /* ------------------------------------------------------------------- names */
 
-/* Another rank may have begun the next save already. */
-static bool
-is_next_of_many(struct pawl *run, const char *token)
-{
-	char next[33];
-
-	rendezvous_save_token(run->group.rendezvous, run_group_save(&run->group) + 1, next);
-	return strncmp(next, token, 32) == 0;
-}
-
-/* Is a save with this token running, or waiting to run, in this process? */
+/* Is a save with this token running, or waiting to run, in this process? Or has another rank begun
+ * it? */
 static bool
 is_running(struct pawl *run, const char *token)
 {
 	if (!run->saves.writer)
 		return false;
-	return (run->group.rendezvous && is_next_of_many(run, token)) ||
-	       run->saves.queue_ops->has_token(run->saves.writer, token);
+	return run->modes.agree->is_next_save(run, token) || run->saves.queue_ops->has_token(run->saves.writer, token);
 }
 
 static int
@@ -314,7 +304,7 @@ sweep_orphans(struct sweep *s, struct pawl_error *err)
 	/* Where a checkpoint is written under its own name, one without a manifest may be the
 	 * running save's. */
 	if (s->run->modes.gc->leaves_orphans && s->run->saves.writer &&
-	    (s->run->group.rendezvous || s->run->saves.queue_ops->is_busy(s->run->saves.writer)))
+	    (s->run->modes.agree->is_shared || s->run->saves.queue_ops->is_busy(s->run->saves.writer)))
 		return 0;
 	for (size_t i = 0; i < n; i++) {
 		PAWL_CLEAN(buf_clear) struct buf key = {0};

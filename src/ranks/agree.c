@@ -5,8 +5,10 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/bump.h"
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
@@ -84,6 +86,38 @@ agree_listen(struct pawl *run, uint64_t *ret_id, struct pawl_error *err)
 	return 0;
 }
 
+static uint64_t
+count_save(struct pawl *run)
+{
+	const uint64_t id = run_group_next_save(&run->group);
+
+	rendezvous_note_id(run->group.rendezvous, id);
+	return id;
+}
+
+static int
+shared_token(const struct pawl *run, uint64_t id, char ret[33], struct pawl_error *err)
+{
+	(void)err;
+	rendezvous_save_token(run->group.rendezvous, id, ret);
+	return 0;
+}
+
+static bool
+has_next_token(struct pawl *run, const char *token)
+{
+	char next[33];
+
+	rendezvous_save_token(run->group.rendezvous, run_group_save(&run->group) + 1, next);
+	return strncmp(next, token, 32) == 0;
+}
+
+static bool
+is_job_current(const struct pawl *run)
+{
+	return rendezvous_is_current(run->group.rendezvous);
+}
+
 /* ---- rank 0 */
 
 static int
@@ -116,8 +150,24 @@ refuse_for_all(struct pawl *run, const struct pawl_error *why)
 	gather_put_verdict(run->store, token, why->code, NULL, why);
 }
 
-const struct agree_ops agree_host = {
-	.is_shared = true, .announce = announce_choice, .on = collect_texts, .give_up = refuse_for_all};
+static void
+refuse_save(struct pawl *run, uint64_t id, const struct pawl_error *why)
+{
+	char token[33];
+
+	rendezvous_save_token(run->group.rendezvous, id, token);
+	gather_put_verdict(run->store, token, why->code, NULL, why);
+}
+
+const struct agree_ops agree_host = {.is_shared = true,
+                                     .announce = announce_choice,
+                                     .on = collect_texts,
+                                     .give_up = refuse_for_all,
+                                     .next_save = count_save,
+                                     .save_token = shared_token,
+                                     .is_next_save = has_next_token,
+                                     .report_save = refuse_save,
+                                     .is_current = is_job_current};
 
 /* ---- another rank */
 
@@ -157,8 +207,25 @@ report_fault(struct pawl *run, const struct pawl_error *why)
 	gather_put_fault(run->store, run->group.rendezvous, token, why);
 }
 
-const struct agree_ops agree_guest = {
-	.is_shared = true, .is_led = true, .announce = announce_nothing, .on = hand_in, .give_up = report_fault};
+static void
+report_save_fault(struct pawl *run, uint64_t id, const struct pawl_error *why)
+{
+	char token[33];
+
+	rendezvous_save_token(run->group.rendezvous, id, token);
+	gather_put_fault(run->store, run->group.rendezvous, token, why);
+}
+
+const struct agree_ops agree_guest = {.is_shared = true,
+                                      .is_led = true,
+                                      .announce = announce_nothing,
+                                      .on = hand_in,
+                                      .give_up = report_fault,
+                                      .next_save = count_save,
+                                      .save_token = shared_token,
+                                      .is_next_save = has_next_token,
+                                      .report_save = report_save_fault,
+                                      .is_current = is_job_current};
 
 /* ---- alone */
 
@@ -175,7 +242,48 @@ tell_no_rank(struct pawl *run, const struct pawl_error *why)
 	(void)run, (void)why;
 }
 
-const struct agree_ops agree_alone = {.announce = announce_nothing, .on = keep_code, .give_up = tell_no_rank};
+static uint64_t
+count_no_save(struct pawl *run)
+{
+	(void)run;
+	return 0;
+}
+
+static int
+own_token(const struct pawl *run, uint64_t id, char ret[33], struct pawl_error *err)
+{
+	(void)run, (void)id;
+	return clock_token(ret, err);
+}
+
+static bool
+has_no_next_token(struct pawl *run, const char *token)
+{
+	(void)run, (void)token;
+	return false;
+}
+
+static void
+report_to_none(struct pawl *run, uint64_t id, const struct pawl_error *why)
+{
+	(void)run, (void)id, (void)why;
+}
+
+static bool
+is_always_current(const struct pawl *run)
+{
+	(void)run;
+	return true;
+}
+
+const struct agree_ops agree_alone = {.announce = announce_nothing,
+                                      .on = keep_code,
+                                      .give_up = tell_no_rank,
+                                      .next_save = count_no_save,
+                                      .save_token = own_token,
+                                      .is_next_save = has_no_next_token,
+                                      .report_save = report_to_none,
+                                      .is_current = is_always_current};
 
 /* ---- all kinds */
 

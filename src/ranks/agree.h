@@ -7,6 +7,8 @@
  *   which checkpoint?   rank 0 decides; the others wait for its verdict
  *   did it work?        each rank reports; rank 0 reports the result of all, with the first failure
  *
+ * The saves of all ranks have the same numbers too: each rank counts them, the failed ones as well.
+ *
  * How a rank takes part is chosen once, when the run is opened. A process that is alone agrees with
  * itself at once.
  */
@@ -22,6 +24,17 @@ struct agree_ops {
 	void (*announce)(struct pawl *run, uint64_t id, int code, const struct pawl_error *why);
 	int (*on)(struct pawl *run, int code, const struct buf *text, gather_fn *fn, void *arg, struct pawl_error *err);
 	void (*give_up)(struct pawl *run, const struct pawl_error *why);
+
+	/* Counts a save, and returns its id. 0 = alone: the run gives the id. */
+	uint64_t (*next_save)(struct pawl *run);
+	int (*save_token)(const struct pawl *run, uint64_t id, char ret[33], struct pawl_error *err);
+	/* Is this the token of the save after the latest one? Another rank may have begun it. */
+	bool (*is_next_save)(struct pawl *run, const char *token);
+	/* Reports to the other ranks that the save has failed here before this rank's part was
+	 * written. */
+	void (*report_save)(struct pawl *run, uint64_t id, const struct pawl_error *why);
+	/* Has no other job taken the run over? */
+	bool (*is_current)(const struct pawl *run);
 };
 
 extern const struct agree_ops agree_alone, agree_host, agree_guest;

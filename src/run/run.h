@@ -29,6 +29,7 @@ struct commit_ops;  /* save/commit.h */
 struct gc_ops;      /* keep/gc.h */
 struct mirrors;     /* catalog/mirrors.h */
 struct removal_ops; /* keep/removal.h */
+struct role_ops;    /* save/role.h */
 
 /* Guards the catalog and what is known of mirrors: changed with both held, read with either. */
 struct run_guard {
@@ -45,6 +46,7 @@ struct run_modes {
 	const struct gc_ops *gc;           /* keep/gc.h: what an unfinished save leaves */
 	const struct commit_ops *commit;   /* save/commit.h: how a checkpoint begins to exist */
 	const struct agree_ops *agree;     /* ranks/agree.h: alone, rank 0, or another rank */
+	const struct role_ops *role;       /* save/role.h: what this process does in a save */
 };
 
 struct pawl {

@@ -9,7 +9,9 @@
 #include "catalog/mirrors.h"
 #include "policy/retain.h"
 #include "policy/trigger.h"
+#include "ranks/agree.h"
 #include "run/run.h"
+#include "save/role.h"
 #include "save/save.h"
 #include "save/writer.h"
 #include "state/state.h"
@@ -34,7 +36,7 @@ check_metrics(const struct pawl *run, const struct pawl_save_opts *opts, struct 
 	TRY(retain_check_names("save", opts->metrics, opts->n_metrics, err));
 	/* Attributes of an earlier training require no metrics (E5). The checkpoint has rank 0's
 	 * metrics. */
-	if (!run->opts.retention.n_scores || run->group.rank > 0)
+	if (!run->opts.retention.n_scores || run->modes.agree->is_led)
 		return 0;
 	return retain_check_metrics(&run->settings.retention, opts->metrics, opts->n_metrics, err);
 }
@@ -52,32 +54,7 @@ check_save(const struct pawl *run, const struct pawl_save_opts *o, const struct 
 	if (o->on_busy < 0 || o->on_busy > PAWL_BUSY_REPLACE + 1)
 		return err_set(err, PAWL_EUSAGE, "save: expected on_busy 0 to %d, found %d", PAWL_BUSY_REPLACE + 1,
 		               o->on_busy);
-	if (run->group.rendezvous && o->on_busy > PAWL_BUSY_WAIT + 1)
-		return err_set(
-			err, PAWL_EUSAGE,
-			"save: with %u ranks, on_busy: expected wait, since all ranks must take part in the same saves",
-			run->group.world);
 	return check_metrics(run, o, err);
-}
-
-/* An earlier error does not stop this save, since perhaps only some ranks have reported it. All
- * ranks begin the save; the others report the error after that. */
-static int
-save_with_others(struct pawl *run, const struct pawl_save_opts *o, const struct pawl_state *state,
-                 struct pawl_ticket **ret_ticket, struct pawl_error *err)
-{
-	struct pawl_ticket *ticket = NULL;
-
-	TRY(writer_save(run->saves.writer, o, state, &ticket, err));
-	int rc = mirrors_take_pending(run, err);
-
-	if (rc < 0 && o->lazy) /* after a failure the caller may free its tensors */
-		pawl_ticket_wait_for(ticket, PAWL_STAGE_STAGED, -1, NULL);
-	if (rc == 0 && ret_ticket)
-		*ret_ticket = ticket;
-	else
-		pawl_ticket_free(ticket);
-	return rc;
 }
 
 static void
@@ -86,8 +63,6 @@ copy_opts(struct pawl_save_opts *to, const struct pawl_save_opts *opts)
 	memcpy(to, opts, opts->size < sizeof(*to) ? opts->size : sizeof(*to));
 }
 
-/* Many ranks must agree on when a save is due, so a save counts although it fails on one of
- * them. */
 static int
 save_state(struct pawl *run, const struct pawl_save_opts *opts, const struct pawl_state *state,
            struct pawl_ticket **ret_ticket, struct pawl_error *err)
@@ -100,17 +75,11 @@ save_state(struct pawl *run, const struct pawl_save_opts *opts, const struct paw
 		return err_set(err, PAWL_EUSAGE, "save: the options have no size; start from PAWL_SAVE_OPTS_INIT");
 	copy_opts(&o, opts);
 	TRY(run_check_writable(run, err));
-	if (!run->group.rendezvous)
-		TRY(mirrors_take_pending(run, err));
-	int rc = check_save(run, &o, state, err);
+	TRY(run->modes.role->admit(run, err));
+	const int rc = check_save(run, &o, state, err);
 
 	complete_progress(run, &o.progress, o.step);
-	if (run->group.rendezvous)
-		interval_mark(&run->interval, &o.progress);
-	if (rc < 0)
-		return run->group.rendezvous ? writer_skip(run->saves.writer, rc, err) : rc;
-	return run->group.rendezvous ? save_with_others(run, &o, state, ret_ticket, err)
-	                             : writer_save(run->saves.writer, &o, state, ret_ticket, err);
+	return run->modes.role->save(run, rc, &o, state, ret_ticket, err);
 }
 
 int
@@ -172,17 +141,15 @@ int
 pawl_save_failed(struct pawl *run, const struct pawl_save_opts *opts, int code, const char *why)
 {
 	struct pawl_save_opts o = PAWL_SAVE_OPTS_INIT;
-	struct pawl_error err = {0};
+	const bool is_given = opts && opts->size;
 
-	if (!run || !run->group.rendezvous || code >= 0 || run_check_writable(run, NULL) < 0)
+	if (!run)
 		return code;
-	if (opts && opts->size) {
+	if (is_given) {
 		copy_opts(&o, opts);
 		complete_progress(run, &o.progress, o.step);
-		interval_mark(&run->interval, &o.progress);
 	}
-	err_set(&err, code, "%s", why ? why : "it could not make its state");
-	return writer_skip(run->saves.writer, code, &err);
+	return run->modes.role->skip(run, is_given ? &o : NULL, code, why);
 }
 
 int
@@ -233,21 +200,6 @@ pawl_is_saving(const struct pawl *run)
 	return run && run->saves.writer && run->saves.queue_ops->is_busy(run->saves.writer);
 }
 
-/* Every rank takes part in the broadcast, also one that fails: the others would wait for it. */
-static int
-hear_due(struct pawl *run, int own, struct pawl_error *err)
-{
-	struct pawl_error why = {0};
-	int due = own;
-	int rc = run->opts.ranks.broadcast(run->opts.ranks.broadcast_arg, &due, sizeof(due), &why);
-
-	if (run->group.rank == 0 && own < 0)
-		return own;
-	if (err_of_caller(err, rc, &why, "the function") < 0)
-		return err_prefix(err, rc, "the broadcast of rank 0's decision to save");
-	return due < 0 ? err_set(err, due, "rank 0 could not tell whether a save is due") : due;
-}
-
 static int
 is_save_due(struct pawl *run, int64_t step, const struct pawl_progress *progress, struct pawl_error *err)
 {
@@ -266,10 +218,7 @@ is_save_due(struct pawl *run, int64_t step, const struct pawl_progress *progress
 	/* a cost of 0 is not known yet: the first save measures it */
 	int due = triggers_due(&run->settings.triggers, has_saved ? &last : NULL, &now,
 	                       has_saved ? pawl_optimal_interval_seconds(cost, run->opts.mtbf_seconds) : 0, err);
-	bool is_shared =
-		run->group.rendezvous && run->opts.ranks.broadcast && triggers_use_clock(&run->settings.triggers);
-
-	return is_shared ? hear_due(run, due, err) : due;
+	return run->modes.role->agree_due(run, due, err);
 }
 
 int

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "ranks/agree.h"
 #include "save/compress.h"
 #include "save/save.h"
 
@@ -186,7 +187,7 @@ commit_check_files(struct save *s, const struct manifest_file *files, size_t n, 
 			return err_set(err, PAWL_EIO,
 			               "%s of %llu bytes is no longer in the folder that it was written to%s",
 			               wanted[i].name, (unsigned long long)wanted[i].nbytes,
-			               s->run->group.rendezvous && !s->run->home.caps.rename_folder
+			               s->run->modes.agree->is_shared && !s->run->modes.commit->is_hidden
 			                       ? " (in a bucket all ranks must give the checkpoint the same name)"
 			                       : "");
 	return 0;

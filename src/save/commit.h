@@ -17,6 +17,7 @@ struct save;
 struct save_pack;
 
 struct commit_ops {
+	bool is_hidden; /* until then the files are in a hidden folder, which only this save uses */
 	/* Puts the manifest and makes the checkpoint exist. The step may have happened although an
 	 * error is returned: then s->is_publishing is set. */
 	int (*publish)(struct save *s, const struct buf *text, const struct manifest_file *files, size_t n,
@@ -31,7 +32,9 @@ struct commit_ops {
 	void (*withdraw)(struct save *s);
 };
 
-extern const struct commit_ops commit_by_rename, commit_by_put;
+/* By rename: into a free name, or in exchange for an older single checkpoint. By put: where other
+ * processes can abort the save, and where none can or none looks for it. */
+extern const struct commit_ops commit_by_rename, commit_by_exchange, commit_by_put, commit_by_lone_put;
 
 /* Manifest, then publish. After success the checkpoint exists and is durable. */
 int commit_publish(struct save *s, struct pawl_error *err);
@@ -50,12 +53,12 @@ int commit_check_files(struct save *s, const struct manifest_file *files, size_t
 int commit_report_unknown(struct save *s, int code, const struct pawl_error *why, const struct pawl_error *trouble,
                           struct pawl_error *err);
 
-/* commit_ranks.c: the commit of one of many ranks: hands in its part and waits for the result. */
-int commit_ranks(struct save *s, struct pawl_error *err);
-/* Reports to the other ranks that this rank's save has failed before its part was written. */
-void commit_report_failure(struct pawl *run, uint64_t id, const struct pawl_error *why);
-/* This rank could not write its files: reports that to the other ranks. If its folder has vanished,
- * rank 0 has abandoned the save, and its reason replaces *err. Returns the code. */
-int commit_ranks_unwritten(struct save *s, int code, struct pawl_error *err);
+/* commit_ranks.c: the commit of many ranks. Rank 0 collects the parts of all. Another rank hands in
+ * its part and waits for the result. */
+int commit_as_host(struct save *s, struct pawl_error *err);
+int commit_as_guest(struct save *s, struct pawl_error *err);
+/* Another rank could not write its files: reports that. If its folder has vanished, rank 0 has
+ * abandoned the save, and its reason replaces *err. Returns the code. */
+int commit_guest_unwritten(struct save *s, int code, struct pawl_error *err);
 
 #endif

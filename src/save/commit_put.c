@@ -8,7 +8,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "ranks/abort_commit.h"
-#include "ranks/rendezvous.h"
+#include "ranks/agree.h"
 #include "run/lease.h"
 #include "save/commit.h"
 #include "save/save.h"
@@ -101,7 +101,7 @@ check_ours(const struct save *s, struct pawl_error *err)
 
 	if (run->self.lease)
 		return lease_check(run->self.lease, err);
-	if (run->group.rendezvous && !rendezvous_is_current(run->group.rendezvous))
+	if (!run->modes.agree->is_current(run))
 		return err_set(err, PAWL_ECONFLICT, "the run no longer belongs to this job");
 	return 0;
 }
@@ -133,10 +133,6 @@ settle_put(struct save *s, struct pawl_error *err)
 {
 	bool decided = check_ours(s, NULL) < 0; /* then it is not ours to decide */
 
-	/* If no save can be aborted, or no other process looks for this one, reading the key is
-	 * enough. */
-	if (!s->run->home.caps.exclusive_put || s->run->home.single_name)
-		return is_committed(s, err);
 	if (!decided) {
 		int rc = abort_commit_put(s->run->store, s->folder, s->image.token, err);
 
@@ -157,7 +153,7 @@ settle_put(struct save *s, struct pawl_error *err)
 static int
 settle_named(struct save *s, char **ret_name, struct pawl_error *err)
 {
-	int rc = settle_put(s, err);
+	int rc = s->run->modes.commit->settle_alone(s, err);
 
 	if (rc == 1 && !(*ret_name = mem_strdup(s->name)))
 		return err_nomem(err, "save");
@@ -170,6 +166,19 @@ withdraw_put(struct save *s)
 {
 	(void)s;
 }
+
+/* No save can be aborted here, or no other process looks for this one: reading the key is enough. */
+static int
+settle_lone(struct save *s, struct pawl_error *err)
+{
+	return is_committed(s, err);
+}
+
+const struct commit_ops commit_by_lone_put = {.publish = publish_by_put,
+                                              .settle_alone = settle_lone,
+                                              .find = settle_named,
+                                              .withdraw = withdraw_put,
+                                              .abort = settle_named};
 
 const struct commit_ops commit_by_put = {.publish = publish_by_put,
                                          .settle_alone = settle_put,

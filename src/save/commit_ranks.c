@@ -24,6 +24,7 @@
 #include "base/mem.h"
 #include "catalog/catalog.h"
 #include "layout/merge.h"
+#include "ranks/agree.h"
 #include "ranks/gather.h"
 #include "save/commit.h"
 #include "save/save.h"
@@ -105,7 +106,7 @@ settle_as_host(struct save *s, const struct pawl_error *why, struct pawl_error *
 	return err_set(err, why->code, "%s", why->message);
 }
 
-static int
+int
 commit_as_host(struct save *s, struct pawl_error *err)
 {
 	struct pawl_error cause = {0}, why = {0};
@@ -153,7 +154,7 @@ take_name(struct save *s, const char *name)
 	s->folder = folder;
 }
 
-static int
+int
 commit_as_guest(struct save *s, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf text = {0};
@@ -188,33 +189,13 @@ commit_as_guest(struct save *s, struct pawl_error *err)
 }
 
 int
-commit_ranks(struct save *s, struct pawl_error *err)
-{
-	return s->run->group.rank == 0 ? commit_as_host(s, err) : commit_as_guest(s, err);
-}
-
-void
-commit_report_failure(struct pawl *run, uint64_t id, const struct pawl_error *why)
-{
-	char token[33];
-
-	if (!run->group.rendezvous)
-		return;
-	rendezvous_save_token(run->group.rendezvous, id, token);
-	if (run->group.rank == 0)
-		gather_put_verdict(run->store, token, why->code, NULL, why);
-	else
-		gather_put_fault(run->store, run->group.rendezvous, token, why);
-}
-
-int
-commit_ranks_unwritten(struct save *s, int code, struct pawl_error *err)
+commit_guest_unwritten(struct save *s, int code, struct pawl_error *err)
 {
 	PAWL_FREE char *name = NULL;
 	struct pawl_error why = {0};
 
-	commit_report_failure(s->run, s->request.id, &s->progress.error);
-	if (code != PAWL_ENOTFOUND || !s->run->group.rendezvous || s->run->group.rank == 0)
+	s->run->modes.agree->report_save(s->run, s->request.id, &s->progress.error);
+	if (code != PAWL_ENOTFOUND)
 		return code;
 	const struct gather_round round = round_of(s);
 	const int rc = gather_verdict(&round, &name, &why);

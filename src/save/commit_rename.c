@@ -8,7 +8,7 @@
 #include "base/hidden.h"
 #include "base/mem.h"
 #include "catalog/catalog.h"
-#include "ranks/rendezvous.h"
+#include "ranks/agree.h"
 #include "run/lease.h"
 #include "save/commit.h"
 #include "save/save.h"
@@ -73,22 +73,35 @@ static int
 rename_folder(struct save *s, struct pawl_error *err)
 {
 	s->is_publishing = true;
-	int rc = store_publish(s->run->store, s->image.partial, s->folder, err);
+	return store_publish(s->run->store, s->image.partial, s->folder, err);
+}
 
-	if (rc == PAWL_EEXISTS && s->run->home.single_name && s->run->opts.overwrite)
-		return replace_single(s, err);
-	return rc;
+static int
+complete_folder(struct save *s, const struct buf *text, const struct manifest_file *files, size_t n,
+                struct pawl_error *err)
+{
+	if (s->run->self.lease)
+		TRY(lease_check(s->run->self.lease, err));
+	TRY(put_manifest(s, text, err));
+	return commit_check_files(s, files, n, err);
 }
 
 static int
 publish_by_rename(struct save *s, const struct buf *text, const struct manifest_file *files, size_t n,
                   struct pawl_error *err)
 {
-	if (s->run->self.lease)
-		TRY(lease_check(s->run->self.lease, err));
-	TRY(put_manifest(s, text, err));
-	TRY(commit_check_files(s, files, n, err));
+	TRY(complete_folder(s, text, files, n, err));
 	return rename_folder(s, err);
+}
+
+static int
+publish_by_exchange(struct save *s, const struct buf *text, const struct manifest_file *files, size_t n,
+                    struct pawl_error *err)
+{
+	TRY(complete_folder(s, text, files, n, err));
+	const int rc = rename_folder(s, err);
+
+	return rc == PAWL_EEXISTS ? replace_single(s, err) : rc;
 }
 
 /* No other process knows of the save, and its rename has failed. */
@@ -149,7 +162,7 @@ find_by_catalog(struct save *s, char **ret_name, struct pawl_error *err)
 {
 	int rc = find_published(s, ret_name, err);
 
-	if (rc != 0 || rendezvous_is_current(s->run->group.rendezvous))
+	if (rc != 0 || s->run->modes.agree->is_current(s->run))
 		return rc;
 	return err_set(err, PAWL_ECONFLICT, "the run no longer belongs to this job");
 }
@@ -162,7 +175,15 @@ abort_by_rename(struct save *s, char **ret_name, struct pawl_error *err)
 	return rc == PAWL_ENOTFOUND ? find_by_catalog(s, ret_name, err) : rc;
 }
 
-const struct commit_ops commit_by_rename = {.publish = publish_by_rename,
+const struct commit_ops commit_by_exchange = {.is_hidden = true,
+                                              .publish = publish_by_exchange,
+                                              .settle_alone = settle_alone,
+                                              .find = find_by_catalog,
+                                              .withdraw = withdraw_rename,
+                                              .abort = abort_by_rename};
+
+const struct commit_ops commit_by_rename = {.is_hidden = true,
+                                            .publish = publish_by_rename,
                                             .settle_alone = settle_alone,
                                             .find = find_by_catalog,
                                             .withdraw = withdraw_rename,

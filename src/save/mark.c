@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* mark: the progress that save intervals are counted from. A save moves it when it is taken, and
  * back when it fails. */
+#include "save/role.h"
 #include "save/save.h"
 
 void
@@ -26,7 +27,7 @@ mark_outcome(struct pawl *run, struct save *s, bool good)
 
 	pthread_mutex_lock(&at->lock);
 	s->mark_settled = true;
-	s->mark_good = good || run->group.rendezvous;
+	s->mark_good = good || run->modes.role->keeps_mark;
 	if (s->mark_good) {
 		at->last_good = s->request.counters;
 		at->has_good = true;

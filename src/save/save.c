@@ -15,17 +15,13 @@
 #include "base/hidden.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "base/text.h"
 #include "catalog/mirrors.h"
-#include "keep/apply_retention.h"
-#include "keep/pointers.h"
-#include "layout/rank_share.h"
-#include "policy/name.h"
-#include "ranks/rendezvous.h"
+#include "ranks/agree.h"
 #include "save/commit.h"
 #include "save/compress.h"
 #include "save/from_device.h"
 #include "save/lazy.h"
+#include "save/role.h"
 #include "save/writer.h"
 #include "state/walk.h"
 
@@ -113,37 +109,16 @@ copy_tensors(struct save *s, const struct pawl_state *state, struct pawl_error *
 static int
 make_names(struct save *s, struct pawl_error *err)
 {
-	struct pawl *run = s->run;
+	const struct run_modes *modes = &s->run->modes;
 	PAWL_CLEAN(buf_clear) struct buf name = {0};
-	struct name_values values = {.run_name = run->self.run_id,
-	                             .rank = 0,
-	                             .local_rank = 0,
-	                             .world_size = run->group.world,
-	                             .local_world_size = 1,
-	                             .node_rank = 0,
-	                             .id = s->request.id,
-	                             .step = s->request.step,
-	                             .progress = s->request.counters};
-	const char *base = run->catalog->kind->folder;
-	char id[32], hidden[HIDDEN_NAME_BYTES];
+	const char *base = s->run->catalog->kind->folder;
+	char hidden[HIDDEN_NAME_BYTES];
 
-	if (run->home.single_name)
-		buf_puts(&name, run->home.single_name);
-	else
-		TRY(name_format(run->opts.name_template, &values, false, &name, err));
-	TRY(buf_check(&name, "save", err));
-	if (!run->home.single_name && !text_is_component(buf_str(&name))) /* the catalog would ignore it */
-		return err_set(err, PAWL_EUSAGE,
-		               "name_template: '%s' makes the name '%s' at step %lld; a name has at most 128 letters, "
-		               "digits and '._=-', and begins with neither '-' nor '.'",
-		               run->opts.name_template, buf_str(&name), (long long)s->request.step);
+	TRY(modes->role->name(s, &name, err));
 	s->name = bump_strndup(&s->image.memory, buf_str(&name), name.len);
 	s->folder = bump_printf(&s->image.memory, "%s%s", base, buf_str(&name));
-	if (run->group.rendezvous) /* all ranks need the same key, even if they give different steps */
-		snprintf(id, sizeof(id), "id%06llu", (unsigned long long)s->request.id);
-	hidden_name_of(run->group.rendezvous ? id : buf_str(&name), s->image.token, HIDDEN_PARTIAL, hidden);
-	s->image.partial =
-		run->home.caps.rename_folder ? bump_printf(&s->image.memory, "%s%s", base, hidden) : s->folder;
+	modes->role->hidden_name(s, buf_str(&name), hidden);
+	s->image.partial = modes->commit->is_hidden ? bump_printf(&s->image.memory, "%s%s", base, hidden) : s->folder;
 	if (!s->name || !s->folder || !s->image.partial)
 		return err_nomem(err, "save");
 	return 0;
@@ -177,25 +152,8 @@ make_identity(struct save *s, uint64_t id, struct pawl_error *err)
 	struct pawl *run = s->run;
 
 	s->request.id = run_file_give_id(run, id);
-	if (run->group.rendezvous)
-		rendezvous_save_token(run->group.rendezvous, s->request.id, s->image.token);
-	else
-		TRY(clock_token(s->image.token, err));
+	TRY(run->modes.agree->save_token(run, s->request.id, s->image.token, err));
 	return make_names(s, err);
-}
-
-int
-save_share(const struct pawl *run, const struct pawl_state *state, struct bump *memory, struct pawl_state *ret,
-           struct pawl_error *err)
-{
-	*ret = (struct pawl_state){.tensors = state->tensors, .n_tensors = state->n_tensors};
-	if (!run->group.rendezvous)
-		return 0;
-	if (state->has_ranks && (state->rank != run->group.rank || state->world != run->group.world))
-		return err_set(err, PAWL_EUSAGE,
-		               "the state was built for rank %u of %u (pawl_state_set_rank), but this is rank %u of %u",
-		               state->rank, state->world ? state->world : 1, run->group.rank, run->group.world);
-	return rank_share_of(state, run->group.rank, run->group.world, memory, ret, err);
 }
 
 static int
@@ -276,7 +234,8 @@ save_image_init(struct save_image *m, struct writer *w)
 	m->is_timed = run->settings.compress_by_rule;
 	/* In a bucket the packs are in the checkpoint's own folder, perhaps with those of another
 	 * save. */
-	m->owns_partial = run->group.rank == 0 && run->home.caps.rename_folder;
+	m->commit = run->modes.commit;
+	m->owns_partial = run->modes.role->is_keeper && run->modes.commit->is_hidden;
 }
 
 int
@@ -307,7 +266,7 @@ save_new(struct writer *w, const struct pawl_save_opts *opts, const struct pawl_
 	s->image.mode = opts->mode ? opts->mode - 1 : w->run->opts.staging.mode;
 	s->image.codec = choose_codec(w->run);
 	TRY(ticket_new(&s->progress.ticket, err));
-	TRY(save_share(s->run, state, &s->image.memory, &s->image.share, err));
+	TRY(s->run->modes.role->share(s->run, state, &s->image.memory, &s->image.share, err));
 	s->image.rests = opts->rests;
 	TRY(from_device_open(&s->image, err));
 	TRY(lazy_decide(&s->image, &s->request, opts, err));
@@ -416,9 +375,9 @@ write_and_commit(struct save *s, struct pawl_error *err)
 	int rc = write_settle(&s->image, err);
 
 	if (rc < 0)
-		return commit_ranks_unwritten(s, rc, err);
+		return s->run->modes.role->unwritten(s, rc, err);
 	ticket_stage(s->progress.ticket, PAWL_STAGE_WRITTEN);
-	TRY(s->run->group.rendezvous ? commit_ranks(s, err) : commit_publish(s, err));
+	TRY(s->run->modes.role->commit(s, err));
 	fill_stats(s);
 	return 0;
 }
@@ -444,30 +403,13 @@ note_committed(struct save *s)
 static void
 settle_save(struct save *s)
 {
-	struct pawl *run = s->run;
 	struct pawl_error err = {0};
-	int rc = 0;
+	const int rc = s->run->modes.role->settle(s->run, &err);
 
-	if (!run->home.single_name && run->group.rank == 0) {
-		pointers_update(run, NULL); /* before the checkpoint that they point to may be deleted */
-		rc = apply_retention(run, &run->settings.retention, false, NULL, &err);
-		if (pointers_update(run, rc < 0 ? NULL : &err) < 0)
-			rc = err.code;
-	}
 	fill_stats(s);
 	report_event(s, "save", NULL);
 	if (rc < 0)
 		report_event(s, "warning", &err);
-}
-
-/* A slow rank may create the folder of a failed save again. */
-static void
-note_left_behind(struct save *s)
-{
-	struct run_group *group = &s->run->group;
-
-	if (s->image.owns_partial && group->rendezvous && !group->left_behind)
-		group->left_behind = mem_strdup(s->image.partial);
 }
 
 void
@@ -481,7 +423,7 @@ save_run(void *arg)
 	if (rc < 0) {
 		err.code = rc;
 		write_abandon(&s->image, s->in_doubt);
-		note_left_behind(s);
+		s->run->modes.role->note_failed(s);
 		mark_outcome(s->run, s, false);
 		fill_stats(s);
 		report_event(s, "save failed", &err);

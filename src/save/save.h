@@ -34,6 +34,7 @@
 
 #define IMAGE_ALIGN 4096u /* memory behind a unit is readable up to a multiple of it */
 
+struct commit_ops;
 struct compress;
 struct from_device;
 struct save;
@@ -156,7 +157,8 @@ struct save_image {
 	struct pawl_arena *arena;
 	struct recycle *recycle;
 	struct writer *writer;
-	bool is_timed;     /* the rule of "auto" needs the time in which threads give bytes to the store */
+	bool is_timed; /* the rule of "auto" needs the time in which threads give bytes to the store */
+	const struct commit_ops *commit;
 	bool owns_partial; /* this rank removes the folder of a failed save */
 
 	const struct save_request *request;
@@ -279,10 +281,6 @@ int save_new(struct writer *w, const struct pawl_save_opts *opts, const struct p
 void save_unref(struct save *s);
 /* Fills in what the image borrows from the run of w. */
 void save_image_init(struct save_image *m, struct writer *w);
-/* The share of a state that this rank writes; a process that is alone writes everything. It borrows
- * from the state and from memory. */
-int save_share(const struct pawl *run, const struct pawl_state *state, struct bump *memory, struct pawl_state *ret,
-               struct pawl_error *err);
 /* How long the caller was blocked, as far as is known. */
 double save_blocked_seconds(const struct save *s);
 

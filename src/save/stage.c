@@ -18,6 +18,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/os.h"
+#include "save/commit.h"
 #include "save/compress.h"
 #include "save/from_device.h"
 #include "save/lazy.h"
@@ -228,7 +229,7 @@ pack_name(struct save_image *m, const char *planned)
 	const struct codec *codec = m->codec;
 	const char *dot = codec ? "." : "", *suffix = codec ? codec_name(codec) : "";
 
-	if (m->caps->rename_folder)
+	if (m->commit->is_hidden)
 		return codec ? bump_printf(&m->memory, "%s.%s", planned, suffix) : planned;
 	return bump_printf(&m->memory, "%.*s-%.*s" PACK_SUFFIX "%s%s", (int)stem, planned, PACK_TOKEN_LEN, m->token,
 	                   dot, suffix);

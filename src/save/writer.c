@@ -15,10 +15,11 @@
 #include "base/mem.h"
 #include "catalog/catalog.h"
 #include "policy/retain.h"
-#include "ranks/rendezvous.h"
+#include "ranks/agree.h"
 #include "save/commit.h"
 #include "save/compress.h"
 #include "save/from_device.h"
+#include "save/role.h"
 
 #define SPACE_RESERVE_BYTES ((uint64_t)1 << 20) /* folders, journal, pointers */
 
@@ -205,7 +206,7 @@ plan_opts(const struct writer *w)
 	                          .block_bytes = w->run->opts.packs.block_bytes,
 	                          .rank = w->run->group.rank,
 	                          .run_id = w->run->self.run_id,
-	                          .regroup = run_links_packs(w->run) && !w->run->home.single_name};
+	                          .regroup = run_links_packs(w->run) && w->run->modes.role->regroups};
 }
 
 static int
@@ -443,35 +444,21 @@ finish_call(struct save *s, const struct pawl_save_opts *opts, int rc, struct pa
 	return rc;
 }
 
-/* Each rank counts its saves, the failed ones too, so that an id means the same on all ranks. 0 =
- * this process is alone. */
-static uint64_t
-next_meet_id(struct pawl *run)
-{
-	uint64_t id = 0;
-
-	if (!run->group.rendezvous)
-		return 0;
-	id = run_group_next_save(&run->group);
-	rendezvous_note_id(run->group.rendezvous, id);
-	return id;
-}
-
 int
 writer_save(struct writer *w, const struct pawl_save_opts *opts, const struct pawl_state *state,
             struct pawl_ticket **ret, struct pawl_error *err)
 {
+	const struct agree_ops *agree = w->run->modes.agree;
 	struct save *s = NULL;
 	bool deferred = false;
 	int64_t begin_ns = clock_mono_ns();
 	struct pawl_error why = {0};
-	uint64_t id;
 	int rc;
 
 	/* One of many ranks is not interrupted before it has counted the save. */
-	TRY(writer_admit(w, opts->on_busy ? opts->on_busy - 1 : w->run->opts.on_busy,
-	                 w->run->group.rendezvous ? NULL : opts, &deferred, err));
-	id = next_meet_id(w->run);
+	TRY(writer_admit(w, opts->on_busy ? opts->on_busy - 1 : w->run->opts.on_busy, agree->is_shared ? NULL : opts,
+	                 &deferred, err));
+	const uint64_t id = agree->next_save(w->run);
 	rc = save_new(w, opts, state, id, &s, err);
 	if (rc == 0) {
 		s->progress.begin_ns = begin_ns; /* waiting for a turn blocks the caller too */
@@ -495,7 +482,7 @@ writer_save(struct writer *w, const struct pawl_save_opts *opts, const struct pa
 		if (err)
 			why = *err;
 		why.code = rc;
-		commit_report_failure(w->run, id, &why);
+		agree->report_save(w->run, id, &why);
 		if (s)
 			write_unlink(&s->image);
 		un_admit(w, s);
@@ -523,7 +510,7 @@ writer_skip(struct writer *w, int code, struct pawl_error *err)
 		why = *err;
 	why.code = code;
 	if (writer_admit(w, w->run->opts.on_busy, NULL, &deferred, NULL) == 0) {
-		commit_report_failure(w->run, next_meet_id(w->run), &why);
+		w->run->modes.agree->report_save(w->run, w->run->modes.agree->next_save(w->run), &why);
 		un_admit(w, NULL);
 	}
 	return code;

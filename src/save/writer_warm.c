@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "save/from_device.h"
+#include "save/role.h"
 #include "save/writer.h"
 
 static bool
@@ -100,7 +101,7 @@ writer_prepare_state(struct writer *w, const struct pawl_state *state, struct pa
 	PAWL_CLEAN(bump_clear) struct bump memory = {0};
 	struct pawl_state share;
 	uint64_t nbytes = 0;
-	const int rc = save_share(w->run, state, &memory, &share, err);
+	const int rc = w->run->modes.role->share(w->run, state, &memory, &share, err);
 
 	if (rc < 0)
 		return rc == PAWL_ENOMEM ? 0 : rc;
