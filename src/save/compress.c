@@ -45,7 +45,7 @@ struct compress {
 static bool
 can_stream(const struct compress *p)
 {
-	return p->pack->image->caps->can_cut;
+	return p->pack->image->env->caps->can_cut;
 }
 
 /* ---------------------------------------------------------------- the chunks */
@@ -183,11 +183,12 @@ open_now(struct compress *p, struct pawl_error *err)
 	struct save_pack *pack = p->pack;
 	PAWL_CLEAN(buf_clear) struct buf key = {0};
 	const struct save_image *m = pack->image;
-	const struct store_create opts = {.nbytes = p->nbytes, .buffered = m->opts->io.no_direct, .own_name = true};
+	const struct store_create opts = {
+		.nbytes = p->nbytes, .buffered = m->env->opts->io.no_direct, .own_name = true};
 
 	buf_printf(&key, "%s/%s", m->partial, pack->name);
 	TRY(buf_check(&key, "save", err));
-	return store_create(m->store, buf_str(&key), &opts, &pack->file, err);
+	return store_create(m->env->store, buf_str(&key), &opts, &pack->file, err);
 }
 
 int
@@ -260,7 +261,7 @@ compress_new(struct save_pack *pack, const struct codec *codec, size_t n_units, 
 	if (!p->slots)
 		return err_nomem(err, p->pack->name);
 	p->n = n_units;
-	TRY(codec_frames_new(codec, pack->image->opts->packs.compression_level, &p->frames, err));
+	TRY(codec_frames_new(codec, pack->image->env->opts->packs.compression_level, &p->frames, err));
 	*ret = steal(&p);
 	return 0;
 }

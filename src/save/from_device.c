@@ -52,7 +52,7 @@ find_all(struct save_image *m, struct from_device *d, struct pawl_error *err)
 
 		if (!t->src.device || t->elsewhere || !t->local_nbytes)
 			continue;
-		rc = device_set_find(&m->writer->devices, &t->src, &d->places[i].is_managed, &q, err);
+		rc = device_set_find(&m->env->writer->devices, &t->src, &d->places[i].is_managed, &q, err);
 		if (rc == 0 && q)
 			rc = note_line(d, q, t->src.stream, &d->places[i].line, err);
 		if (rc < 0)
@@ -93,7 +93,7 @@ can_stage(const struct save_image *m)
 {
 	const struct from_device *d = m->from_device;
 
-	if (!d || !d->lines.n || !m->opts->staging.device || m->mode != PAWL_MODE_SNAPSHOT)
+	if (!d || !d->lines.n || !m->env->opts->staging.device || m->mode != PAWL_MODE_SNAPSHOT)
 		return false;
 	for (size_t i = 0; i < d->streams.n; i++)
 		if (d->streams.items[i].handle == PAWL_NO_STREAM)
@@ -162,7 +162,7 @@ from_device_stage(struct save_image *m, struct pawl_error *err)
 	bool is_free = false, fits = true;
 
 	/* The memory is that of one save. The copies of an earlier one may not be added yet. */
-	if (!can_stage(m) || !atomic_compare_exchange_strong(&m->writer->is_staging, &is_free, true))
+	if (!can_stage(m) || !atomic_compare_exchange_strong(&m->env->writer->is_staging, &is_free, true))
 		return 0;
 	d->is_staging = true;
 	for (size_t i = 0; i < d->lines.n && fits; i++)
@@ -172,15 +172,15 @@ from_device_stage(struct save_image *m, struct pawl_error *err)
 			d->places[i].staged = 0;
 		return 0;
 	}
-	if (!m->later)
-		m->later = bump_array(&m->memory, (uint64_t)m->share.n_tensors + 1, sizeof(*m->later));
-	if (!m->later)
+	if (!m->lazy.later)
+		m->lazy.later = bump_array(&m->memory, (uint64_t)m->share.n_tensors + 1, sizeof(*m->lazy.later));
+	if (!m->lazy.later)
 		return err_nomem(err, "save");
 	for (size_t i = 0; i < m->share.n_tensors; i++)
-		m->later[i] = d->places[i].staged != 0;
+		m->lazy.later[i] = d->places[i].staged != 0;
 	for (size_t i = 0; i < d->streams.n; i++)
 		TRY(stage_stream(m, &d->streams.items[i], err));
-	m->lazy = m->is_asked = true;
+	m->lazy.is_on = m->lazy.is_asked = true;
 	atomic_store(&d->is_fenced, true);
 	return 0;
 }
@@ -195,7 +195,7 @@ static void
 end_staging(struct save_image *m)
 {
 	if (m->from_device->is_staging)
-		atomic_store(&m->writer->is_staging, false);
+		atomic_store(&m->env->writer->is_staging, false);
 	m->from_device->is_staging = false;
 }
 
@@ -252,13 +252,13 @@ from_device_begin(struct save_image *m, struct pawl_error *err)
 	for (size_t i = 0; i < m->share.n_tensors; i++) /* the processor reads it when the device has written it */
 		if (d->places[i].is_managed)
 			TRY(device_queue_drain(d->lines.items[d->places[i].line - 1]->queue, err));
-	if (!m->lazy || atomic_load(&d->is_fenced) || m->mode != PAWL_MODE_SNAPSHOT)
+	if (!m->lazy.is_on || atomic_load(&d->is_fenced) || m->mode != PAWL_MODE_SNAPSHOT)
 		return 0;
 	const int rc = from_device_sample(m, err);
 
 	if (rc == PAWL_ENOMEM) { /* no room for samples: then nothing may change before its copy */
-		m->lazy = false;
-		m->later = NULL;
+		m->lazy.is_on = false;
+		m->lazy.later = NULL;
 	}
 	return rc == PAWL_ENOMEM ? 0 : rc;
 }
@@ -391,7 +391,7 @@ from_device_hold(struct save_image *m, struct pawl_error *err)
 {
 	struct from_device *d = m->from_device;
 
-	if (!d || !m->lazy || atomic_load(&d->is_fenced))
+	if (!d || !m->lazy.is_on || atomic_load(&d->is_fenced))
 		return 0;
 	const int rc = fence_streams(d, err);
 
@@ -431,7 +431,7 @@ from_device_add_units(struct save_image *m)
 
 	if (!d || !d->lines.n || m->mode != PAWL_MODE_SNAPSHOT || atomic_exchange(&d->is_adding, true))
 		return;
-	const size_t most = m->writer->devices.most_units, step = (m->n_units + most - 1) / most;
+	const size_t most = m->env->writer->devices.most_units, step = (m->n_units + most - 1) / most;
 
 	for (size_t i = 0, end; i < m->n_units; i = end) {
 		end = m->n_units - i < step ? m->n_units : i + step;
@@ -499,10 +499,10 @@ from_device_settle(struct save_image *m)
 static bool
 can_fence(const struct save_image *m)
 {
-	if (!m->from_device || !m->later || m->mode != PAWL_MODE_SNAPSHOT)
+	if (!m->from_device || !m->lazy.later || m->mode != PAWL_MODE_SNAPSHOT)
 		return false;
 	for (size_t i = 0; i < m->request->n_tensors; i++)
-		if (m->later[i] && !from_device_has(m, i))
+		if (m->lazy.later[i] && !from_device_has(m, i))
 			return false;
 	return true;
 }

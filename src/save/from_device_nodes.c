@@ -127,6 +127,6 @@ from_device_register(const struct save_image *m, size_t nbytes)
 		from_device_has_nodes(m) &&
 		(m->mode != PAWL_MODE_SNAPSHOT ? list_slots(d, nbytes, &spans) : m->plan && list_places(m, &spans));
 
-	arena_pin(m->arena, m->region.ptr ? &m->region : NULL, d->lines.items[0]->device, d->lines.items[0]->ordinal,
-	          is_listed ? &spans : NULL);
+	arena_pin(m->env->arena, m->region.ptr ? &m->region : NULL, d->lines.items[0]->device,
+	          d->lines.items[0]->ordinal, is_listed ? &spans : NULL);
 }

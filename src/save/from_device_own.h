@@ -26,7 +26,7 @@ struct from_device {
 	uint64_t *ends;                    /* per unit of the save, per queue: the unit that it ends with */
 	struct device_samples *samples;    /* per line; NULL = nothing may change before its copy */
 	size_t (*sampled)[DEVICE_SAMPLES]; /* per line, per sample: the tensor */
-	bool is_sampled_again;             /* m->asking guards it */
+	bool is_sampled_again;             /* m->lazy.asking guards it */
 	atomic_bool is_adding;             /* a thread has begun to add the units */
 	size_t n_added;                    /* units of the save; the lock of the progress guards it */
 	atomic_bool is_fenced;

@@ -40,7 +40,7 @@ from_device_sample(struct save_image *m, struct pawl_error *err)
 	for (size_t i = 0; i < d->lines.n; i++)
 		TRY(device_samples_open(&d->samples[i], d->lines.items[i], err));
 	for (size_t i = 0; i < m->share.n_tensors; i++)
-		if (m->later[i] && from_device_has(m, i))
+		if (m->lazy.later[i] && from_device_has(m, i))
 			tensors[n++] = i;
 	for (uint64_t k = 0; n && k < DEVICE_SAMPLES; k++)
 		TRY(add_sample(m, tensors[(m->request->id * DEVICE_SAMPLES + k) % n], k, err));
@@ -73,10 +73,10 @@ from_device_sample_again(struct save_image *m, bool is_caller, struct pawl_error
 {
 	int rc = 0;
 
-	pthread_mutex_lock(&m->asking);
+	pthread_mutex_lock(&m->lazy.asking);
 	if (!m->from_device->is_sampled_again)
 		rc = sample_now(m, is_caller, err);
-	pthread_mutex_unlock(&m->asking);
+	pthread_mutex_unlock(&m->lazy.asking);
 	return rc;
 }
 

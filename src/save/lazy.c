@@ -53,9 +53,9 @@ lazy_decide(struct save_image *m, struct save_request *request, const struct paw
 	/* A few host tensors must not make the fence wait on the host. */
 	for (size_t i = 0; m->from_device && host_bytes < LEAST_BYTES && i < m->share.n_tensors; i++)
 		later[i] = later[i] && from_device_has(m, i);
-	m->lazy = bytes >= LEAST_BYTES && bytes >= total / 2;
-	m->later = m->lazy ? later : NULL;
-	m->later_nbytes = bytes;
+	m->lazy.is_on = bytes >= LEAST_BYTES && bytes >= total / 2;
+	m->lazy.later = m->lazy.is_on ? later : NULL;
+	m->lazy.later_nbytes = bytes;
 	return 0;
 }
 
@@ -82,7 +82,7 @@ ask_caller(struct save_image *m, bool later, struct pawl_error *err)
 {
 	size_t found = m->request->find_changed ? m->request->find_changed(m->request->changed_arg, later) : SIZE_MAX;
 
-	return found < m->request->n_tensors ? refuse_change(m, found, !m->lazy || !later, err) : 0;
+	return found < m->request->n_tensors ? refuse_change(m, found, !m->lazy.is_on || !later, err) : 0;
 }
 
 static void
@@ -106,7 +106,7 @@ sample_slot(const struct save_image *m, const struct plan_slot *slot)
 	struct sum_stream sum;
 	size_t used = 0;
 
-	while (m->later_nbytes / step > MOST_SAMPLES)
+	while (m->lazy.later_nbytes / step > MOST_SAMPLES)
 		step *= 2;
 	sum_init(&sum);
 	if (n > SAMPLE_BYTES) {
@@ -141,7 +141,7 @@ sample_all(struct save_image *m, struct sum128 *notes, bool compare)
 		for (size_t j = 0; j < p->n_slots; j++) {
 			size_t i = p->slots[j].tensor;
 
-			if (!m->later[i] || !p->slots[j].nbytes || from_device_has(m, i))
+			if (!m->lazy.later[i] || !p->slots[j].nbytes || from_device_has(m, i))
 				continue;
 			struct sum128 now = sample_slot(m, &p->slots[j]);
 
@@ -156,12 +156,12 @@ sample_all(struct save_image *m, struct sum128 *notes, bool compare)
 int
 lazy_note(struct save_image *m, struct pawl_error *err)
 {
-	if (!m->lazy)
+	if (!m->lazy.is_on)
 		return 0;
-	m->samples = bump_array(&m->memory, (uint64_t)m->request->n_tensors + 1, sizeof(*m->samples));
-	if (!m->samples)
+	m->lazy.samples = bump_array(&m->memory, (uint64_t)m->request->n_tensors + 1, sizeof(*m->lazy.samples));
+	if (!m->lazy.samples)
 		return err_nomem(err, "save");
-	sample_all(m, m->samples, false);
+	sample_all(m, m->lazy.samples, false);
 	return ask_caller(m, false, err);
 }
 
@@ -173,11 +173,11 @@ ask_later(struct save_image *m, bool is_final, struct pawl_error *err)
 	const bool has_failed = save_has_failed(m->progress);
 	int rc = 0;
 
-	pthread_mutex_lock(&m->asking);
-	if (!m->is_asked && !has_failed)
+	pthread_mutex_lock(&m->lazy.asking);
+	if (!m->lazy.is_asked && !has_failed)
 		rc = ask_caller(m, true, err);
-	m->is_asked = m->is_asked || is_final;
-	pthread_mutex_unlock(&m->asking);
+	m->lazy.is_asked = m->lazy.is_asked || is_final;
+	pthread_mutex_unlock(&m->lazy.asking);
 	return rc;
 }
 
@@ -199,12 +199,12 @@ lazy_verify(struct save_image *m)
 
 	if (save_has_failed(m->progress))
 		return false;
-	if (!m->lazy)
+	if (!m->lazy.is_on)
 		rc = ask_caller(m, false, &err);
 	if (rc == 0)
 		rc = ask_later(m, false, &err);
-	if (rc == 0 && m->lazy) {
-		size_t found = sample_all(m, m->samples, true);
+	if (rc == 0 && m->lazy.is_on) {
+		size_t found = sample_all(m, m->lazy.samples, true);
 
 		if (found == SIZE_MAX)
 			rc = from_device_find_changed(m, &found, &err);
@@ -213,7 +213,7 @@ lazy_verify(struct save_image *m)
 	}
 	if (rc < 0)
 		save_fail(m->progress, rc, &err);
-	return m->lazy && rc == 0;
+	return m->lazy.is_on && rc == 0;
 }
 
 /* ---- reading the sources again ---- */
@@ -276,7 +276,7 @@ lazy_check_unit(struct save_image *m, const struct save_unit *u, struct pawl_err
 			continue;
 		snapshot_unit(m->plan, u->pack->index, m->sources, at, (size_t)(stop - at), NULL, &now, false);
 		if (!sum_equal(now, u->pack->sums[at / block_bytes]))
-			return refuse_change(m, find_tensor(m, u->pack, at, stop, true), !m->lazy, err);
+			return refuse_change(m, find_tensor(m, u->pack, at, stop, true), !m->lazy.is_on, err);
 	}
 	return 0;
 }

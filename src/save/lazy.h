@@ -13,7 +13,7 @@ int lazy_decide(struct save_image *m, struct save_request *request, const struct
 static inline bool
 lazy_at_once(const struct save_image *m, size_t i)
 {
-	return m->later && !m->later[i];
+	return m->lazy.later && !m->lazy.later[i];
 }
 /* Before the caller may change the tensors that are copied later: asks it whether it has done so
  * already, and fails the save then. Later calls do nothing. */

@@ -125,7 +125,7 @@ note_left_behind(struct save *s)
 {
 	struct run_group *group = &s->run->group;
 
-	if (s->image.owns_partial && !group->left_behind)
+	if (s->image.env->owns_partial && !group->left_behind)
 		group->left_behind = mem_strdup(s->image.partial);
 }
 

@@ -220,24 +220,6 @@ note_progress(void *arg, uint64_t nbytes)
 		events_add(&s->run->events, "saving", buf_str(&fields));
 }
 
-void
-save_image_init(struct save_image *m, struct writer *w)
-{
-	struct pawl *run = w->run;
-
-	m->opts = &run->opts;
-	m->store = run->store;
-	m->caps = &run->home.caps;
-	m->arena = run->saves.arena;
-	m->recycle = &run->saves.recycle;
-	m->writer = w;
-	m->is_timed = run->settings.compress_by_rule;
-	/* In a bucket the packs are in the checkpoint's own folder, perhaps with those of another
-	 * save. */
-	m->commit = run->modes.commit;
-	m->owns_partial = run->modes.role->is_keeper && run->modes.commit->is_hidden;
-}
-
 int
 save_new(struct writer *w, const struct pawl_save_opts *opts, const struct pawl_state *state, uint64_t id,
          struct save **ret, struct pawl_error *err)
@@ -249,13 +231,13 @@ save_new(struct writer *w, const struct pawl_save_opts *opts, const struct pawl_
 	atomic_store(&s->refs, 1);
 	s->run = w->run;
 	s->writer = w;
-	save_image_init(&s->image, w);
+	s->image.env = &w->env;
 	s->image.request = &s->request;
 	s->image.progress = &s->progress;
 	s->image.note_progress = note_progress;
 	s->image.note_arg = s;
 	pthread_mutex_init(&s->progress.lock, NULL);
-	pthread_mutex_init(&s->image.asking, NULL);
+	pthread_mutex_init(&s->image.lazy.asking, NULL);
 	pool_cond_init(&s->progress.changed);
 	pool_group_init(&s->progress.writing);
 	atomic_store(&s->progress.not_finite, SIZE_MAX);
@@ -303,7 +285,7 @@ save_unref(struct save *s)
 	pool_group_clear(&s->progress.writing);
 	pthread_cond_destroy(&s->progress.changed);
 	pthread_mutex_destroy(&s->progress.lock);
-	pthread_mutex_destroy(&s->image.asking);
+	pthread_mutex_destroy(&s->image.lazy.asking);
 	bump_clear(&s->image.memory);
 	mem_free(s);
 }
@@ -315,7 +297,7 @@ save_blocked_seconds(const struct save *s)
 	int64_t until = s->image.mode == PAWL_MODE_DIRECT ? s->progress.written_ns : s->progress.staged_ns;
 
 	pawl_ticket_stats(s->progress.ticket, &stats);
-	if (stats.blocked_seconds > 0 || s->image.lazy)
+	if (stats.blocked_seconds > 0 || s->image.lazy.is_on)
 		return stats.blocked_seconds;
 	return (double)(until - s->progress.begin_ns) / 1e9;
 }

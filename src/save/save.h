@@ -9,6 +9,7 @@
  * After COMMITTED nothing makes a save fail. Later errors are background errors of the run.
  *
  *   save_request   what the caller asked for, copied
+ *   save_env       what all saves of a run use
  *   save_image     where the bytes are: plan, packs, units, staging memory. Staging and writing
  *                  see only this.
  *   save_progress  how far the save is: counters, times, the first error
@@ -147,20 +148,33 @@ struct save_ring {
 	unsigned char *is_ready;            /* per part */
 };
 
-/* Where the bytes are. */
-struct save_image {
-	/* Of the run, borrowed. All but the contents of store, arena, recycle and writer is
-	 * constant while the run is open. */
+/* What all saves of a run use. Borrowed from the run. All but the contents of store, arena, recycle
+ * and writer is constant while the run is open. */
+struct save_env {
 	const struct pawl_open_opts *opts;
 	struct store *store;
 	const struct store_caps *caps;
+	const struct commit_ops *commit;
 	struct pawl_arena *arena;
 	struct recycle *recycle;
 	struct writer *writer;
-	bool is_timed; /* the rule of "auto" needs the time in which threads give bytes to the store */
-	const struct commit_ops *commit;
+	bool is_timed;     /* the rule of "auto" needs the time in which threads give bytes to the store */
 	bool owns_partial; /* this rank removes the folder of a failed save */
+};
 
+/* Which tensors are copied after the call, and what is known of them. */
+struct save_lazy {
+	bool is_on;
+	bool *later;            /* per tensor; NULL = all is copied during the call */
+	uint64_t later_nbytes;  /* of those tensors */
+	struct sum128 *samples; /* of those tensors, per tensor, at the call */
+	pthread_mutex_t asking; /* guards is_asked, and is held while the caller is asked what has changed */
+	bool is_asked;          /* about those tensors */
+};
+
+/* Where the bytes are. */
+struct save_image {
+	const struct save_env *env;
 	const struct save_request *request;
 	struct save_progress *progress;
 	void (*note_progress)(void *arg, uint64_t nbytes); /* so many plain bytes more are compressed, or written */
@@ -168,7 +182,7 @@ struct save_image {
 	struct bump memory; /* of all parts of the save */
 	int mode;
 	const struct codec *codec; /* NULL = packs are not compressed */
-	bool lazy, deferred;       /* deferred: staged while another save runs, written later */
+	bool deferred;             /* staged while another save runs, written later */
 	char token[33];
 	char *partial; /* key that the checkpoint is written under */
 
@@ -181,11 +195,7 @@ struct save_image {
 	size_t n_units;
 	struct device_turns turns; /* in which they are staged */
 	uint64_t unit_bytes;       /* of one write: complete blocks, at most SAVE_UNIT_BYTES */
-	pthread_mutex_t asking;    /* guards is_asked, and is held while the caller is asked what has changed */
-	bool is_asked;             /* about the tensors that are copied later */
-	bool *later; /* of a lazy save, per tensor: it is copied after the call; NULL = all is copied during it */
-	uint64_t later_nbytes;           /* of those tensors */
-	struct sum128 *samples;          /* of those tensors, per tensor, at the call */
+	struct save_lazy lazy;
 	uint64_t *probes;                /* per tensor (regroup.h); NULL where packs are not regrouped */
 	const unsigned char *rests;      /* of the caller, so only during the call */
 	struct arena_region region;      /* all bytes (snapshot) or ring */
@@ -279,8 +289,6 @@ void save_run(void *save);
 int save_new(struct writer *w, const struct pawl_save_opts *opts, const struct pawl_state *state, uint64_t id,
              struct save **ret, struct pawl_error *err);
 void save_unref(struct save *s);
-/* Fills in what the image borrows from the run of w. */
-void save_image_init(struct save_image *m, struct writer *w);
 /* How long the caller was blocked, as far as is known. */
 double save_blocked_seconds(const struct save *s);
 

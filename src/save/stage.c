@@ -63,7 +63,7 @@ make_sources(struct save_image *m, const struct pawl_state *state, struct pawl_e
 		source->on_device = from_device_has(m, i);
 		if (from_device_staged(m, i)) {
 			source->data = (const char *)(uintptr_t)from_device_staged(m, i);
-		} else if (t->is_blob && m->lazy) { /* in the state's own memory, which may be freed */
+		} else if (t->is_blob && m->lazy.is_on) { /* in the state's own memory, which may be freed */
 			source->data = bump_strndup(&m->memory, t->src.data, (size_t)t->local_nbytes);
 			if (!source->data)
 				return err_nomem(err, "save");
@@ -116,7 +116,7 @@ fill_tensors(struct save_image *m, const struct pawl_state *state, struct pawl_e
 	if (!extra)
 		return 0;
 	if (m->mode != PAWL_MODE_SNAPSHOT)
-		TRY(arena_take(m->arena, (size_t)extra, &m->fill_region, err));
+		TRY(arena_take(m->env->arena, (size_t)extra, &m->fill_region, err));
 	for (size_t k = 0; k < plan->n_packs; k++) {
 		for (size_t j = 0; j < plan->packs[k].n_slots; j++) {
 			const struct plan_slot *slot = &plan->packs[k].slots[j];
@@ -152,7 +152,7 @@ static int
 take_image(struct save_image *m, uint64_t limit, struct pawl_error *err)
 {
 	const uint64_t image = m->plan->image_bytes, room = m->plan->room_bytes;
-	struct pawl_arena *arena = m->arena;
+	struct pawl_arena *arena = m->env->arena;
 	struct pawl_error ignored = {0};
 
 	if (room > image && (!limit || room <= limit) &&
@@ -167,7 +167,7 @@ take_image(struct save_image *m, uint64_t limit, struct pawl_error *err)
 static bool
 should_pass_through(const struct save_image *m, const struct pawl_state *state)
 {
-	if (m->lazy || m->deferred || m->codec || m->from_device || !m->caps->local ||
+	if (m->lazy.is_on || m->deferred || m->codec || m->from_device || !m->env->caps->local ||
 	    m->region.warm_bytes + COLD_BYTES > m->plan->image_bytes)
 		return false;
 	for (size_t i = 0; i < state->n_tensors; i++)
@@ -179,7 +179,7 @@ should_pass_through(const struct save_image *m, const struct pawl_state *state)
 static int
 make_memory(struct save_image *m, const struct pawl_state *state, struct pawl_error *err)
 {
-	uint64_t ring = m->opts->staging.ring_bytes, limit = m->opts->staging.arena_bytes;
+	uint64_t ring = m->env->opts->staging.ring_bytes, limit = m->env->opts->staging.arena_bytes;
 	const int mode = m->mode;
 
 	if (mode == PAWL_MODE_SNAPSHOT && (!limit || m->plan->image_bytes <= limit)) {
@@ -191,11 +191,11 @@ make_memory(struct save_image *m, const struct pawl_state *state, struct pawl_er
 		ring = limit;
 	if (ring < SAVE_UNIT_BYTES)
 		ring = SAVE_UNIT_BYTES;
-	TRY(arena_take_cold(m->arena, (size_t)ring, &m->region, err));
+	TRY(arena_take_cold(m->env->arena, (size_t)ring, &m->region, err));
 	TRY(ring_make(m, ring, err));
 	if (m->from_device) { /* a slot cannot wait for the device while the caller continues */
-		m->lazy = false;
-		m->later = NULL;
+		m->lazy.is_on = false;
+		m->lazy.later = NULL;
 	}
 	m->mode = mode == PAWL_MODE_DIRECT ? mode : PAWL_MODE_RING;
 	return 0;
@@ -229,7 +229,7 @@ pack_name(struct save_image *m, const char *planned)
 	const struct codec *codec = m->codec;
 	const char *dot = codec ? "." : "", *suffix = codec ? codec_name(codec) : "";
 
-	if (m->commit->is_hidden)
+	if (m->env->commit->is_hidden)
 		return codec ? bump_printf(&m->memory, "%s.%s", planned, suffix) : planned;
 	return bump_printf(&m->memory, "%.*s-%.*s" PACK_SUFFIX "%s%s", (int)stem, planned, PACK_TOKEN_LEN, m->token,
 	                   dot, suffix);
@@ -239,7 +239,7 @@ pack_name(struct save_image *m, const char *planned)
 static uint64_t
 unit_bytes(const struct save_image *m)
 {
-	uint64_t threads = m->opts->io.threads, block = m->plan->block_bytes;
+	uint64_t threads = m->env->opts->io.threads, block = m->plan->block_bytes;
 	uint64_t fair = m->plan->image_bytes / (2 * (threads ? threads : 1)) / block * block;
 
 	return fair < block ? block : fair < SAVE_UNIT_BYTES ? fair : SAVE_UNIT_BYTES;
@@ -271,8 +271,8 @@ make_packs(struct save_image *m, struct pawl_error *err)
 		p->bytes = m->mode == PAWL_MODE_SNAPSHOT ? (char *)m->region.ptr + pp->image_offset : NULL;
 		/* The pack before may be replaced until this save is written. Or it is deleted once
 		 * it is mirrored. Then this pack could not be written without a copy in memory. */
-		bool fleeting = m->deferred || (!p->bytes && m->opts->mirrors.delete_local);
-		p->before = fleeting ? NULL : stage_find_before(m->writer->reuse, plan, pp, m->codec);
+		bool fleeting = m->deferred || (!p->bytes && m->env->opts->mirrors.delete_local);
+		p->before = fleeting ? NULL : stage_find_before(m->env->writer->reuse, plan, pp, m->codec);
 		p->undecided = p->before != NULL;
 		p->parked = bump_array(&m->memory, (uint64_t)here + 1, sizeof(struct save_unit *));
 		if (plan->tensors)
@@ -304,7 +304,7 @@ note_not_finite(struct save_image *m, size_t bad)
 	if (bad == SIZE_MAX)
 		return;
 	atomic_store(&m->progress->not_finite, bad);
-	if (m->opts->nonfinite == 2)
+	if (m->env->opts->nonfinite == 2)
 		save_fail(m->progress,
 		          err_set(&err, PAWL_EUSAGE, "tensor '%s' holds NaN or Inf, and the run refuses such states",
 		                  m->request->tensors[bad].name),
@@ -331,7 +331,7 @@ compare_ahead(struct save_image *m, struct pawl_error *err)
 
 			TRY(from_device_fetch(m, k, offset, n, slot, err));
 			const size_t found =
-				snapshot_unit(plan, k, m->sources, offset, n, slot, &sum, m->opts->nonfinite != 0);
+				snapshot_unit(plan, k, m->sources, offset, n, slot, &sum, m->env->opts->nonfinite != 0);
 			bad = found != SIZE_MAX ? found : bad;
 			p->sums[b] = sum;
 			equal = sum_equal(sum, p->before->sums[b]);
@@ -388,7 +388,7 @@ stage_unit(struct save_image *m, struct save_unit *u)
 	} else {
 		if (m->mode == PAWL_MODE_DIRECT)
 			u->mem = snapshot_in_place(plan, p->index, m->sources, u->offset, u->nbytes,
-			                           m->caps->memory_align);
+			                           m->env->caps->memory_align);
 		if (!u->mem)
 			dst = u->slot = ring_take_slot(m, u->nbytes, from_device_node(m, u));
 		if (!u->mem && !dst) /* the save has failed */
@@ -396,7 +396,7 @@ stage_unit(struct save_image *m, struct save_unit *u)
 	}
 	if (fetch_from_devices(m, u, dst))
 		bad = snapshot_unit(plan, p->index, m->sources, u->offset, u->nbytes, dst, sums,
-		                    m->opts->nonfinite != 0);
+		                    m->env->opts->nonfinite != 0);
 	note_not_finite(m, bad);
 	if (dst) {
 		u->mem = dst;
@@ -428,9 +428,9 @@ end_thread(struct save_image *m)
 	lazy_ask(m);
 	pthread_mutex_lock(&m->progress->lock);
 	m->progress->stagers = 0;
-	arena_note_warm(m->arena, &m->region,
+	arena_note_warm(m->env->arena, &m->region,
 	                m->ring.n_steps ? m->ring.next_step * ARENA_STEP_BYTES : (size_t)m->plan->image_bytes);
-	m->progress->registered_bytes = arena_registered(m->arena, &m->region);
+	m->progress->registered_bytes = arena_registered(m->env->arena, &m->region);
 	m->progress->staged_ns = clock_mono_ns();
 	ticket_stage(m->progress->ticket, PAWL_STAGE_STAGED);
 	pthread_cond_broadcast(&m->progress->changed);
@@ -445,7 +445,7 @@ add_stagers(struct save_image *m, unsigned n, pool_fn *work)
 		pthread_mutex_lock(&m->progress->lock);
 		m->progress->stagers++;
 		pthread_mutex_unlock(&m->progress->lock);
-		if (pool_add(m->writer->copiers, NULL, work, m, NULL) < 0) {
+		if (pool_add(m->env->writer->copiers, NULL, work, m, NULL) < 0) {
 			pthread_mutex_lock(&m->progress->lock);
 			m->progress->stagers--;
 			pthread_mutex_unlock(&m->progress->lock);
@@ -458,7 +458,7 @@ add_stagers(struct save_image *m, unsigned n, pool_fn *work)
 static unsigned
 other_threads(const struct save_image *m)
 {
-	const unsigned n = pool_threads(m->writer->copiers);
+	const unsigned n = pool_threads(m->env->writer->copiers);
 
 	return n > m->n_units ? (unsigned)m->n_units : n;
 }
@@ -509,11 +509,11 @@ stage_start(struct save_image *m, bool help)
 {
 	const unsigned others = other_threads(m);
 
-	if (help && m->opts->staging.copy_threads > 1)
+	if (help && m->env->opts->staging.copy_threads > 1)
 		add_stagers(m, others, stage_work);
 	if (!help) {
 		add_stagers(m, others ? others - 1 : 0, stage_work);
-		if (pool_add(m->writer->copiers, NULL, stage_work, m, NULL) == 0)
+		if (pool_add(m->env->writer->copiers, NULL, stage_work, m, NULL) == 0)
 			return;
 	}
 	stage_work(m);

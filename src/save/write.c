@@ -37,15 +37,15 @@ pack_file(struct save_pack *p, struct store_file **ret, struct pawl_error *err)
 
 	pthread_mutex_lock(&p->lock);
 	if (!p->file) {
-		bool recycled = !p->compress && recycle_take(m->recycle, p->plan->nbytes, &old);
+		bool recycled = !p->compress && recycle_take(m->env->recycle, p->plan->nbytes, &old);
 		struct store_create opts = {.nbytes = p->compress ? codec_most_bytes(p->plan->nbytes) : p->plan->nbytes,
 		                            .recycle_key = recycled ? buf_str(&old) : NULL,
-		                            .buffered = m->opts->io.no_direct,
+		                            .buffered = m->env->opts->io.no_direct,
 		                            .own_name = true};
 
 		rc = pack_key(m->partial, p->name, &key, err);
 		if (rc == 0)
-			rc = store_create(m->store, buf_str(&key), &opts, &p->file, err);
+			rc = store_create(m->env->store, buf_str(&key), &opts, &p->file, err);
 	}
 	*ret = p->file;
 	pthread_mutex_unlock(&p->lock);
@@ -59,7 +59,7 @@ note_sending(struct save_image *m, bool begins)
 {
 	const int64_t now_ns = clock_mono_ns();
 
-	if (!m->is_timed)
+	if (!m->env->is_timed)
 		return;
 	pthread_mutex_lock(&m->progress->lock);
 	if (begins && m->progress->n_sending++ == 0)
@@ -74,7 +74,7 @@ write_bytes(struct save_image *m, struct store_file *file, uint64_t offset, cons
             struct pawl_error *err)
 {
 	note_sending(m, true);
-	const int rc = store_write(m->store, file, offset, ptr, n, err);
+	const int rc = store_write(m->env->store, file, offset, ptr, n, err);
 	note_sending(m, false);
 	return rc;
 }
@@ -88,14 +88,14 @@ write_unit(struct save_unit *u, struct pawl_error *err)
 	size_t nbytes = u->nbytes;
 
 	if (p->compress) {
-		if (m->caps->can_cut)
+		if (m->env->caps->can_cut)
 			TRY(pack_file(p, &file, err));
 		return compress_unit(p->compress, u, err);
 	}
 	if (!u->slot && !p->bytes)
 		; /* a live tensor: the bytes after it are not ours to write */
-	else if (m->caps->offset_align > 1)
-		nbytes = (size_t)mem_round_up(nbytes, m->caps->offset_align);
+	else if (m->env->caps->offset_align > 1)
+		nbytes = (size_t)mem_round_up(nbytes, m->env->caps->offset_align);
 	if (nbytes > mem_round_up(u->nbytes, IMAGE_ALIGN))
 		nbytes = u->nbytes;
 	TRY(pack_file(p, &file, err));
@@ -118,7 +118,7 @@ finish_pack(struct save_pack *p, struct pawl_error *err)
 	if (!file)
 		return 0;
 	note_sending(p->image, true);
-	const int rc = store_finish(p->image->store, file, err);
+	const int rc = store_finish(p->image->env->store, file, err);
 	note_sending(p->image, false);
 	return rc;
 }
@@ -155,7 +155,7 @@ submit_unit(struct save_unit *u)
 {
 	struct save_image *m = u->pack->image;
 	struct pawl_error err = {0};
-	int rc = pool_add(m->writer->writers, &m->progress->writing, write_job, u, &err);
+	int rc = pool_add(m->env->writer->writers, &m->progress->writing, write_job, u, &err);
 
 	if (rc < 0) {
 		save_fail(m->progress, rc, &err);
@@ -208,9 +208,9 @@ link_pack(void *arg)
 	struct save_image *m = p->image;
 	PAWL_CLEAN(buf_clear) struct buf from = {0}, to = {0};
 
-	p->linked = pack_key(m->writer->reuse->folder, p->before->name, &from, NULL) == 0 &&
+	p->linked = pack_key(m->env->writer->reuse->folder, p->before->name, &from, NULL) == 0 &&
 	            pack_key(m->partial, p->name, &to, NULL) == 0 &&
-	            store_link(m->store, buf_str(&from), buf_str(&to), NULL) == 0;
+	            store_link(m->env->store, buf_str(&from), buf_str(&to), NULL) == 0;
 	if (p->linked)
 		atomic_fetch_add(&m->progress->reused_bytes,
 		                 p->compress ? p->before->compressed_bytes : p->plan->nbytes);
@@ -242,7 +242,7 @@ write_link_ahead(struct save_image *m, struct pawl_error *err)
 	pool_group_init(&linking);
 	for (size_t k = 0; k < m->plan->n_packs && rc == 0; k++)
 		if (m->packs[k].undecided)
-			rc = pool_add(m->writer->writers, &linking, link_pack, &m->packs[k], err);
+			rc = pool_add(m->env->writer->writers, &linking, link_pack, &m->packs[k], err);
 	pool_group_wait(&linking);
 	pool_group_clear(&linking);
 	for (size_t k = 0; k < m->plan->n_packs; k++)
@@ -259,7 +259,7 @@ write_settle(struct save_image *m, struct pawl_error *err)
 	for (size_t k = 0; k < m->plan->n_packs; k++) {
 		struct save_pack *p = &m->packs[k];
 
-		if (p->undecided && pool_add(m->writer->writers, &m->progress->writing, link_job, p, err) < 0)
+		if (p->undecided && pool_add(m->env->writer->writers, &m->progress->writing, link_job, p, err) < 0)
 			save_fail(m->progress, PAWL_ENOMEM, err);
 	}
 	pool_group_wait(&m->progress->writing);
@@ -281,7 +281,7 @@ write_unlink(struct save_image *m)
 
 		/* Packs that memory did not suffice for have no name. */
 		if (m->packs[k].name && pack_key(m->partial, m->packs[k].name, &key, NULL) == 0)
-			store_remove(m->store, buf_str(&key), NULL);
+			store_remove(m->env->store, buf_str(&key), NULL);
 	}
 }
 
@@ -292,13 +292,13 @@ write_abandon(struct save_image *m, bool in_doubt)
 
 	for (size_t k = 0; m->packs && k < m->plan->n_packs; k++) {
 		if (m->packs[k].file)
-			store_abort(m->store, m->packs[k].file);
+			store_abort(m->env->store, m->packs[k].file);
 		m->packs[k].file = NULL;
 	}
-	if (!m->owns_partial) {
+	if (!m->env->owns_partial) {
 		if (!in_doubt)
 			write_unlink(m);
 		return;
 	}
-	store_remove_folder(m->store, m->partial, &ignored);
+	store_remove_folder(m->env->store, m->partial, &ignored);
 }

@@ -25,6 +25,24 @@
 
 static const struct run_queue_ops queue_ops;
 
+static struct save_env
+env_of(struct writer *w, struct pawl *run)
+{
+	const struct run_modes *modes = &run->modes;
+
+	return (struct save_env){.opts = &run->opts,
+	                         .store = run->store,
+	                         .caps = &run->home.caps,
+	                         .commit = modes->commit,
+	                         .arena = run->saves.arena,
+	                         .recycle = &run->saves.recycle,
+	                         .writer = w,
+	                         .is_timed = run->settings.compress_by_rule,
+	                         /* In a bucket the packs are in the checkpoint's own folder, perhaps
+	                          * with those of another save. */
+	                         .owns_partial = modes->role->is_keeper && modes->commit->is_hidden};
+}
+
 int
 writer_new(struct pawl *run, struct writer **ret, struct pawl_error *err)
 {
@@ -34,6 +52,7 @@ writer_new(struct pawl *run, struct writer **ret, struct pawl_error *err)
 	if (!w)
 		return err_nomem(err, "run");
 	w->run = run;
+	w->env = env_of(w, run);
 	pthread_mutex_init(&w->lock, NULL);
 	pool_cond_init(&w->changed);
 	device_set_init(&w->devices);
@@ -100,7 +119,7 @@ hand_over(struct writer *w, struct save *s, struct pawl_error *err)
 	pthread_mutex_lock(&w->lock);
 	atomic_fetch_add(&s->refs, 1);
 	s->progress.stagers = 1; /* this call, until stage_start: the saver cannot overtake the copy */
-	s->progress.is_held = !s->image.lazy && save_offers_late(&s->image);
+	s->progress.is_held = !s->image.lazy.is_on && save_offers_late(&s->image);
 	if (w->active) {
 		w->queued = s;
 	} else {
@@ -385,10 +404,10 @@ static int
 copy_state(struct save *s, const struct pawl_save_opts *opts, struct pawl_error *err)
 {
 	const struct save_image *m = &s->image;
-	const bool asks = opts->interrupted && m->mode != PAWL_MODE_SNAPSHOT && !m->passes_through && !m->lazy;
+	const bool asks = opts->interrupted && m->mode != PAWL_MODE_SNAPSHOT && !m->passes_through && !m->lazy.is_on;
 	int rc = 0;
 
-	stage_start(&s->image, !s->image.lazy && !asks);
+	stage_start(&s->image, !s->image.lazy.is_on && !asks);
 	if (!asks)
 		return 0;
 	while (rc == 0 && stage_wait_until(&s->image, clock_deadline_ms(WRITER_ASK_MS)) != 0)
@@ -434,7 +453,7 @@ finish_call(struct save *s, const struct pawl_save_opts *opts, int rc, struct pa
 		rc = wait_written(s, opts, rc, err);
 	set_blocked(s);
 	stage_let_go(&s->image);
-	if (rc == 0 && !s->image.lazy && save_has_failed(&s->progress))
+	if (rc == 0 && !s->image.lazy.is_on && save_has_failed(&s->progress))
 		return pawl_ticket_wait(t, -1, err);
 	if (rc < 0) {
 		pthread_mutex_lock(&t->lock);
@@ -488,7 +507,7 @@ writer_save(struct writer *w, const struct pawl_save_opts *opts, const struct pa
 		un_admit(w, s);
 		return rc;
 	}
-	if (s->image.lazy)
+	if (s->image.lazy.is_on)
 		set_blocked(s);
 	rc = finish_call(s, opts, copy_state(s, opts, err), err);
 	if (rc == 0) {

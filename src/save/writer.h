@@ -17,6 +17,7 @@
 
 struct writer {
 	struct pawl *run;
+	struct save_env env;
 	struct pool *copiers; /* at least one thread: the caller copies, too, except for a lazy save */
 	struct pool *writers;
 	struct pool *saver; /* one thread: save_run */

@@ -81,10 +81,9 @@ writer_prepare(struct writer *w, uint64_t nbytes)
 static void
 pin_memory(struct writer *w, const struct pawl_state *share, uint64_t nbytes)
 {
-	struct save_image m = {.share = *share};
+	struct save_image m = {
+		.env = &w->env, .share = *share, .mode = is_ring(w, nbytes) ? PAWL_MODE_RING : PAWL_MODE_SNAPSHOT};
 
-	save_image_init(&m, w);
-	m.mode = is_ring(w, nbytes) ? PAWL_MODE_RING : PAWL_MODE_SNAPSHOT;
 	if (from_device_open(&m, NULL) == 0 && m.from_device) {
 		if (m.mode == PAWL_MODE_SNAPSHOT && from_device_has_nodes(&m))
 			(void)writer_plan(w, share, &m.plan, NULL);

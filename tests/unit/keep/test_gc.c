@@ -35,8 +35,8 @@ __wrap_write_link_ahead(struct save_image *m, struct pawl_error *err)
 	int rc = __real_write_link_ahead(m, err);
 
 	if (collects_ahead) { /* a failed assertion here would leave the save unfinished for ever */
-		ahead.is_saving = pawl_is_saving(m->writer->run);
-		ahead.rc = pawl_gc(m->writer->run, 0, NULL, &ahead.count, NULL, NULL);
+		ahead.is_saving = pawl_is_saving(m->env->writer->run);
+		ahead.rc = pawl_gc(m->env->writer->run, 0, NULL, &ahead.count, NULL, NULL);
 	}
 	return rc;
 }
