@@ -19,8 +19,17 @@
 #define REPAIR_FOLDER ".pawl/repair"
 #define LATE_SECONDS 600 /* after this long, a withdrawn save writes nothing more */
 
+struct copying;
+
+/* How the checkpoint begins to exist at the target. Chosen once for a copy. */
+struct ending {
+	bool is_hidden; /* until then the files are in a hidden folder */
+	int (*commit)(struct copying *c, bool *ret_gone, struct pawl_error *err);
+};
+
 /* One copy_checkpoint. */
 struct copying {
+	const struct ending *ending;
 	const struct copy_job *job;
 	struct copy_work work;
 	struct bump memory;
@@ -72,7 +81,7 @@ choose_folder(struct copying *c, struct pawl_error *err)
 
 	c->folder = to;
 	hidden_name_of(name, c->manifest->token, HIDDEN_PARTIAL, hidden);
-	if (c->work.caps.rename_folder)
+	if (c->ending->is_hidden)
 		c->folder = bump_printf(&c->memory, "%.*s%s", (int)(name - to), to, hidden);
 	c->manifest_key = bump_printf(&c->memory, "%s/" MANIFEST_NAME, to);
 	return c->folder && c->manifest_key ? 0 : err_nomem(err, c->work.name);
@@ -121,7 +130,7 @@ look_at_target(struct copying *c, struct pawl_error *err)
 		return err_give(err, rc, &why);
 	if (there.len == c->text.len && memcmp(there.ptr, c->text.ptr, there.len) == 0)
 		return 1;
-	if (!c->work.caps.rename_folder && manifest_is_withdrawn(there.ptr, there.len))
+	if (!c->ending->is_hidden && manifest_is_withdrawn(there.ptr, there.len))
 		return pass_withdrawn(c, err);
 	return err_set(err, PAWL_EEXISTS, "%s: %s is another checkpoint there; choose another name or remove it",
 	               c->job->to->root, c->job->to_folder);
@@ -280,32 +289,38 @@ check_files(struct copying *c, bool *ret_gone, struct pawl_error *err)
 	return 0;
 }
 
-/* The put, and the rename, that make the checkpoint exist. */
 static int
-put_last(struct copying *c, bool *ret_gone, struct pawl_error *err)
+put_manifest(struct copying *c, int flags, struct pawl_error *err)
 {
 	struct store *to = c->job->to;
 	PAWL_FREE char *key = mem_printf("%s/" MANIFEST_NAME, c->folder);
-	int rc;
 	if (!key)
 		return err_nomem(err, c->work.name);
-	if (!c->work.caps.rename_folder) {
-		int exclusive = c->work.caps.exclusive_put ? STORE_EXCLUSIVE : 0;
-		TRY(check_files(c, ret_gone, err));
-		rc = store_put_bytes(to, key, c->text.ptr, c->text.len, STORE_DURABLE | exclusive, err);
-	} else {
-		rc = store_put_bytes(to, key, c->text.ptr, c->text.len, STORE_DURABLE, err);
-	}
-	if (rc == PAWL_ENOTFOUND)
-		return err_prefix(err, PAWL_EIO, "cannot be written to %s", to->root);
-	if (rc < 0 || !c->work.caps.rename_folder)
-		return rc;
+	const int rc = store_put_bytes(to, key, c->text.ptr, c->text.len, STORE_DURABLE | flags, err);
+	return rc == PAWL_ENOTFOUND ? err_prefix(err, PAWL_EIO, "cannot be written to %s", to->root) : rc;
+}
+
+static int
+commit_by_put(struct copying *c, bool *ret_gone, struct pawl_error *err)
+{
 	TRY(check_files(c, ret_gone, err));
-	rc = store_publish(to, c->folder, c->job->to_folder, err);
+	return put_manifest(c, c->work.caps.exclusive_put ? STORE_EXCLUSIVE : 0, err);
+}
+
+static int
+commit_by_rename(struct copying *c, bool *ret_gone, struct pawl_error *err)
+{
+	struct store *to = c->job->to;
+	TRY(put_manifest(c, 0, err));
+	TRY(check_files(c, ret_gone, err));
+	const int rc = store_publish(to, c->folder, c->job->to_folder, err);
 	if (rc == PAWL_ENOTFOUND) /* not the source's code: callers would read that as "no such checkpoint" */
 		return err_set(err, PAWL_EIO, "%s: the folder %s no longer exists", to->root, c->folder);
 	return rc;
 }
+
+static const struct ending by_put = {.commit = commit_by_put};
+static const struct ending by_rename = {.is_hidden = true, .commit = commit_by_rename};
 
 /* The single step that makes the checkpoint exist at the target. */
 static int
@@ -313,13 +328,13 @@ commit_copy(struct copying *c, struct pawl_error *err)
 {
 	struct pawl_error why = {0}, in_the_way = {0};
 	bool gone = false;
-	int there, rc = put_last(c, &gone, &why);
+	int there, rc = c->ending->commit(c, &gone, &why);
 	if (rc == 0)
 		return 0;
 	/* An earlier try, or another process that copies the same checkpoint, may have done it
 	 * (P15). */
 	there = look_at_target(c, &in_the_way);
-	if (c->work.caps.rename_folder && (there == 1 || gone))
+	if (c->ending->is_hidden && (there == 1 || gone))
 		store_remove_folder(c->job->to, c->folder, NULL);
 	if (there == PAWL_EEXISTS || (there < 0 && rc == PAWL_EEXISTS))
 		return err_give(err, there, &in_the_way);
@@ -360,6 +375,7 @@ start_copy(struct copying *c, struct pawl_error *err)
 	c->work.name = last_name(job->from_folder);
 	store_get_caps(job->from, &from);
 	store_get_caps(job->to, &c->work.caps);
+	c->ending = c->work.caps.rename_folder ? &by_rename : &by_put;
 	c->work.from_copies = from.copies;
 	return take_step(c, 0, err);
 }
