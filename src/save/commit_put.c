@@ -167,7 +167,8 @@ withdraw_put(struct save *s)
 	(void)s;
 }
 
-/* No save can be aborted here, or no other process looks for this one: reading the key is enough. */
+/* No save can be aborted here, or no other process looks for this one. So reading the key is
+ * enough. */
 static int
 settle_lone(struct save *s, struct pawl_error *err)
 {

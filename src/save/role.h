@@ -3,8 +3,8 @@
  * role: what this process does in the saves of a run. It is alone, writes a single checkpoint, is
  * rank 0 of many, or is another rank. Chosen once, when the run is opened.
  *
- * Many ranks take part in the same saves, also in one that fails on some of them: the others would
- * wait for a rank that is missing.
+ * Many ranks take part in the same saves. A rank does so also when it knows that its part fails,
+ * since the others wait for it.
  */
 #ifndef PAWL_ROLE_H
 #define PAWL_ROLE_H

@@ -25,6 +25,8 @@
 
 static const struct run_queue_ops queue_ops;
 
+/* In a bucket the packs are in the checkpoint's own folder, perhaps with those of another save. So
+ * nobody owns that. */
 static struct save_env
 env_of(struct writer *w, struct pawl *run)
 {
@@ -38,8 +40,6 @@ env_of(struct writer *w, struct pawl *run)
 	                         .recycle = &run->saves.recycle,
 	                         .writer = w,
 	                         .is_timed = run->settings.compress_by_rule,
-	                         /* In a bucket the packs are in the checkpoint's own folder, perhaps
-	                          * with those of another save. */
 	                         .owns_partial = modes->role->is_keeper && modes->commit->is_hidden};
 }
 
