@@ -26,7 +26,7 @@
 static const struct run_queue_ops queue_ops;
 
 /* In a bucket the packs are in the checkpoint's own folder, perhaps with those of another save. So
- * nobody owns that. */
+ * no rank removes that one. */
 static struct save_env
 env_of(struct writer *w, struct pawl *run)
 {
