@@ -463,6 +463,42 @@ finish_call(struct save *s, const struct pawl_save_opts *opts, int rc, struct pa
 	return rc;
 }
 
+/* The save counts from here, and the caller gets its ticket. */
+static void
+hand_out(struct save *s, struct pawl_ticket **ret)
+{
+	mark_saved(s->run, s);
+	if (ret)
+		*ret = ticket_ref(s->progress.ticket);
+}
+
+/* Its score is refused, which is no error. */
+static int
+end_refused(struct writer *w, struct save *s, struct pawl_ticket **ret)
+{
+	ticket_stage(s->progress.ticket, PAWL_STAGE_SKIPPED);
+	set_blocked(s);
+	hand_out(s, ret);
+	un_admit(w, s);
+	return 0;
+}
+
+/* It cannot begin, and the other ranks learn that. s: NULL if there was no memory for it. */
+static int
+end_unbegun(struct writer *w, struct save *s, uint64_t id, int code, const struct pawl_error *err)
+{
+	struct pawl_error why = {0};
+
+	if (err)
+		why = *err;
+	why.code = code;
+	w->run->modes.agree->report_save(w->run, id, &why);
+	if (s)
+		write_unlink(&s->image);
+	un_admit(w, s);
+	return code;
+}
+
 int
 writer_save(struct writer *w, const struct pawl_save_opts *opts, const struct pawl_state *state,
             struct pawl_ticket **ret, struct pawl_error *err)
@@ -471,50 +507,31 @@ writer_save(struct writer *w, const struct pawl_save_opts *opts, const struct pa
 	struct save *s = NULL;
 	bool deferred = false;
 	int64_t begin_ns = clock_mono_ns();
-	struct pawl_error why = {0};
-	int rc;
 
 	/* One of many ranks is not interrupted before it has counted the save. */
 	TRY(writer_admit(w, opts->on_busy ? opts->on_busy - 1 : w->run->opts.on_busy, agree->is_shared ? NULL : opts,
 	                 &deferred, err));
 	const uint64_t id = agree->next_save(w->run);
-	rc = save_new(w, opts, state, id, &s, err);
+	int rc = save_new(w, opts, state, id, &s, err);
+
 	if (rc == 0) {
 		s->progress.begin_ns = begin_ns; /* waiting for a turn blocks the caller too */
 		s->image.deferred = deferred;
 		rc = refused_by_score(w, s, err);
 	}
-	if (rc > 0) {
-		ticket_stage(s->progress.ticket, PAWL_STAGE_SKIPPED);
-		set_blocked(s);
-		mark_saved(w->run, s);
-		if (ret)
-			*ret = ticket_ref(s->progress.ticket);
-		un_admit(w, s);
-		return 0;
-	}
+	if (rc > 0)
+		return end_refused(w, s, ret);
 	if (rc == 0)
 		rc = prepare_save(w, s, opts, err);
 	if (rc == 0)
 		rc = hand_over(w, s, err);
-	if (rc < 0) {
-		if (err)
-			why = *err;
-		why.code = rc;
-		agree->report_save(w->run, id, &why);
-		if (s)
-			write_unlink(&s->image);
-		un_admit(w, s);
-		return rc;
-	}
+	if (rc < 0)
+		return end_unbegun(w, s, id, rc, err);
 	if (s->image.lazy.is_on)
 		set_blocked(s);
 	rc = finish_call(s, opts, copy_state(s, opts, err), err);
-	if (rc == 0) {
-		mark_saved(w->run, s);
-		if (ret)
-			*ret = ticket_ref(s->progress.ticket);
-	}
+	if (rc == 0)
+		hand_out(s, ret);
 	save_unref(s);
 	return rc;
 }
@@ -522,16 +539,10 @@ writer_save(struct writer *w, const struct pawl_save_opts *opts, const struct pa
 int
 writer_skip(struct writer *w, int code, struct pawl_error *err)
 {
-	struct pawl_error why = {0};
 	bool deferred;
 
-	if (err)
-		why = *err;
-	why.code = code;
-	if (writer_admit(w, w->run->opts.on_busy, NULL, &deferred, NULL) == 0) {
-		w->run->modes.agree->report_save(w->run, w->run->modes.agree->next_save(w->run), &why);
-		un_admit(w, NULL);
-	}
+	if (writer_admit(w, w->run->opts.on_busy, NULL, &deferred, NULL) == 0)
+		end_unbegun(w, NULL, w->run->modes.agree->next_save(w->run), code, err);
 	return code;
 }
 
