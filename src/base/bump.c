@@ -92,6 +92,16 @@ bump_array(struct bump *b, uint64_t n, size_t size)
 	return bump_alloc(b, (size_t)nbytes);
 }
 
+void *
+bump_copy(struct bump *b, const void *items, uint64_t n, size_t size)
+{
+	void *copy = bump_array(b, n, size);
+
+	if (copy && items && n > 0)
+		memcpy(copy, items, (size_t)n * size);
+	return copy;
+}
+
 char *
 bump_strndup(struct bump *b, const char *text, size_t len)
 {

@@ -17,6 +17,8 @@ bool bump_has_room(const struct bump *b, size_t nbytes);
 /* 16-byte aligned, zeroed; NULL when out of memory or over the limit. */
 void *bump_alloc(struct bump *b, size_t nbytes);
 void *bump_array(struct bump *b, uint64_t n, size_t size); /* NULL also on overflow */
+/* A copy of n items of this size. Zeros if items is NULL. */
+void *bump_copy(struct bump *b, const void *items, uint64_t n, size_t size);
 char *bump_strndup(struct bump *b, const char *text, size_t len);
 char *bump_printf(struct bump *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void bump_clear(struct bump *b);

@@ -232,10 +232,9 @@ split_pairs(struct folder *f, struct dcp_item *item)
 		const uint64_t *all[2] = {k < item->n_chunks ? item->chunks[k].offsets : item->shape,
 		                          k < item->n_chunks ? item->chunks[k].sizes : item->shape};
 		for (unsigned i = 0; i < 2; i++) {
-			uint64_t *own = bump_array(&f->memory, item->ndim, sizeof(*own));
+			uint64_t *own = bump_copy(&f->memory, all[i], item->ndim, sizeof(*own));
 			if (!own)
 				return err_nomem(f->err, f->key);
-			memcpy(own, all[i], item->ndim * sizeof(*own));
 			if (!mem_mul_ok(own[last], 2, &own[last]))
 				return wrong_item(f, item, "too large");
 			if (k == item->n_chunks)

@@ -131,16 +131,6 @@ add_piece(struct foreign_tree *tree, struct foreign_pieces *pieces, struct manif
 	return 0;
 }
 
-static const uint64_t *
-copy_extents(struct manifest *m, const uint64_t *from, uint32_t ndim)
-{
-	uint64_t *copy = bump_array(&m->memory, ndim + 1u, sizeof(*copy));
-
-	for (uint32_t d = 0; copy && from && d < ndim; d++)
-		copy[d] = from[d];
-	return copy;
-}
-
 /* One piece for every element of the dimensions that are cut. */
 static int
 add_cut_pieces(struct foreign_tree *tree, const struct manifest_piece *first, const struct pt_tensor *view,
@@ -177,8 +167,9 @@ foreign_add_pieces(struct foreign_tree *tree, uint32_t file, uint64_t at, const 
 	struct manifest_piece piece = {.file = file,
 	                               .begin = at + view->begin,
 	                               .nbytes = view->nbytes,
-	                               .offsets = copy_extents(tree->m, offsets, view->ndim),
-	                               .lengths = copy_extents(tree->m, view->shape, view->ndim)};
+	                               .offsets = bump_copy(&tree->m->memory, offsets, view->ndim, sizeof(uint64_t)),
+	                               .lengths =
+	                                       bump_copy(&tree->m->memory, view->shape, view->ndim, sizeof(uint64_t))};
 
 	if (!piece.offsets || !piece.lengths)
 		return err_nomem(err, NULL);
@@ -191,7 +182,7 @@ foreign_add_pieces(struct foreign_tree *tree, uint32_t file, uint64_t at, const 
 			"of such tensors are read; save its contiguous copy",
 			FOREIGN_MAX_PIECES);
 	piece.nbytes = reach * (pawl_dtype_bits(view->dtype) / 8);
-	piece.strides = copy_extents(tree->m, view->strides, view->ndim);
+	piece.strides = bump_copy(&tree->m->memory, view->strides, view->ndim, sizeof(uint64_t));
 	if (!piece.strides)
 		return err_nomem(err, NULL);
 	if (n == 1)
@@ -451,7 +442,7 @@ add_long_values(struct foreign_tree *tree, struct foreign_pieces *rows, struct p
 		struct manifest_piece piece = {.file = file,
 		                               .begin = at,
 		                               .nbytes = t->local_nbytes,
-		                               .offsets = copy_extents(m, &origin, 1),
+		                               .offsets = bump_copy(&m->memory, &origin, 1, sizeof(uint64_t)),
 		                               .lengths = t->info.shape};
 		if (!piece.offsets)
 			return err_nomem(err, NULL);

@@ -57,26 +57,6 @@ find_row(const struct merge *g, const char *name)
 	return NULL;
 }
 
-static const uint64_t *
-copy_extents(struct merge *g, const uint64_t *from, uint32_t ndim)
-{
-	uint64_t *copy = bump_array(&g->memory, (uint64_t)ndim + 1, sizeof(*copy));
-
-	if (copy)
-		memcpy(copy, from, ndim * sizeof(*copy));
-	return copy;
-}
-
-static const struct sum128 *
-copy_sums(struct merge *g, const struct sum128 *sums, size_t n)
-{
-	struct sum128 *copy = bump_array(&g->memory, (uint64_t)n + 1, sizeof(*copy));
-
-	if (copy)
-		memcpy(copy, sums, n * sizeof(*copy));
-	return copy;
-}
-
 static int
 add_row(struct merge *g, uint32_t rank, const struct manifest_tensor *t, struct row **ret, struct pawl_error *err)
 {
@@ -86,10 +66,10 @@ add_row(struct merge *g, uint32_t rank, const struct manifest_tensor *t, struct 
 
 	*row = (struct row){.tensor = *t, .rank = rank};
 	row->tensor.name = bump_strndup(&g->memory, t->name, strlen(t->name));
-	row->tensor.shape = copy_extents(g, t->shape, t->ndim);
+	row->tensor.shape = bump_copy(&g->memory, t->shape, t->ndim, sizeof(uint64_t));
 	row->tensor.pieces = NULL;
 	row->tensor.n_pieces = 0;
-	row->tensor.sum = t->sum ? copy_sums(g, t->sum, 1) : NULL;
+	row->tensor.sum = t->sum ? bump_copy(&g->memory, t->sum, 1, sizeof(struct sum128)) : NULL;
 	row->has = bump_array(&g->memory, 2 * RANKS_WORDS(g->world), sizeof(*row->has));
 	if (!row->tensor.name || !row->tensor.shape || !row->has || (t->sum && !row->tensor.sum) ||
 	    table_reserve(&g->by_name, 1) < 0)
@@ -137,9 +117,10 @@ add_piece(struct merge *g, struct row *row, uint32_t rank, const struct manifest
 	piece->rank = rank;
 	piece->piece = *p;
 	piece->piece.file += first_file;
-	piece->piece.lengths = same_extents(p->lengths, row->tensor.shape, ndim) ? row->tensor.shape
-	                                                                         : copy_extents(g, p->lengths, ndim);
-	piece->piece.offsets = copy_extents(g, p->offsets, ndim);
+	piece->piece.lengths = same_extents(p->lengths, row->tensor.shape, ndim)
+	                               ? row->tensor.shape
+	                               : bump_copy(&g->memory, p->lengths, ndim, sizeof(uint64_t));
+	piece->piece.offsets = bump_copy(&g->memory, p->offsets, ndim, sizeof(uint64_t));
 	if (!piece->piece.lengths || !piece->piece.offsets)
 		return err_nomem(err, "save");
 	if (row->last)
@@ -162,10 +143,10 @@ add_files(struct merge *g, const struct manifest *m, struct pawl_error *err)
 
 		*f = m->files[i];
 		f->name = bump_strndup(&g->memory, f->name, strlen(f->name));
-		f->sums = copy_sums(g, f->sums, f->n_blocks);
+		f->sums = bump_copy(&g->memory, f->sums, f->n_blocks, sizeof(struct sum128));
 		if (f->codec) {
 			f->codec = bump_strndup(&g->memory, f->codec, strlen(f->codec));
-			f->plain_sums = copy_sums(g, f->plain_sums, f->n_plain_blocks);
+			f->plain_sums = bump_copy(&g->memory, f->plain_sums, f->n_plain_blocks, sizeof(struct sum128));
 		}
 		if (!f->name || !f->sums || (m->files[i].codec && (!f->codec || !f->plain_sums)))
 			return err_nomem(err, "save");

@@ -425,14 +425,11 @@ cut_binding(const struct reshard_binding *b, const struct common *box, const str
 	*ret = *b;
 	if (rows == box->rows)
 		return 0;
-	uint64_t *shape = bump_array(memory, ndim, sizeof(*shape)),
-		 *offsets = bump_array(memory, ndim, sizeof(*offsets));
+	uint64_t *shape = bump_copy(memory, b->dst.shape, ndim, sizeof(*shape)),
+		 *offsets = bump_copy(memory, b->dst.offsets, ndim, sizeof(*offsets));
 
 	if (!shape || !offsets)
 		return err_nomem(err, "restore");
-	memcpy(shape, b->dst.shape, ndim * sizeof(*shape));
-	if (b->dst.offsets)
-		memcpy(offsets, b->dst.offsets, ndim * sizeof(*offsets));
 	shape[0] = rows;
 	offsets[0] += from;
 	ret->dst.shape = shape;

@@ -36,10 +36,9 @@ copy_array(struct pawl_restore *r, const void **field, uint32_t n, struct pawl_e
 {
 	if (!*field)
 		return 0;
-	uint64_t *copy = bump_array(&r->binding_memory, (uint64_t)n + 1, sizeof *copy);
+	const void *copy = bump_copy(&r->binding_memory, *field, n, sizeof(uint64_t));
 	if (!copy)
 		return err_nomem(err, "restore");
-	memcpy(copy, *field, n * sizeof *copy);
 	*field = copy;
 	return 0;
 }

@@ -28,16 +28,6 @@ reuse_new(size_t n_packs, uint64_t block_bytes, const char *folder, struct reuse
 	return 0;
 }
 
-static const struct sum128 *
-copy_sums(struct bump *memory, const struct sum128 *sums, size_t n)
-{
-	struct sum128 *copy = bump_array(memory, (uint64_t)n + 1, sizeof(*copy));
-
-	if (copy)
-		memcpy(copy, sums, n * sizeof(*copy));
-	return copy;
-}
-
 static int
 reuse_add(struct reuse *r, size_t i, const struct manifest_file *f)
 {
@@ -45,12 +35,12 @@ reuse_add(struct reuse *r, size_t i, const struct manifest_file *f)
 	struct reuse_pack pack = {.name = bump_strndup(&r->memory, f->name, strlen(f->name)),
 	                          .nbytes = manifest_plain_bytes(f),
 	                          .n_blocks = n,
-	                          .sums = copy_sums(&r->memory, manifest_plain_sums(f), n)};
+	                          .sums = bump_copy(&r->memory, manifest_plain_sums(f), n, sizeof(struct sum128))};
 
 	if (f->codec) {
 		pack.compressed_bytes = f->nbytes;
 		pack.n_compressed_blocks = f->n_blocks;
-		pack.compressed_sums = copy_sums(&r->memory, f->sums, f->n_blocks);
+		pack.compressed_sums = bump_copy(&r->memory, f->sums, f->n_blocks, sizeof(struct sum128));
 	}
 	if (!pack.name || !pack.sums || (f->codec && !pack.compressed_sums))
 		return PAWL_ENOMEM;
@@ -63,18 +53,13 @@ static int
 reuse_add_ends(struct reuse *r, size_t i, const struct save_pack *p)
 {
 	const struct tensor_ends *from = p->linked && (p->before->ends || !p->bytes) ? p->before->ends : p->ends;
-	struct tensor_ends *ends;
 
 	r->packs[i].layout = p->plan->layout;
 	r->packs[i].n_slots = p->plan->n_slots;
 	if (!from)
 		return 0;
-	ends = bump_array(&r->memory, (uint64_t)p->plan->n_slots + 1, sizeof(*ends));
-	if (!ends)
-		return PAWL_ENOMEM;
-	memcpy(ends, from, p->plan->n_slots * sizeof(*ends));
-	r->packs[i].ends = ends;
-	return 0;
+	r->packs[i].ends = bump_copy(&r->memory, from, p->plan->n_slots, sizeof(*from));
+	return r->packs[i].ends ? 0 : PAWL_ENOMEM;
 }
 
 PAWL_DEFINE_CLEAN(struct reuse, reuse_free);

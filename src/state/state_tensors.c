@@ -75,16 +75,6 @@ reserve_tensor(struct pawl_state *s, struct pawl_error *err)
 	               : state_no_memory(err);
 }
 
-static const uint64_t *
-copy_extents(struct pawl_state *s, const void *extents, uint32_t ndim)
-{
-	void *copy = bump_array(&s->memory, ndim, sizeof(uint64_t));
-
-	if (copy && ndim > 0)
-		memcpy(copy, extents, ndim * sizeof(uint64_t));
-	return copy;
-}
-
 /* 1 if the box is a part of the global tensor, 0 if it is all of it, negative if it does not fit.
  * Elements of less than a byte can be divided only into complete rows of full bytes. */
 static int
@@ -185,17 +175,17 @@ state_add_row(struct pawl_state *s, struct state_tensor *row, size_t *ret, struc
 	state_path_back(b);
 	if (rc < 0)
 		return rc;
-	row->src.shape = copy_extents(s, row->src.shape, ndim);
+	row->src.shape = bump_copy(&s->memory, row->src.shape, ndim, sizeof(uint64_t));
 	if (!row->src.shape)
 		return state_no_memory(err);
 	if (row->src.offsets) {
-		row->src.offsets = copy_extents(s, row->src.offsets, ndim);
-		row->src.global_shape = copy_extents(s, row->src.global_shape, ndim);
+		row->src.offsets = bump_copy(&s->memory, row->src.offsets, ndim, sizeof(uint64_t));
+		row->src.global_shape = bump_copy(&s->memory, row->src.global_shape, ndim, sizeof(uint64_t));
 		if (!row->src.offsets || !row->src.global_shape)
 			return state_no_memory(err);
 	}
 	if (row->src.strides) {
-		row->src.strides = (const int64_t *)copy_extents(s, row->src.strides, ndim);
+		row->src.strides = bump_copy(&s->memory, row->src.strides, ndim, sizeof(uint64_t));
 		if (!row->src.strides)
 			return state_no_memory(err);
 	}
@@ -351,7 +341,7 @@ state_describe_tensor(struct pawl_state *s, struct state_tensor *t, int dtype, u
 		return err_set(err, PAWL_ECORRUPT,
 		               "tensor '%.200s' holds a long value: expected U8 with 1 dimension, found %s with %u",
 		               info.name, pawl_dtype_name(dtype), ndim);
-	info.shape = copy_extents(s, shape, ndim);
+	info.shape = bump_copy(&s->memory, shape, ndim, sizeof(uint64_t));
 	if (!info.shape)
 		return state_no_memory(err);
 	t->info = info;

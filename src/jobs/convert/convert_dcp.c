@@ -81,11 +81,8 @@ is_taken_apart(const struct pawl_node *node)
 static int
 copy_keys(struct picker *p, struct convert_key **ret, struct pawl_error *err)
 {
-	*ret = bump_array(&p->c->memory, p->n_keys + 1, sizeof **ret);
-	if (!*ret)
-		return err_nomem(err, "convert");
-	memcpy(*ret, p->keys, p->n_keys * sizeof **ret);
-	return 0;
+	*ret = bump_copy(&p->c->memory, p->keys, p->n_keys, sizeof **ret);
+	return *ret ? 0 : err_nomem(err, "convert");
 }
 
 static int

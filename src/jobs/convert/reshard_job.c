@@ -241,16 +241,6 @@ write_slabs(struct reshard_job *x, const struct plan_pack *pack, const struct st
 	return 0;
 }
 
-static const uint64_t *
-copy_extents(struct reshard_job *x, const uint64_t *from, uint32_t ndim)
-{
-	uint64_t *copy = bump_array(&x->memory, (uint64_t)ndim + 1, sizeof(*copy));
-
-	if (copy && ndim > 0)
-		memcpy(copy, from, ndim * sizeof(*copy));
-	return copy;
-}
-
 static int
 add_piece(struct reshard_job *x, const struct plan_pack *pack, const struct plan_slot *slot,
           const struct state_tensor *t, struct pawl_error *err)
@@ -263,8 +253,8 @@ add_piece(struct reshard_job *x, const struct plan_pack *pack, const struct plan
 	                              .begin = pack->header.len + slot->begin,
 	                              .nbytes = slot->nbytes}};
 	if (t->src.offsets) {
-		p->piece.offsets = copy_extents(x, t->src.offsets, t->info.ndim);
-		p->piece.lengths = copy_extents(x, t->src.shape, t->info.ndim);
+		p->piece.offsets = bump_copy(&x->memory, t->src.offsets, t->info.ndim, sizeof(uint64_t));
+		p->piece.lengths = bump_copy(&x->memory, t->src.shape, t->info.ndim, sizeof(uint64_t));
 		if (!p->piece.offsets || !p->piece.lengths)
 			return err_nomem(err, "reshard");
 	}
