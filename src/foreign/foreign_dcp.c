@@ -322,7 +322,7 @@ read_chunk(struct folder *f, const struct job *job)
 	TRY(open_range(f, job, &f->piece_memory, &pt));
 	TRY(pt_value(&pt, pt.root, &v, f->err));
 	if (v.type != PT_TENSOR || v.tensor->dtype != item->dtype || v.tensor->ndim != item->ndim ||
-	    memcmp(v.tensor->shape, chunk->sizes, item->ndim * sizeof(*chunk->sizes)) != 0)
+	    !tensor_same_extents(v.tensor->shape, chunk->sizes, item->ndim))
 		return err_set(f->err, PAWL_ECORRUPT, "%s: a piece differs from what .metadata says about it",
 		               f->dcp.files[job->range->file]);
 	if (v.tensor->nbytes == 0)

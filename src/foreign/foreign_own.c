@@ -61,12 +61,7 @@ read_box(const struct st_tensor *st, const struct json *special, struct bump *me
 
 	if (rc == PAWL_ENOMEM)
 		return err_nomem(err, NULL);
-	if (rc < 0)
-		return 0;
-	for (uint32_t d = 0; d < ret->ndim; d++)
-		if (ret->lengths[d] != ret->shape[d])
-			return 0;
-	return 1;
+	return rc == 0 && tensor_same_extents(ret->lengths, ret->shape, ret->ndim);
 }
 
 /* Makes a row for each tensor of the state from the header. 0 = the header has other tensors. */

@@ -230,19 +230,13 @@ struct seen {
 };
 
 static bool
-same_extents(const uint64_t *a, const uint64_t *b, uint32_t ndim)
-{
-	return (!a && !b) || (a && b && (ndim == 0 || memcmp(a, b, ndim * sizeof(*a)) == 0));
-}
-
-static bool
 same_view(const struct seen *s, uint32_t file, uint64_t begin, const struct pt_tensor *t)
 {
 	if (s->view->memory || t->memory)
 		return s->view == t;
 	return s->file == file && s->at + s->view->begin == begin && s->view->dtype == t->dtype &&
-	       s->view->ndim == t->ndim && same_extents(s->view->shape, t->shape, t->ndim) &&
-	       same_extents(s->view->strides, t->strides, t->ndim);
+	       s->view->ndim == t->ndim && tensor_same_extents(s->view->shape, t->shape, t->ndim) &&
+	       tensor_same_extents(s->view->strides, t->strides, t->ndim);
 }
 
 /* Adds a file in memory; the caller fills in its bytes. */

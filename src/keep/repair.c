@@ -294,7 +294,7 @@ add_piece(struct repair *r, size_t part, const struct st_tensor *st, const struc
 		t->shape = box.shape;
 		TRY(safetensors_nbytes(t->dtype, t->ndim, t->shape, &t->nbytes, err));
 	} else if (t->dtype != box.dtype || t->ndim != box.ndim ||
-	           memcmp(t->shape, box.shape, box.ndim * sizeof(*box.shape)) != 0) {
+	           !tensor_same_extents(t->shape, box.shape, box.ndim)) {
 		return err_set(err, PAWL_ECORRUPT,
 		               "%s: the pieces of tensor '%.200s' are of different dtypes or shapes", r->name, t->name);
 	}

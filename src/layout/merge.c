@@ -80,12 +80,6 @@ add_row(struct merge *g, uint32_t rank, const struct manifest_tensor *t, struct 
 	return 0;
 }
 
-static bool
-same_extents(const uint64_t *a, const uint64_t *b, uint32_t ndim)
-{
-	return ndim == 0 || memcmp(a, b, ndim * sizeof(*a)) == 0;
-}
-
 static int
 check_row(const struct row *row, uint32_t rank, const struct manifest_tensor *t, struct pawl_error *err)
 {
@@ -97,7 +91,7 @@ check_row(const struct row *row, uint32_t rank, const struct manifest_tensor *t,
 		               "differs must be a value per rank (PerRank)",
 		               t->name, row->rank, rank, STATE_LONG_BYTES);
 	if (t->dtype == row->tensor.dtype && t->ndim == row->tensor.ndim &&
-	    same_extents(t->shape, row->tensor.shape, t->ndim))
+	    tensor_same_extents(t->shape, row->tensor.shape, t->ndim))
 		return 0;
 	merge_put_shape(&was, row->tensor.dtype, row->tensor.ndim, row->tensor.shape);
 	merge_put_shape(&is, t->dtype, t->ndim, t->shape);
@@ -117,7 +111,7 @@ add_piece(struct merge *g, struct row *row, uint32_t rank, const struct manifest
 	piece->rank = rank;
 	piece->piece = *p;
 	piece->piece.file += first_file;
-	piece->piece.lengths = same_extents(p->lengths, row->tensor.shape, ndim)
+	piece->piece.lengths = tensor_same_extents(p->lengths, row->tensor.shape, ndim)
 	                               ? row->tensor.shape
 	                               : bump_copy(&g->memory, p->lengths, ndim, sizeof(uint64_t));
 	piece->piece.offsets = bump_copy(&g->memory, p->offsets, ndim, sizeof(uint64_t));

@@ -91,7 +91,7 @@ check_destination(const char *name, const struct pawl_tensor *dst, const struct 
 		return err_set(err, PAWL_EMISMATCH, "%s is saved as %s, the destination is %s", name,
 		               pawl_dtype_name(dtype), pawl_dtype_name(dst->dtype));
 	const uint64_t *shape = dst->global_shape ? dst->global_shape : dst->shape;
-	if (dst->ndim != saved->ndim || (dst->ndim > 0 && memcmp(shape, saved->shape, dst->ndim * sizeof *shape) != 0))
+	if (dst->ndim != saved->ndim || !tensor_same_extents(shape, saved->shape, dst->ndim))
 		return err_set(err, PAWL_EMISMATCH, "%s: the destination has another shape than the saved tensor",
 		               name);
 	for (uint32_t d = 0; d < dst->ndim; d++) {
@@ -299,8 +299,7 @@ bind_leaf(struct matcher *m, const char *path, const struct pawl_node *saved_nod
 	const struct state_tensor *live = &m->live->tensors[live_node->tensor];
 	size_t *bound_to = &m->bound_to[live_node->tensor];
 	bool same_shape =
-		live->info.ndim == saved->ndim &&
-		(saved->ndim == 0 || memcmp(live->info.shape, saved->shape, saved->ndim * sizeof(uint64_t)) == 0);
+		live->info.ndim == saved->ndim && tensor_same_extents(live->info.shape, saved->shape, saved->ndim);
 	const int dtype = m->r->manifest->state->tensors[saved_node->tensor].info.dtype; /* after a cast */
 	if (live->info.dtype != dtype)
 		TRY(restore_add_row(rows,

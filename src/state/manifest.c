@@ -146,7 +146,7 @@ put_summary(const struct manifest *m, const char *separator, struct buf *out, st
 static void
 put_piece(struct buf *out, const struct manifest_tensor *t, const struct manifest_piece *p)
 {
-	bool is_whole = !p->lengths || memcmp(p->lengths, t->shape, t->ndim * sizeof(*t->shape)) == 0;
+	bool is_whole = !p->lengths || tensor_same_extents(p->lengths, t->shape, t->ndim);
 
 	put_u64(out, "{", "file", p->file);
 	put_u64(out, ",", "begin", p->begin);

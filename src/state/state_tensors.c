@@ -198,21 +198,16 @@ state_add_row(struct pawl_state *s, struct state_tensor *row, size_t *ret, struc
 }
 
 static bool
-extents_equal(const void *a, const void *b, uint32_t ndim)
-{
-	return (!a && !b) || (a && b && (ndim == 0 || memcmp(a, b, ndim * sizeof(uint64_t)) == 0));
-}
-
-static bool
 is_tied(const struct state_tensor *a, const struct state_tensor *b)
 {
 	const struct pawl_tensor *x = &a->src, *y = &b->src;
 	bool same_memory = x->fill ? x->fill == y->fill && x->fill_arg == y->fill_arg : !y->fill && x->data == y->data;
 
 	return same_memory && x->dtype == y->dtype && x->ndim == y->ndim &&
-	       extents_equal(x->shape, y->shape, x->ndim) && extents_equal(x->strides, y->strides, x->ndim) &&
-	       extents_equal(x->offsets, y->offsets, x->ndim) &&
-	       extents_equal(x->global_shape, y->global_shape, x->ndim);
+	       tensor_same_extents(x->shape, y->shape, x->ndim) &&
+	       tensor_same_extents(x->strides, y->strides, x->ndim) &&
+	       tensor_same_extents(x->offsets, y->offsets, x->ndim) &&
+	       tensor_same_extents(x->global_shape, y->global_shape, x->ndim);
 }
 
 /* 0 for a tensor without memory of its own, which is never tied. */

@@ -16,6 +16,12 @@
 #include "format/safetensors/safetensors.h"
 
 bool
+tensor_same_extents(const void *a, const void *b, uint32_t ndim)
+{
+	return ndim == 0 || a == b || (a && b && memcmp(a, b, ndim * sizeof(uint64_t)) == 0);
+}
+
+bool
 tensor_is_contiguous(const struct pawl_tensor *t)
 {
 	if (!t->strides)

@@ -257,9 +257,8 @@ same_sums(const struct differ *d, const struct manifest_piece *p, const struct m
 	if (!a || !b)
 		return false;
 	if (p->begin != q->begin || p->nbytes != q->nbytes || block != g->block_bytes ||
-	    manifest_plain_blocks(f) > manifest_plain_blocks(g) ||
-	    (ndim > 0 && (memcmp(p->offsets, q->offsets, ndim * sizeof *p->offsets) != 0 ||
-	                  memcmp(p->lengths, q->lengths, ndim * sizeof *p->lengths) != 0)))
+	    manifest_plain_blocks(f) > manifest_plain_blocks(g) || !tensor_same_extents(p->offsets, q->offsets, ndim) ||
+	    !tensor_same_extents(p->lengths, q->lengths, ndim))
 		return false;
 	if (p->nbytes == 0)
 		return true;
@@ -282,8 +281,8 @@ match_tensors(struct differ *d, const struct was_leaf *was, const struct pawl_no
 {
 	const struct manifest_tensor *a = &d->a.r->manifest->tensors[was->node->tensor];
 	const struct manifest_tensor *b = &d->b.r->manifest->tensors[is->tensor];
-	bool comparable = a->dtype == b->dtype && a->ndim == b->ndim &&
-	                  (a->ndim == 0 || memcmp(a->shape, b->shape, a->ndim * sizeof *a->shape) == 0);
+	bool comparable =
+		a->dtype == b->dtype && a->ndim == b->ndim && tensor_same_extents(a->shape, b->shape, a->ndim);
 	if (comparable && surely_same(d, a, b))
 		return 0;
 	struct pair pair = {.a = was->node->tensor,
