@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/mix.h"
 #include "base/vec.h"
 #include "sched_inner.h"
 
@@ -19,16 +20,11 @@ PAWL_DEFINE_CLEAN(struct sched, sched_free);
 
 const struct sched_algorithm sched_fifo = {.name = "fifo"};
 
-/* SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) of a counter, so that a sequence needs no state
- * except its length. */
+/* SplitMix64 of a counter, so that a sequence needs no state except its length. */
 double
 sched_draw(struct sched *s)
 {
-	uint64_t z = s->opts.seed + ++s->drawn * UINT64_C(0x9e3779b97f4a7c15);
-	z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-	z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-	z ^= z >> 31;
-	return (double)(z >> 11) * 0x1p-53;
+	return mix_unit(mix_bits(s->opts.seed + ++s->drawn * MIX_STEP));
 }
 
 static int

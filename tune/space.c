@@ -2,8 +2,8 @@
 /*
  * space: grids and draws.
  *
- * Random numbers are SplitMix64's finisher (Steele, Lea, Flood, OOPSLA 2014) over a key of seed,
- * trial and path. They have no state, so nothing has to be restored.
+ * Random numbers are SplitMix64's finisher over a key of seed, trial and path. They have no state,
+ * so nothing has to be restored.
  */
 #include "space.h"
 
@@ -15,6 +15,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/mix.h"
 #include "base/names.h"
 #include "base/value.h"
 
@@ -46,24 +47,16 @@ struct walk {
 	struct pawl_error *err;
 };
 
-static uint64_t
-mix_bits(uint64_t z)
-{
-	z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-	z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-	return z ^ (z >> 31);
-}
-
 /* A number in [0, 1) of the sequence that belongs to (seed, trial, path). */
 static double
 space_unit(uint64_t seed, uint64_t trial, const char *path, uint32_t n)
 {
-	uint64_t z = mix_bits(seed + UINT64_C(0x9e3779b97f4a7c15));
+	uint64_t z = mix_bits(seed + MIX_STEP);
 
-	z = mix_bits(z ^ (trial * UINT64_C(0x9e3779b97f4a7c15) + 1));
+	z = mix_bits(z ^ (trial * MIX_STEP + 1));
 	for (const char *c = path; *c; c++)
-		z = mix_bits(z ^ (unsigned char)*c) + UINT64_C(0x9e3779b97f4a7c15);
-	return (double)(mix_bits(z + n) >> 11) * 0x1p-53;
+		z = mix_bits(z ^ (unsigned char)*c) + MIX_STEP;
+	return mix_unit(mix_bits(z + n));
 }
 
 /* ---- checking ---- */

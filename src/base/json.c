@@ -11,6 +11,7 @@
 
 #include "base/err.h"
 #include "base/json_string.h"
+#include "base/mix.h"
 #include "base/text.h"
 
 #define MAX_DEPTH 1040
@@ -298,7 +299,7 @@ fail_duplicate(struct reader *r, const struct json *member)
 static uint64_t
 hash_key(const char *key, size_t len)
 {
-	uint64_t hash = len * 0x9e3779b97f4a7c15u, word;
+	uint64_t hash = len * MIX_STEP, word;
 
 	for (; len >= sizeof(word); key += sizeof(word), len -= sizeof(word)) {
 		memcpy(&word, key, sizeof(word));

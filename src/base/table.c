@@ -5,6 +5,7 @@
 #include "base/table.h"
 
 #include "base/mem.h"
+#include "base/mix.h"
 #include "base/sum.h"
 #include "pawl.h"
 
@@ -14,7 +15,7 @@
 uint64_t
 table_mix(uint64_t hash, uint64_t value)
 {
-	uint64_t x = hash ^ (value * 0x9e3779b97f4a7c15u);
+	uint64_t x = hash ^ (value * MIX_STEP);
 
 	x ^= x >> 32;
 	x *= 0xd6e8feb86659fd93u;

@@ -4,6 +4,7 @@
 #include "save/from_device.h"
 
 #include "base/err.h"
+#include "base/mix.h"
 #include "save/from_device_own.h"
 
 #define PER_THREAD_STREAM 2u /* the handle means another stream on each thread */
@@ -19,7 +20,7 @@ add_sample(struct save_image *m, size_t tensor, uint64_t k, struct pawl_error *e
 	const uint64_t n = source->strided              ? (uint64_t)pawl_dtype_bits(source->dtype) / 8
 	                   : size < DEVICE_SAMPLE_BYTES ? size
 	                                                : DEVICE_SAMPLE_BYTES;
-	const uint64_t place = ((m->request->id * DEVICE_SAMPLES + k) * 0x9e3779b97f4a7c15u >> 16) % (size / n);
+	const uint64_t place = ((m->request->id * DEVICE_SAMPLES + k) * MIX_STEP >> 16) % (size / n);
 	struct device_samples *s = &d->samples[line];
 
 	d->sampled[line][s->copies.list.n] = tensor;

@@ -29,6 +29,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/mix.h"
 #include "store/layers/layer.h"
 #include "store/layers/retry/retry_look.h"
 
@@ -38,23 +39,13 @@ struct retry_store {
 	struct store base;
 	struct store_retry opts;
 	_Atomic int64_t budget;
-	_Atomic uint64_t random;
+	_Atomic uint64_t random; /* begins at random, and is mixed (mix.h) */
 };
 
 static bool
 is_transient(int code)
 {
 	return code == PAWL_ETRANSIENT || code == PAWL_ETIMEOUT;
-}
-
-/* Returns well mixed numbers from a counter (splitmix64) that begins at random. */
-static uint64_t
-next_random(struct retry_store *s)
-{
-	uint64_t x = atomic_fetch_add(&s->random, UINT64_C(0x9e3779b97f4a7c15));
-	x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-	x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
-	return x ^ (x >> 31);
 }
 
 static int64_t
@@ -65,7 +56,7 @@ wait_ms(struct retry_store *s, unsigned tries)
 		limit *= 2;
 	if (limit > s->opts.max_ms)
 		limit = s->opts.max_ms;
-	return (int64_t)(next_random(s) % (limit + 1));
+	return (int64_t)(mix_bits(atomic_fetch_add(&s->random, MIX_STEP)) % (limit + 1));
 }
 
 /* Called after a try with result rc. Returns true, after a wait, if the call is to be repeated. */
