@@ -48,30 +48,12 @@ fetch_crc_free(struct fetch_crc *c)
 	mem_free(c);
 }
 
-/* The first member that ends after `begin`. */
-static size_t
-first_member(const struct manifest *m, uint32_t file, uint64_t begin)
-{
-	size_t lo = 0, hi = m->n_members;
-
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-		const struct manifest_member *member = &m->members[mid];
-
-		if (member->file < file || (member->file == file && member->begin + member->nbytes <= begin))
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo;
-}
-
 void
 fetch_crc_add(struct fetch_crc *c, uint32_t file, uint64_t begin, uint64_t end, const char *bytes)
 {
 	if (!c)
 		return;
-	for (size_t i = first_member(c->m, file, begin); i < c->m->n_members; i++) {
+	for (size_t i = manifest_find_member(c->m, file, begin); i < c->m->n_members; i++) {
 		const struct manifest_member *member = &c->m->members[i];
 		const uint64_t member_end = member->begin + member->nbytes;
 		if (member->file != file || member->begin >= end)

@@ -27,7 +27,7 @@
 
 /* A box that this rank wants. */
 struct want {
-	struct sum128 key; /* of the tensor and the box: the same on all ranks that want it */
+	struct sum128 key; /* first; of the tensor and the box: the same on all ranks that want it */
 	size_t binding;
 	uint32_t n_others; /* rank 0: how many other ranks want it, and the last of them that reported it */
 	uint32_t last;
@@ -111,11 +111,13 @@ key_of(const struct reshard_binding *b)
 }
 
 static int
-compare_keys(const struct sum128 *a, const struct sum128 *b)
+compare_keys(const void *a, const void *b)
 {
-	if (a->hi != b->hi)
-		return a->hi < b->hi ? -1 : 1;
-	return a->lo < b->lo ? -1 : a->lo > b->lo;
+	const struct sum128 *x = a, *y = b;
+
+	if (x->hi != y->hi)
+		return x->hi < y->hi ? -1 : 1;
+	return x->lo < y->lo ? -1 : x->lo > y->lo;
 }
 
 static int
@@ -130,20 +132,7 @@ compare_wants(const void *a, const void *b)
 static struct want *
 find_want(const struct sharing *s, const struct sum128 *key)
 {
-	size_t low = 0, high = s->n_wants;
-
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-		int order = compare_keys(key, &s->wants[middle].key);
-
-		if (order == 0)
-			return &s->wants[middle];
-		if (order < 0)
-			high = middle;
-		else
-			low = middle + 1;
-	}
-	return NULL;
+	return s->n_wants ? bsearch(key, s->wants, s->n_wants, sizeof(*s->wants), compare_keys) : NULL;
 }
 
 /* If a box is wanted in two places, the second is read separately. */

@@ -343,3 +343,22 @@ manifest_encode_summary(const struct manifest *m, struct buf *out, struct pawl_e
 	buf_putc(out, '}');
 	return buf_check(out, "manifest", err);
 }
+
+/* ----------------------------------------------------------------- members */
+
+size_t
+manifest_find_member(const struct manifest *m, uint32_t file, uint64_t at)
+{
+	size_t lo = 0, hi = m->n_members;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+		const struct manifest_member *member = &m->members[mid];
+
+		if (member->file < file || (member->file == file && member->begin + member->nbytes <= at))
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo;
+}

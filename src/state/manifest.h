@@ -168,6 +168,9 @@ int manifest_decode_summary(const char *what, const void *ptr, size_t len, struc
  * exactly. Checksums match the sizes. Names are safe components. */
 int manifest_decode(const char *what, const void *ptr, size_t len, bool summary, struct manifest **ret,
                     struct pawl_error *err);
+/* Index of the first member that ends behind an offset of a file, or that is in a later file.
+ * n_members if there is none. */
+size_t manifest_find_member(const struct manifest *m, uint32_t file, uint64_t at);
 void manifest_free(struct manifest *m);
 PAWL_DEFINE_CLEAN(struct manifest, manifest_free);
 

@@ -70,17 +70,9 @@ tensor_of(const struct convert_job *c, size_t item)
 static size_t
 find_member(const struct manifest *m, uint32_t file, uint64_t at)
 {
-	size_t lo = 0, hi = m->n_members;
+	size_t i = manifest_find_member(m, file, at);
 
-	while (lo < hi) {
-		const size_t mid = lo + (hi - lo) / 2;
-		const struct manifest_member *member = &m->members[mid];
-		if (member->file < file || (member->file == file && member->begin + member->nbytes <= at))
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo < m->n_members && m->members[lo].file == file && m->members[lo].begin <= at ? lo : SIZE_MAX;
+	return i < m->n_members && m->members[i].file == file && m->members[i].begin <= at ? i : SIZE_MAX;
 }
 
 /* True if the tensor is read in the order of the file, with little of the member around it. */
