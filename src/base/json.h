@@ -82,4 +82,13 @@ void json_put_u64(struct buf *out, uint64_t value);
  * with '.' or 'e'. */
 void json_put_double(struct buf *out, double value);
 
+/* Members of an object: the key and the value, after a comma if a value precedes. The caller places
+ * the braces. */
+void json_add_key(struct buf *out, const char *key); /* the value is still to be written */
+void json_add_text(struct buf *out, const char *key, const char *text);
+void json_add_i64(struct buf *out, const char *key, int64_t value);
+void json_add_u64(struct buf *out, const char *key, uint64_t value);
+void json_add_u64s(struct buf *out, const char *key, const uint64_t *values, size_t n); /* an array */
+void json_add_bool(struct buf *out, const char *key, bool value);
+
 #endif

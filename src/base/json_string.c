@@ -252,3 +252,53 @@ json_put_double(struct buf *out, double value)
 	if (!memchr(text, '.', len) && !memchr(text, 'e', len))
 		buf_puts(out, ".0");
 }
+
+void
+json_add_key(struct buf *out, const char *key)
+{
+	if (out->len && !strchr("{[,\n", out->ptr[out->len - 1])) /* which also finds a NUL */
+		buf_putc(out, ',');
+	json_put_string(out, key, strlen(key));
+	buf_putc(out, ':');
+}
+
+void
+json_add_text(struct buf *out, const char *key, const char *text)
+{
+	json_add_key(out, key);
+	json_put_string(out, text, strlen(text));
+}
+
+void
+json_add_i64(struct buf *out, const char *key, int64_t value)
+{
+	json_add_key(out, key);
+	json_put_i64(out, value);
+}
+
+void
+json_add_u64(struct buf *out, const char *key, uint64_t value)
+{
+	json_add_key(out, key);
+	json_put_u64(out, value);
+}
+
+void
+json_add_u64s(struct buf *out, const char *key, const uint64_t *values, size_t n)
+{
+	json_add_key(out, key);
+	buf_putc(out, '[');
+	for (size_t i = 0; i < n; i++) {
+		if (i > 0)
+			buf_putc(out, ',');
+		json_put_u64(out, values[i]);
+	}
+	buf_putc(out, ']');
+}
+
+void
+json_add_bool(struct buf *out, const char *key, bool value)
+{
+	json_add_key(out, key);
+	buf_puts(out, value ? "true" : "false");
+}

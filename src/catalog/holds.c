@@ -140,14 +140,15 @@ holds_make(struct store *store, const char *name, struct buf *key, struct pawl_e
 
 	TRY(clock_this_process(&self, err));
 	TRY(clock_token(token, err));
-	buf_puts(&text, "{\"name\":");
-	json_put_string(&text, name, strlen(name));
-	buf_puts(&text, ",\"host\":");
-	json_put_string(&text, self.host, strlen(self.host));
-	buf_puts(&text, ",\"boot\":");
-	json_put_string(&text, self.boot, strlen(self.boot));
-	buf_printf(&text, ",\"machine\":\"%s\",\"pid\":%lld,\"start\":%llu,\"made\":%lld}\n", self.machine,
-	           (long long)self.pid, (unsigned long long)self.start_ticks, (long long)(clock_unix_ns() / SECOND_NS));
+	buf_putc(&text, '{');
+	json_add_text(&text, "name", name);
+	json_add_text(&text, "host", self.host);
+	json_add_text(&text, "boot", self.boot);
+	json_add_text(&text, "machine", self.machine);
+	json_add_i64(&text, "pid", self.pid);
+	json_add_u64(&text, "start", self.start_ticks);
+	json_add_i64(&text, "made", clock_unix_ns() / SECOND_NS);
+	buf_puts(&text, "}\n");
 	TRY(buf_check(&text, name, err));
 	buf_printf(key, HOLDS_FOLDER "/%s" HOLD_SUFFIX, token);
 	TRY(buf_check(key, name, err));

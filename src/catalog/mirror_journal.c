@@ -117,12 +117,10 @@ mirror_journal_write(struct mirror *m, struct pawl_error *err)
 	PAWL_CLEAN(buf_clear) struct buf text = {0};
 	const struct catalog *c = m->run->catalog;
 	const char *comma = "";
-	buf_puts(&text, "{\"pawl_mirror\":1,\"url\":");
-	json_put_string(&text, m->url, strlen(m->url));
-	if (m->every_text) {
-		buf_puts(&text, ",\"every\":");
-		json_put_string(&text, m->every_text, strlen(m->every_text));
-	}
+	buf_puts(&text, "{\"pawl_mirror\":1");
+	json_add_text(&text, "url", m->url);
+	if (m->every_text)
+		json_add_text(&text, "every", m->every_text);
 	buf_puts(&text, ",\"done\":[");
 	run_lock(m->run);
 	m->n_written = m->n_changes;

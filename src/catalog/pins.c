@@ -11,6 +11,7 @@
 #include "base/hidden.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "state/manifest.h"
 #include "state/state.h"
 
 #define MARK_SUFFIX ".json"
@@ -253,19 +254,13 @@ pins_write(struct store *store, const struct pin_mark *mark, struct pawl_error *
 		return rc == PAWL_ENOTFOUND ? 0 : rc; /* it never had a mark */
 	}
 	TRY(check_metrics(mark, err));
-	buf_printf(&text, "{\"pinned\":%s,%s\"metrics\":{", mark->pinned ? "true" : "false",
-	           mark->pinned && mark->pin_copied ? "\"pin_copied\":true," : "");
-	for (size_t i = 0; i < mark->n_metrics; i++) {
-		if (i)
-			buf_putc(&text, ',');
-		json_put_string(&text, mark->metrics[i].name, strlen(mark->metrics[i].name));
-		buf_putc(&text, ':');
-		if (mark->metrics[i].not_a_number)
-			buf_puts(&text, "null");
-		else
-			state_put_float(&text, mark->metrics[i].value);
-	}
-	buf_puts(&text, "}}\n");
+	buf_putc(&text, '{');
+	json_add_bool(&text, "pinned", mark->pinned);
+	if (mark->pinned && mark->pin_copied)
+		json_add_bool(&text, "pin_copied", true);
+	json_add_key(&text, "metrics");
+	manifest_put_metrics(mark->metrics, mark->n_metrics, &text);
+	buf_puts(&text, "}\n");
 	TRY(buf_check(&text, buf_str(&key), err));
 	return store_put_bytes(store, buf_str(&key), text.ptr, text.len, STORE_DURABLE, err);
 }

@@ -142,11 +142,10 @@ removal_begin(struct pawl *run, struct catalog_entry *e, const char *reason, str
 	buf_putc(doomed, 0);
 	buf_puts(doomed, buf_str(&rest));
 	buf_putc(doomed, 0);
-	buf_printf(doomed, "\"id\":%llu,\"step\":%lld,\"name\":", (unsigned long long)e->id,
-	           e->summary ? (long long)e->summary->step : 0LL);
-	json_put_string(doomed, e->name, strlen(e->name));
-	buf_puts(doomed, ",\"reason\":");
-	json_put_string(doomed, reason, strlen(reason));
+	json_add_u64(doomed, "id", e->id);
+	json_add_i64(doomed, "step", e->summary ? e->summary->step : 0);
+	json_add_text(doomed, "name", e->name);
+	json_add_text(doomed, "reason", reason);
 	buf_putc(doomed, 0);
 	int rc = buf_check(doomed, "remove", err);
 

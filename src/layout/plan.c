@@ -110,18 +110,6 @@ describe_tensor(const struct state_tensor *t, struct bump *memory, struct st_ten
 	return 0;
 }
 
-static void
-put_extents(struct buf *out, const char *key, uint32_t ndim, const uint64_t *extents)
-{
-	buf_printf(out, ",\"%s\":[", key);
-	for (uint32_t d = 0; d < ndim; d++) {
-		if (d)
-			buf_putc(out, ',');
-		json_put_u64(out, extents[d]);
-	}
-	buf_putc(out, ']');
-}
-
 /* "pawl.tensors": what the header alone cannot express of shards and complex128. Empty text if
  * none. */
 static void
@@ -132,12 +120,14 @@ put_special(const struct plan_pack *pack, const struct pawl_state *state, struct
 
 		if (!t->src.offsets && t->info.dtype != PAWL_C128)
 			continue;
-		buf_putc(out, out->len ? ',' : '{');
-		json_put_string(out, t->info.name, strlen(t->info.name));
-		buf_printf(out, ":{\"dtype\":\"%s\"", pawl_dtype_name(t->info.dtype));
-		put_extents(out, "shape", t->info.ndim, t->info.shape);
+		if (!out->len)
+			buf_putc(out, '{');
+		json_add_key(out, t->info.name);
+		buf_putc(out, '{');
+		json_add_text(out, "dtype", pawl_dtype_name(t->info.dtype));
+		json_add_u64s(out, "shape", t->info.shape, t->info.ndim);
 		if (t->src.offsets)
-			put_extents(out, "offsets", t->info.ndim, t->src.offsets);
+			json_add_u64s(out, "offsets", t->src.offsets, t->info.ndim);
 		buf_putc(out, '}');
 	}
 	if (out->len)

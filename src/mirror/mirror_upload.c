@@ -345,17 +345,19 @@ report_upload(struct mirror *m, const struct parcel *p, const struct copy_result
               const struct pawl_error *why)
 {
 	PAWL_CLEAN(buf_clear) struct buf fields = {0};
-	buf_printf(&fields, "\"id\":%llu,\"step\":%lld,\"name\":\"%s\",\"mirror\":", (unsigned long long)p->id,
-	           (long long)p->step, p->name);
-	json_put_string(&fields, m->url, strlen(m->url));
+	json_add_u64(&fields, "id", p->id);
+	json_add_i64(&fields, "step", p->step);
+	json_add_text(&fields, "name", p->name);
+	json_add_text(&fields, "mirror", m->url);
 	buf_printf(&fields, ",\"seconds\":%.6f", (double)(clock_mono_ns() - begin_ns) / 1e9);
 	if (why) {
-		buf_printf(&fields, ",\"code\":\"%s\",\"error\":", pawl_code_name(why->code));
-		json_put_string(&fields, why->message, strlen(why->message));
+		json_add_text(&fields, "code", pawl_code_name(why->code));
+		json_add_text(&fields, "error", why->message);
 	} else {
-		buf_printf(&fields, ",\"bytes\":%llu,\"sent_bytes\":%llu,\"found_bytes\":%llu,\"linked_bytes\":%llu",
-		           (unsigned long long)r->bytes, (unsigned long long)r->sent_bytes,
-		           (unsigned long long)r->found_bytes, (unsigned long long)r->linked_bytes);
+		json_add_u64(&fields, "bytes", r->bytes);
+		json_add_u64(&fields, "sent_bytes", r->sent_bytes);
+		json_add_u64(&fields, "found_bytes", r->found_bytes);
+		json_add_u64(&fields, "linked_bytes", r->linked_bytes);
 	}
 	if (!fields.failed)
 		events_add(&m->run->events, why ? "upload failed" : "upload", buf_str(&fields));

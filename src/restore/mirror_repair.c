@@ -41,15 +41,15 @@ static void
 report_repair(struct pawl_restore *r, const uint32_t *files, size_t n, const char *from, const struct pawl_error *why)
 {
 	PAWL_CLEAN(buf_clear) struct buf fields = {0};
-	buf_printf(&fields, "\"id\":%llu,\"from\":", (unsigned long long)r->manifest->id);
-	json_put_string(&fields, from, strlen(from));
+	json_add_u64(&fields, "id", r->manifest->id);
+	json_add_text(&fields, "from", from);
 	buf_puts(&fields, ",\"files\":[");
 	for (size_t i = 0; i < n; i++)
 		buf_printf(&fields, "%s\"%s\"", i ? "," : "", r->manifest->files[files[i]].name);
 	buf_puts(&fields, "]");
 	if (why) {
-		buf_printf(&fields, ",\"code\":\"%s\",\"error\":", pawl_code_name(why->code));
-		json_put_string(&fields, why->message, strlen(why->message));
+		json_add_text(&fields, "code", pawl_code_name(why->code));
+		json_add_text(&fields, "error", why->message);
 	}
 	if (!fields.failed)
 		events_add(&r->run->events, why ? "repair failed" : "repair", buf_str(&fields));

@@ -15,7 +15,6 @@
 #include "catalog/mirrors.h"
 #include "ranks/agree.h"
 
-#include <inttypes.h>
 #include <string.h>
 
 #include "base/buf.h"
@@ -105,8 +104,8 @@ fallback_event(struct pawl_restore *r, size_t first_row)
 	if (first_row >= r->fallbacks.n || run_check_writable(r->run, NULL) < 0)
 		return;
 	const char *why = r->fallbacks.rows[first_row];
-	buf_printf(&fields, "\"to\":%" PRIu64 ",\"why\":", r->info.id);
-	json_put_string(&fields, why, strlen(why));
+	json_add_u64(&fields, "to", r->info.id);
+	json_add_text(&fields, "why", why);
 	if (!fields.failed)
 		events_add(&r->run->events, "fallback", buf_str(&fields));
 }

@@ -29,50 +29,33 @@ static void
 put_key(struct buf *out, const char *separator, const char *key)
 {
 	buf_puts(out, separator);
-	buf_putc(out, '"');
-	buf_puts(out, key);
-	buf_puts(out, "\":");
+	json_add_key(out, key);
 }
 
 static void
 put_u64(struct buf *out, const char *separator, const char *key, uint64_t value)
 {
-	put_key(out, separator, key);
-	json_put_u64(out, value);
+	buf_puts(out, separator);
+	json_add_u64(out, key, value);
 }
 
 static void
 put_bool(struct buf *out, const char *separator, const char *key, bool value)
 {
-	put_key(out, separator, key);
-	buf_puts(out, value ? "true" : "false");
+	buf_puts(out, separator);
+	json_add_bool(out, key, value);
 }
 
 static void
 put_text(struct buf *out, const char *separator, const char *key, const char *value)
 {
-	put_key(out, separator, key);
-	json_put_string(out, value, strlen(value));
-}
-
-static void
-put_extents(struct buf *out, const char *key, uint32_t ndim, const uint64_t *extents)
-{
-	put_key(out, ",", key);
-	buf_putc(out, '[');
-	for (uint32_t d = 0; d < ndim; d++) {
-		if (d > 0)
-			buf_putc(out, ',');
-		json_put_u64(out, extents[d]);
-	}
-	buf_putc(out, ']');
+	buf_puts(out, separator);
+	json_add_text(out, key, value);
 }
 
 void
 manifest_put_progress(const struct pawl_progress *progress, struct buf *out)
 {
-	const char *comma = "";
-
 	buf_putc(out, '{');
 	for (size_t i = 0; i < manifest_n_counters; i++) {
 		const struct manifest_counter *c = &manifest_counters[i];
@@ -82,8 +65,7 @@ manifest_put_progress(const struct pawl_progress *progress, struct buf *out)
 		memcpy(c->is_float ? (void *)&real : (void *)&number, field, sizeof(number));
 		if (number < 0 || real < 0)
 			continue;
-		put_key(out, comma, c->name);
-		comma = ",";
+		json_add_key(out, c->name);
 		if (c->is_float)
 			json_put_double(out, real);
 		else
@@ -92,16 +74,12 @@ manifest_put_progress(const struct pawl_progress *progress, struct buf *out)
 	buf_putc(out, '}');
 }
 
-static void
-put_metrics(struct buf *out, const char *separator, const struct pawl_metric *metrics, size_t n)
+void
+manifest_put_metrics(const struct pawl_metric *metrics, size_t n, struct buf *out)
 {
-	put_key(out, separator, "metrics");
 	buf_putc(out, '{');
 	for (size_t i = 0; i < n; i++) {
-		if (i > 0)
-			buf_putc(out, ',');
-		json_put_string(out, metrics[i].name, strlen(metrics[i].name));
-		buf_putc(out, ':');
+		json_add_key(out, metrics[i].name);
 		if (metrics[i].not_a_number)
 			buf_puts(out, "null");
 		else
@@ -124,7 +102,8 @@ put_summary(const struct manifest *m, const char *separator, struct buf *out, st
 	json_put_i64(out, m->unix_ns);
 	put_key(out, separator, "progress");
 	manifest_put_progress(&m->progress, out);
-	put_metrics(out, separator, m->metrics, m->n_metrics);
+	put_key(out, separator, "metrics");
+	manifest_put_metrics(m->metrics, m->n_metrics, out);
 	put_u64(out, separator, "world_size", m->world_size);
 	put_u64(out, separator, "bytes", m->bytes);
 	put_u64(out, separator, "new_bytes", m->new_bytes);
@@ -148,11 +127,12 @@ put_piece(struct buf *out, const struct manifest_tensor *t, const struct manifes
 {
 	bool is_whole = !p->lengths || tensor_same_extents(p->lengths, t->shape, t->ndim);
 
-	put_u64(out, "{", "file", p->file);
-	put_u64(out, ",", "begin", p->begin);
+	buf_putc(out, '{');
+	json_add_u64(out, "file", p->file);
+	json_add_u64(out, "begin", p->begin);
 	if (!is_whole) {
-		put_extents(out, "offsets", t->ndim, p->offsets);
-		put_extents(out, "lengths", t->ndim, p->lengths);
+		json_add_u64s(out, "offsets", p->offsets, t->ndim);
+		json_add_u64s(out, "lengths", p->lengths, t->ndim);
 	}
 	buf_putc(out, '}');
 }
@@ -160,7 +140,7 @@ put_piece(struct buf *out, const struct manifest_tensor *t, const struct manifes
 static void
 put_sums(struct buf *out, const char *key, const struct sum128 *sums, size_t n)
 {
-	put_key(out, ",", key);
+	json_add_key(out, key);
 	buf_putc(out, '"');
 	for (size_t k = 0; k < n; k++) {
 		char *hex = buf_grow(out, 32);
@@ -178,9 +158,9 @@ put_tensors(const struct manifest *m, struct buf *out)
 	for (size_t i = 0; i < m->n_tensors; i++) {
 		const struct manifest_tensor *t = &m->tensors[i];
 		put_text(out, i > 0 ? ",\n{" : "\n{", "name", t->name);
-		put_text(out, ",", "dtype", pawl_dtype_name(t->dtype));
-		put_extents(out, "shape", t->ndim, t->shape);
-		put_key(out, ",", "pieces");
+		json_add_text(out, "dtype", pawl_dtype_name(t->dtype));
+		json_add_u64s(out, "shape", t->shape, t->ndim);
+		json_add_key(out, "pieces");
 		buf_putc(out, '[');
 		for (size_t k = 0; k < t->n_pieces; k++) {
 			if (k > 0)
@@ -189,7 +169,7 @@ put_tensors(const struct manifest *m, struct buf *out)
 		}
 		buf_putc(out, ']');
 		if (m->part && t->whole)
-			put_bool(out, ",", "whole", true);
+			json_add_bool(out, "whole", true);
 		if (m->part && t->sum)
 			put_sums(out, "sum", t->sum, 1);
 		buf_putc(out, '}');
@@ -205,13 +185,13 @@ put_files(const struct manifest *m, struct buf *out)
 	for (size_t i = 0; i < m->n_files; i++) {
 		const struct manifest_file *f = &m->files[i];
 		put_text(out, i > 0 ? ",\n{" : "\n{", "name", f->name);
-		put_u64(out, ",", "size", f->nbytes);
-		put_u64(out, ",", "block", f->block_bytes);
-		put_bool(out, ",", "reused", f->reused);
+		json_add_u64(out, "size", f->nbytes);
+		json_add_u64(out, "block", f->block_bytes);
+		json_add_bool(out, "reused", f->reused);
 		put_sums(out, "sums", f->sums, f->n_blocks);
 		if (f->codec) {
-			put_text(out, ",", "codec", f->codec);
-			put_u64(out, ",", "plain_size", f->plain_bytes);
+			json_add_text(out, "codec", f->codec);
+			json_add_u64(out, "plain_size", f->plain_bytes);
 			put_sums(out, "plain_sums", f->plain_sums, f->n_plain_blocks);
 		}
 		buf_putc(out, '}');

@@ -154,8 +154,9 @@ int manifest_decode_part(const char *what, const void *ptr, size_t len, struct m
 /* Only the members from "run" to "metadata", as one JSON object without digest. Pack 0 carries it
  * for repair. */
 int manifest_encode_summary(const struct manifest *m, struct buf *out, struct pawl_error *err);
-/* The known counters, as a JSON object. */
+/* The known counters, and scores, as a JSON object. */
 void manifest_put_progress(const struct pawl_progress *progress, struct buf *out);
+void manifest_put_metrics(const struct pawl_metric *metrics, size_t n, struct buf *out);
 /* PAWL_ECORRUPT: a member is not a known counter of at least 0. */
 int manifest_read_progress(const struct json *object, struct pawl_progress *ret, struct pawl_error *err);
 /* Reads what manifest_encode_summary wrote, which no digest protects. */

@@ -71,10 +71,8 @@ put_named(struct buf *out, const char *opening, const char *name, const char *ki
 {
 	buf_puts(out, opening);
 	json_put_string(out, name, strlen(name));
-	if (*kind) {
-		buf_puts(out, ",\"as\":");
-		json_put_string(out, kind, strlen(kind));
-	}
+	if (*kind)
+		json_add_text(out, "as", kind);
 	buf_putc(out, '}');
 }
 
@@ -97,8 +95,7 @@ put_kind_closing(struct buf *out, const struct pawl_node *node)
 {
 	if (!has_value_form(node))
 		return;
-	buf_puts(out, ",\"as\":");
-	json_put_string(out, node->kind, strlen(node->kind));
+	json_add_text(out, "as", node->kind);
 	buf_putc(out, '}');
 }
 

@@ -90,10 +90,7 @@ put_metadata(struct buf *out, const struct st_pair *metadata, size_t n)
 {
 	buf_puts(out, "\"" METADATA_KEY "\":{");
 	for (size_t i = 0; i < n; i++) {
-		if (i > 0)
-			buf_putc(out, ',');
-		json_put_string(out, metadata[i].key, strlen(metadata[i].key));
-		buf_putc(out, ':');
+		json_add_key(out, metadata[i].key);
 		json_put_string(out, metadata[i].value, metadata[i].value_len);
 	}
 	buf_putc(out, '}');
@@ -111,17 +108,10 @@ put_tensor(struct buf *out, const struct st_tensor *t, struct pawl_error *err)
 	json_put_string(out, t->name, name_len);
 	buf_puts(out, ":{\"dtype\":\"");
 	buf_puts(out, pawl_dtype_name(t->dtype));
-	buf_puts(out, "\",\"shape\":[");
-	for (uint32_t d = 0; d < t->ndim; d++) {
-		if (d > 0)
-			buf_putc(out, ',');
-		json_put_u64(out, t->shape[d]);
-	}
-	buf_puts(out, "],\"data_offsets\":[");
-	json_put_u64(out, t->begin);
-	buf_putc(out, ',');
-	json_put_u64(out, t->end);
-	buf_puts(out, "]}");
+	buf_putc(out, '"');
+	json_add_u64s(out, "shape", t->shape, t->ndim);
+	json_add_u64s(out, "data_offsets", (const uint64_t[]){t->begin, t->end}, 2);
+	buf_putc(out, '}');
 	return 0;
 }
 

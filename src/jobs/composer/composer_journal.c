@@ -47,15 +47,6 @@ composer_drop_row(struct pawl_saver *s, size_t i)
 
 /* ------------------------------------------------------------------ writing */
 
-static void
-put_text(struct buf *out, const char *key, const char *text)
-{
-	if (!text)
-		return;
-	buf_printf(out, ",\"%s\":", key);
-	json_put_string(out, text, strlen(text));
-}
-
 int
 composer_journal_write(struct pawl_saver *s, struct pawl_error *err)
 {
@@ -69,10 +60,15 @@ composer_journal_write(struct pawl_saver *s, struct pawl_error *err)
 			continue;
 		buf_printf(&text, "%s\n{\"seq\":%llu", comma, (unsigned long long)row->seq);
 		comma = ",";
-		put_text(&text, "name", row->name);
-		put_text(&text, "remote", row->remote);
-		put_text(&text, "pointer", row->pointer);
-		buf_puts(&text, row->uploaded ? ",\"uploaded\":true,\"progress\":" : ",\"progress\":");
+		if (row->name)
+			json_add_text(&text, "name", row->name);
+		if (row->remote)
+			json_add_text(&text, "remote", row->remote);
+		if (row->pointer)
+			json_add_text(&text, "pointer", row->pointer);
+		if (row->uploaded)
+			json_add_bool(&text, "uploaded", true);
+		json_add_key(&text, "progress");
 		manifest_put_progress(&row->progress, &text);
 		buf_putc(&text, '}');
 	}

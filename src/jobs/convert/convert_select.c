@@ -105,15 +105,12 @@ note_complex(struct convert_job *c, struct pawl_error *err)
 		const struct manifest_tensor *t = &c->r->manifest->tensors[c->items[i].tensor];
 		if (t->dtype != PAWL_C128)
 			continue;
-		buf_putc(&text, text.len ? ',' : '{');
-		json_put_string(&text, c->items[i].name, strlen(c->items[i].name));
-		buf_puts(&text, ":{\"dtype\":\"C128\",\"shape\":[");
-		for (uint32_t d = 0; d < t->ndim; d++) {
-			if (d)
-				buf_putc(&text, ',');
-			json_put_u64(&text, t->shape[d]);
-		}
-		buf_puts(&text, "]}");
+		if (!text.len)
+			buf_putc(&text, '{');
+		json_add_key(&text, c->items[i].name);
+		buf_puts(&text, "{\"dtype\":\"C128\"");
+		json_add_u64s(&text, "shape", t->shape, t->ndim);
+		buf_putc(&text, '}');
 	}
 	if (!text.len)
 		return 0;

@@ -552,6 +552,39 @@ test_integers_are_written(void **state)
 }
 
 static void
+test_members_are_separated_by_commas(void **state)
+{
+	(void)state;
+	struct buf out = {0};
+	const uint64_t numbers[] = {1, 23};
+	json_add_u64(&out, "a", 1);
+	json_add_i64(&out, "b", -1);
+	assert_string_equal(buf_str(&out), "\"a\":1,\"b\":-1");
+	buf_clear(&out);
+
+	buf_putc(&out, '{');
+	json_add_text(&out, "\"", "\n");
+	json_add_bool(&out, "t", true);
+	json_add_bool(&out, "f", false);
+	json_add_u64s(&out, "none", numbers, 0);
+	json_add_u64s(&out, "two", numbers, 2);
+	json_add_key(&out, "o");
+	buf_putc(&out, '{');
+	json_add_text(&out, "", "");
+	buf_putc(&out, '}');
+	json_add_u64(&out, "last", 0);
+	buf_puts(&out, ",\n");
+	json_add_u64(&out, "line", 0);
+	buf_putc(&out, '\0');
+	json_add_u64(&out, "next", 0);
+	assert_memory_equal(out.ptr,
+	                    "{\"\\\"\":\"\\n\",\"t\":true,\"f\":false,\"none\":[],\"two\":[1,23],\"o\":{\"\":\"\"},"
+	                    "\"last\":0,\n\"line\":0\0\"next\":0",
+	                    out.len);
+	buf_clear(&out);
+}
+
+static void
 test_strings_come_back(void **state)
 {
 	(void)state;
@@ -608,6 +641,7 @@ main(void)
 		cmocka_unit_test(test_P1_doubles_come_back_bit_for_bit_in_every_locale),
 		cmocka_unit_test(test_what_json_cannot_hold_fails_the_buffer),
 		cmocka_unit_test(test_integers_are_written),
+		cmocka_unit_test(test_members_are_separated_by_commas),
 		cmocka_unit_test(test_strings_come_back),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,7 +5,6 @@
  */
 #include "store/object/gcs/gcs_cred.h"
 
-#include <inttypes.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -28,21 +27,14 @@ put_base64url(struct buf *out, const void *ptr, size_t len)
 }
 
 static void
-put_member(struct buf *out, const char *name, const char *value)
-{
-	buf_printf(out, "%s\"%s\":", out->len > 1 ? "," : "", name);
-	json_put_string(out, value, strlen(value));
-}
-
-static void
 put_header(struct buf *out, const char *key_id)
 {
 	PAWL_CLEAN(buf_clear) struct buf json = {0};
 	buf_putc(&json, '{');
-	put_member(&json, "alg", "RS256");
-	put_member(&json, "typ", "JWT");
+	json_add_text(&json, "alg", "RS256");
+	json_add_text(&json, "typ", "JWT");
 	if (key_id != NULL)
-		put_member(&json, "kid", key_id);
+		json_add_text(&json, "kid", key_id);
 	buf_putc(&json, '}');
 	put_base64url(out, json.ptr, json.len);
 }
@@ -52,10 +44,12 @@ put_claims(struct buf *out, const char *email, const char *audience, int64_t now
 {
 	PAWL_CLEAN(buf_clear) struct buf json = {0};
 	buf_putc(&json, '{');
-	put_member(&json, "iss", email);
-	put_member(&json, "scope", SCOPE);
-	put_member(&json, "aud", audience);
-	buf_printf(&json, ",\"iat\":%" PRId64 ",\"exp\":%" PRId64 "}", now_s, now_s + LIFE_SECONDS);
+	json_add_text(&json, "iss", email);
+	json_add_text(&json, "scope", SCOPE);
+	json_add_text(&json, "aud", audience);
+	json_add_i64(&json, "iat", now_s);
+	json_add_i64(&json, "exp", now_s + LIFE_SECONDS);
+	buf_putc(&json, '}');
 	put_base64url(out, json.ptr, json.len);
 }
 
