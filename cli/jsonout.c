@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* jsonout: base/json formats numbers. Texts are escaped here, so that a terminal interprets none of
- * their bytes. */
+/* jsonout: base/json formats numbers and texts. */
 #include "jsonout.h"
 
 #include <inttypes.h>
@@ -9,7 +8,7 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "base/text.h"
+#include "keep.h"
 
 void
 jsonout_init(struct jsonout *j, FILE *file)
@@ -21,27 +20,12 @@ jsonout_init(struct jsonout *j, FILE *file)
 static void
 put_string(struct jsonout *j, const char *text, size_t len)
 {
-	const unsigned char *from = (const unsigned char *)text;
+	PAWL_CLEAN(buf_clear) struct buf out = {0};
 
-	(void)fputc('"', j->file);
-	for (size_t at = 0; at < len;) {
-		size_t n = text_utf8_char(from + at, len - at);
-
-		if (n == 0)
-			(void)fputs("\\ufffd", j->file);
-		else if (from[at] == '"' || from[at] == '\\')
-			(void)fprintf(j->file, "\\%c", from[at]);
-		else if (from[at] == '\n')
-			(void)fputs("\\n", j->file);
-		else if (from[at] < 0x20 || from[at] == 0x7f)
-			(void)fprintf(j->file, "\\u%04x", (unsigned)from[at]);
-		else if (n == 2 && from[at] == 0xc2 && from[at + 1] < 0xa0)
-			(void)fprintf(j->file, "\\u%04x", (unsigned)from[at + 1]);
-		else
-			(void)fwrite(from + at, 1, n, j->file);
-		at += n > 0 ? n : 1;
-	}
-	(void)fputc('"', j->file);
+	json_put_printable(&out, text, len);
+	if (out.failed)
+		keep_die();
+	(void)fwrite(out.ptr, 1, out.len, j->file);
 }
 
 static void

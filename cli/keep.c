@@ -17,8 +17,8 @@ struct keep_chunk {
 	_Alignas(KEEP_ALIGN) char data[];
 };
 
-static _Noreturn void
-die_of_memory(void)
+void
+keep_die(void)
 {
 	(void)fputs("pawl: out of memory\n", stderr);
 	exit(1);
@@ -32,14 +32,14 @@ keep_alloc(struct keep *keep, size_t n, size_t size)
 	void *ret;
 
 	if (__builtin_mul_overflow(n, size, &nbytes) || nbytes > SIZE_MAX / 2)
-		die_of_memory();
+		keep_die();
 	nbytes = (nbytes + KEEP_ALIGN - 1) & ~(size_t)(KEEP_ALIGN - 1);
 	if (chunk == NULL || nbytes > chunk->size - keep->used) {
 		size_t room = nbytes > KEEP_CHUNK_BYTES ? nbytes : KEEP_CHUNK_BYTES;
 
 		chunk = calloc(1, sizeof(*chunk) + room);
 		if (chunk == NULL)
-			die_of_memory();
+			keep_die();
 		chunk->size = room;
 		chunk->next = keep->chunks;
 		keep->chunks = chunk;
@@ -70,7 +70,7 @@ keep_printf(struct keep *keep, const char *format, ...)
 	len = vsnprintf(NULL, 0, format, list);
 	va_end(list);
 	if (len < 0)
-		die_of_memory();
+		keep_die();
 	ret = keep_alloc(keep, (size_t)len + 1, 1);
 	va_start(list, format);
 	(void)vsnprintf(ret, (size_t)len + 1, format, list);

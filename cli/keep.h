@@ -18,5 +18,7 @@ void *keep_alloc(struct keep *keep, size_t n, size_t size);
 char *keep_printf(struct keep *keep, const char *format, ...) __attribute__((format(printf, 2, 3)));
 char *keep_strndup(struct keep *keep, const char *text, size_t len);
 void keep_clear(struct keep *keep);
+/* Ends the command, because memory is exhausted. */
+_Noreturn void keep_die(void);
 
 #endif

@@ -11,6 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
+#include "base/mem.h"
+#include "base/text.h"
 #include "grid.h"
 #include "human.h"
 #include "order.h"
@@ -356,20 +359,12 @@ tree_print_tensors(struct cli *cli, const struct pawl_state *state)
 static const char *
 encode_base64(struct keep *keep, const char *ptr, size_t len)
 {
-	static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-	const unsigned char *from = (const unsigned char *)ptr;
-	char *ret = keep_alloc(keep, (len + 2) / 3 * 4 + 1, 1), *to = ret;
+	PAWL_CLEAN(buf_clear) struct buf out = {0};
 
-	for (size_t i = 0; i < len; i += 3) {
-		uint32_t bits = (uint32_t)from[i] << 16 | (i + 1 < len ? (uint32_t)from[i + 1] << 8 : 0) |
-		                (i + 2 < len ? from[i + 2] : 0);
-
-		*to++ = digits[bits >> 18];
-		*to++ = digits[bits >> 12 & 63];
-		*to++ = i + 1 < len ? digits[bits >> 6 & 63] : '=';
-		*to++ = i + 2 < len ? digits[bits & 63] : '=';
-	}
-	return ret;
+	text_put_base64(&out, ptr, len);
+	if (out.failed)
+		keep_die();
+	return keep_strndup(keep, buf_str(&out), out.len);
 }
 
 static void

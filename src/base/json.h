@@ -76,6 +76,8 @@ int json_get_type(const char *what, const struct json *object, const char *key, 
 /* Quoted and escaped; bytes that are no UTF-8 become U+FFFD, a NUL fails the buffer (the reader
  * refuses it). */
 void json_put_string(struct buf *out, const char *text, size_t len);
+/* The same for people: every control character is escaped, so that a terminal interprets none. */
+void json_put_printable(struct buf *out, const char *text, size_t len);
 void json_put_i64(struct buf *out, int64_t value);
 void json_put_u64(struct buf *out, uint64_t value);
 /* Finite, else the buffer fails. Shortest form of 15 to 17 digits that reads back equal, always

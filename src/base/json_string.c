@@ -170,12 +170,9 @@ put_escaped(struct buf *out, char c)
 	}
 }
 
-void
-json_put_string(struct buf *out, const char *text, size_t len)
+static void
+put_chars(struct buf *out, const char *at, const char *end)
 {
-	const char *at = text, *end = len > 0 ? text + len : text;
-
-	buf_putc(out, '"');
 	while (at < end) {
 		const char *run = at;
 		while (at < end && (unsigned char)*at >= 0x20 && (unsigned char)*at < 0x80 && *at != '"' && *at != '\\')
@@ -194,6 +191,32 @@ json_put_string(struct buf *out, const char *text, size_t len)
 			buf_puts(out, "\xef\xbf\xbd");
 		at += n > 0 ? n : 1;
 	}
+}
+
+void
+json_put_string(struct buf *out, const char *text, size_t len)
+{
+	buf_putc(out, '"');
+	put_chars(out, text, len > 0 ? text + len : text);
+	buf_putc(out, '"');
+}
+
+void
+json_put_printable(struct buf *out, const char *text, size_t len)
+{
+	const char *from = text, *at = text, *end = len > 0 ? text + len : text;
+
+	buf_putc(out, '"');
+	for (; at < end; at++) {
+		const bool is_c1 = end - at > 1 && at[0] == '\xc2' && ((unsigned char)at[1] & 0xe0) == 0x80;
+		if (*at != '\0' && *at != '\x7f' && !is_c1)
+			continue;
+		put_chars(out, from, at);
+		at += is_c1;
+		buf_printf(out, "\\u%04x", (unsigned)(unsigned char)*at);
+		from = at + 1;
+	}
+	put_chars(out, from, end);
 	buf_putc(out, '"');
 }
 

@@ -617,6 +617,10 @@ test_strings_come_back(void **state)
 	                                   "b\xef\xbf\xbd\xef\xbf\xbd\"");
 	buf_clear(&out);
 	bump_clear(&memory);
+
+	json_put_printable(&out, "a\0\x7f\xc2\x9b\xc2\xa0\x1b\n\xc2", 10);
+	assert_string_equal(buf_str(&out), "\"a\\u0000\\u007f\\u009b\xc2\xa0\\u001b\\n\xef\xbf\xbd\"");
+	buf_clear(&out);
 }
 
 int
