@@ -11,12 +11,12 @@ import common
 PAGE = common.ROOT / "docs/reference/events.md"
 HOOKS = common.ROOT / "python/pawl/_events.py"
 FUNCTION = re.compile(r"^(\w+)\([^;{]*\)\n\{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
-KEY = re.compile(r'\\"(\w+)\\":')
+KEY = re.compile(r'\\"(\w+)\\":|\bjson_add_\w+\([^,;]*, "(\w+)"')
 ALWAYS = {"unix_seconds", "what", "attempt"}  # added by events_add itself
 
 
 def keys_of(text: str) -> set[str]:
-    return set(KEY.findall(text)) - ALWAYS
+    return {written or added for written, added in KEY.findall(text)} - ALWAYS
 
 
 def events_of(text: str) -> list[tuple[list[str], set[str]]]:
