@@ -351,8 +351,7 @@ report_upload(struct mirror *m, const struct parcel *p, const struct copy_result
 	json_add_text(&fields, "mirror", m->url);
 	buf_printf(&fields, ",\"seconds\":%.6f", (double)(clock_mono_ns() - begin_ns) / 1e9);
 	if (why) {
-		json_add_text(&fields, "code", pawl_code_name(why->code));
-		json_add_text(&fields, "error", why->message);
+		events_put_error(&fields, why);
 	} else {
 		json_add_u64(&fields, "bytes", r->bytes);
 		json_add_u64(&fields, "sent_bytes", r->sent_bytes);

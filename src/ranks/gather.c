@@ -76,12 +76,13 @@ gather_put_part(struct store *store, const struct rendezvous *m, const char *tok
 	return put_part(store, token, name, text, err);
 }
 
-/* {"code":-7,"message":"..."} and what the caller has put before it. */
+/* {"code":-7,"message":"..."} */
 static void
 put_error(struct buf *out, const struct pawl_error *why)
 {
-	buf_printf(out, "\"code\":%d,\"message\":", why->code < 0 ? why->code : PAWL_EINTERNAL);
-	json_put_string(out, why->message, strlen(why->message));
+	buf_putc(out, '{');
+	json_add_i64(out, "code", why->code < 0 ? why->code : PAWL_EINTERNAL);
+	json_add_text(out, "message", why->message);
 	buf_puts(out, "}\n");
 }
 
@@ -92,7 +93,6 @@ gather_put_fault(struct store *store, const struct rendezvous *m, const char *to
 	char name[64];
 
 	snprintf(name, sizeof(name), "fault-%05u-%s.json", rendezvous_rank(m), rendezvous_nonce(m));
-	buf_putc(&text, '{');
 	put_error(&text, why);
 	put_part(store, token, name, &text, NULL); /* if this fails, rank 0 waits until its deadline */
 }
@@ -103,11 +103,10 @@ gather_put_verdict(struct store *store, const char *token, int code, const char 
 	PAWL_CLEAN(buf_clear) struct buf text = {0};
 
 	if (code == 0) {
-		buf_puts(&text, "{\"name\":");
-		json_put_string(&text, name, strlen(name));
+		buf_putc(&text, '{');
+		json_add_text(&text, "name", name);
 		buf_puts(&text, "}\n");
 	} else {
-		buf_putc(&text, '{');
 		put_error(&text, why);
 	}
 	put_part(store, token, VERDICT, &text, NULL); /* a hint: without it the others find the result later */

@@ -3,41 +3,29 @@
  * trusted. */
 #include "ranks/rendezvous_text.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "base/json.h"
 #include "base/text.h"
 
-static void
-put_text(struct buf *out, const char *before, const char *text)
-{
-	buf_puts(out, before);
-	json_put_string(out, text, strlen(text));
-}
-
-static void
-put_number(struct buf *out, const char *before, uint64_t number)
-{
-	buf_puts(out, before);
-	json_put_u64(out, number);
-}
-
 void
 rendezvous_put_attempt(const struct rendezvous_attempt *a, struct buf *out)
 {
 	const char *comma = "";
 
-	put_text(out, "{\"pawl_attempt\":1,\"token\":", a->pass.token);
-	put_text(out, ",\"run\":", a->pass.run_id);
-	put_text(out, ",\"lease\":", a->pass.lease);
-	put_number(out, ",\"attempt\":", a->pass.attempt);
-	put_number(out, ",\"last_id\":", a->pass.last_id);
-	put_number(out, ",\"created_unix_ns\":", (uint64_t)a->pass.created_ns);
-	put_number(out, ",\"world_size\":", a->world);
-	put_text(out, ",\"job\":", a->job);
-	buf_puts(out, ",\"members\":[");
+	buf_putc(out, '{');
+	json_add_u64(out, "pawl_attempt", 1);
+	json_add_text(out, "token", a->pass.token);
+	json_add_text(out, "run", a->pass.run_id);
+	json_add_text(out, "lease", a->pass.lease);
+	json_add_u64(out, "attempt", a->pass.attempt);
+	json_add_u64(out, "last_id", a->pass.last_id);
+	json_add_u64(out, "created_unix_ns", (uint64_t)a->pass.created_ns);
+	json_add_u64(out, "world_size", a->world);
+	json_add_text(out, "job", a->job);
+	json_add_key(out, "members");
+	buf_putc(out, '[');
 	for (uint32_t r = 0; a->members && r < a->world; r++) {
 		if (!a->members[r].nonce[0])
 			continue;
@@ -45,10 +33,12 @@ rendezvous_put_attempt(const struct rendezvous_attempt *a, struct buf *out)
 		           (unsigned long long)a->members[r].last_id);
 		comma = ",";
 	}
-	buf_puts(out, "],\"refused\":[");
+	buf_putc(out, ']');
+	json_add_key(out, "refused");
+	buf_putc(out, '[');
 	for (size_t i = 0; i < a->n_refusals; i++) {
-		buf_printf(out, "%s[\"%s\"", i ? "," : "", a->refusals[i].nonce);
-		put_text(out, ",", a->refusals[i].why);
+		buf_printf(out, "%s[\"%s\",", i ? "," : "", a->refusals[i].nonce);
+		json_put_string(out, a->refusals[i].why, strlen(a->refusals[i].why));
 		buf_putc(out, ']');
 	}
 	buf_puts(out, "]}\n");
@@ -166,15 +156,17 @@ rendezvous_get_attempt(const char *what, const struct buf *text, struct bump *me
 void
 rendezvous_put_request(const struct rendezvous_request *r, struct buf *out)
 {
-	put_number(out, "{\"pawl_join\":1,\"rank\":", r->rank);
-	put_number(out, ",\"world_size\":", r->world);
-	put_text(out, ",\"nonce\":", r->nonce);
-	put_text(out, ",\"job\":", r->job);
-	put_text(out, ",\"host\":", r->process.host);
-	put_text(out, ",\"boot\":", r->process.boot);
-	put_text(out, ",\"machine\":", r->process.machine);
-	put_number(out, ",\"pid\":", (uint64_t)r->process.pid);
-	put_number(out, ",\"start\":", r->process.start_ticks);
+	buf_putc(out, '{');
+	json_add_u64(out, "pawl_join", 1);
+	json_add_u64(out, "rank", r->rank);
+	json_add_u64(out, "world_size", r->world);
+	json_add_text(out, "nonce", r->nonce);
+	json_add_text(out, "job", r->job);
+	json_add_text(out, "host", r->process.host);
+	json_add_text(out, "boot", r->process.boot);
+	json_add_text(out, "machine", r->process.machine);
+	json_add_u64(out, "pid", (uint64_t)r->process.pid);
+	json_add_u64(out, "start", r->process.start_ticks);
 	buf_puts(out, "}\n");
 }
 

@@ -47,10 +47,8 @@ report_repair(struct pawl_restore *r, const uint32_t *files, size_t n, const cha
 	for (size_t i = 0; i < n; i++)
 		buf_printf(&fields, "%s\"%s\"", i ? "," : "", r->manifest->files[files[i]].name);
 	buf_puts(&fields, "]");
-	if (why) {
-		json_add_text(&fields, "code", pawl_code_name(why->code));
-		json_add_text(&fields, "error", why->message);
-	}
+	if (why)
+		events_put_error(&fields, why);
 	if (!fields.failed)
 		events_add(&r->run->events, why ? "repair failed" : "repair", buf_str(&fields));
 	for (size_t i = 0; i < n; i++)

@@ -139,9 +139,10 @@ events_add(struct run_events *e, const char *what, const char *fields)
 {
 	PAWL_CLEAN(buf_clear) struct buf line = {0};
 
-	buf_printf(&line, "{\"unix_seconds\":%.3f,\"what\":", (double)clock_unix_ns() / 1e9);
-	json_put_string(&line, what, strlen(what));
-	buf_printf(&line, ",\"attempt\":%llu%s%s}\n", (unsigned long long)e->self->attempt, *fields ? "," : "", fields);
+	buf_printf(&line, "{\"unix_seconds\":%.3f", (double)clock_unix_ns() / 1e9);
+	json_add_text(&line, "what", what);
+	json_add_u64(&line, "attempt", e->self->attempt);
+	buf_printf(&line, "%s%s}\n", *fields ? "," : "", fields);
 	if (line.failed)
 		return;
 	e->ops->add(e, &line);
@@ -164,12 +165,18 @@ events_take(struct run_events *e)
 }
 
 void
+events_put_error(struct buf *fields, const struct pawl_error *why)
+{
+	json_add_text(fields, "code", pawl_code_name(why->code));
+	json_add_text(fields, "error", why->message);
+}
+
+void
 events_warn(struct run_events *e, const struct pawl_error *why)
 {
 	PAWL_CLEAN(buf_clear) struct buf fields = {0};
 
-	buf_printf(&fields, "\"code\":\"%s\",\"error\":", pawl_code_name(why->code));
-	json_put_string(&fields, why->message, strlen(why->message));
+	events_put_error(&fields, why);
 	if (!fields.failed)
 		events_add(e, "warning", buf_str(&fields));
 }

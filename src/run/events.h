@@ -51,6 +51,8 @@ void events_open(struct run_events *e, struct store *store, const struct run_ide
                  bool is_writer);
 /* fields: JSON members without braces. */
 void events_add(struct run_events *e, const char *what, const char *fields);
+/* Appends the members "code" and "error" to the fields of an event. */
+void events_put_error(struct buf *fields, const struct pawl_error *why);
 /* Adds a "warning" with code and message: something went wrong that stops nothing. */
 void events_warn(struct run_events *e, const struct pawl_error *why);
 /* The oldest line that was not taken yet; the caller frees it. NULL = none. */

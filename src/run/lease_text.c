@@ -13,15 +13,17 @@
 int
 lease_encode(const struct lease_text *t, struct buf *out, struct pawl_error *err)
 {
-	buf_puts(out, "{\"pawl_lease\":1,\"host\":");
-	json_put_string(out, t->holder.host, strlen(t->holder.host));
-	buf_puts(out, ",\"boot\":");
-	json_put_string(out, t->holder.boot, strlen(t->holder.boot));
-	buf_printf(out, ",\"machine\":\"%s\"", t->holder.machine);
-	buf_printf(out,
-	           ",\"pid\":%lld,\"start\":%llu,\"token\":\"%s\",\"renewed_unix_ns\":%lld,\"until_mono_ms\":%lld}\n",
-	           (long long)t->holder.pid, (unsigned long long)t->holder.start_ticks, t->token,
-	           (long long)t->renewed_unix_ns, (long long)t->until_mono_ms);
+	buf_putc(out, '{');
+	json_add_u64(out, "pawl_lease", 1);
+	json_add_text(out, "host", t->holder.host);
+	json_add_text(out, "boot", t->holder.boot);
+	json_add_text(out, "machine", t->holder.machine);
+	json_add_i64(out, "pid", t->holder.pid);
+	json_add_u64(out, "start", t->holder.start_ticks);
+	json_add_text(out, "token", t->token);
+	json_add_i64(out, "renewed_unix_ns", t->renewed_unix_ns);
+	json_add_i64(out, "until_mono_ms", t->until_mono_ms);
+	buf_puts(out, "}\n");
 	return buf_check(out, LEASE_KEY, err);
 }
 

@@ -115,11 +115,14 @@ run_file_write(struct pawl *run, struct pawl_error *err)
 
 	if (!run->self.created_ns)
 		run->self.created_ns = clock_unix_ns();
-	buf_printf(
-		&text,
-		"{\"pawl_run\":%d,\"run\":\"%s\",\"created_unix_ns\":%lld,\"attempt\":%llu,\"last_id\":%llu,\"scores\":[",
-		PAWL_FORMAT_VERSION, run->self.run_id, (long long)run->self.created_ns,
-		(unsigned long long)run->self.attempt, (unsigned long long)run->self.stored_id);
+	buf_putc(&text, '{');
+	json_add_u64(&text, "pawl_run", PAWL_FORMAT_VERSION);
+	json_add_text(&text, "run", run->self.run_id);
+	json_add_i64(&text, "created_unix_ns", run->self.created_ns);
+	json_add_u64(&text, "attempt", run->self.attempt);
+	json_add_u64(&text, "last_id", run->self.stored_id);
+	json_add_key(&text, "scores");
+	buf_putc(&text, '[');
 	for (size_t i = 0; i < r->n_scores; i++) {
 		buf_printf(&text, "%s[", i ? "," : "");
 		json_put_string(&text, r->score_attributes[i], strlen(r->score_attributes[i]));

@@ -6,7 +6,6 @@
 #include "save/save.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/bump.h"
@@ -45,16 +44,6 @@ copy_metrics(struct save *s, const struct pawl_save_opts *opts, struct pawl_erro
 	return 0;
 }
 
-static const uint64_t *
-copy_extents(struct save *s, const uint64_t *from, uint32_t ndim)
-{
-	uint64_t *copy = bump_array(&s->image.memory, (uint64_t)ndim + 1, sizeof(*copy));
-
-	if (copy && from)
-		memcpy(copy, from, ndim * sizeof(*copy));
-	return copy; /* zeros if `from` is NULL */
-}
-
 /* One rank writes a long value that all have. The others prove by its checksum that theirs is
  * equal. */
 static int
@@ -75,9 +64,10 @@ add_value_sum(struct save *s, const struct state_tensor *t, struct manifest_tens
 static int
 copy_tensors(struct save *s, const struct pawl_state *state, struct pawl_error *err)
 {
-	struct manifest_piece *boxes = bump_array(&s->image.memory, (uint64_t)state->n_tensors + 1, sizeof(*boxes));
+	struct bump *memory = &s->image.memory;
+	struct manifest_piece *boxes = bump_array(memory, (uint64_t)state->n_tensors + 1, sizeof(*boxes));
 
-	s->request.tensors = bump_array(&s->image.memory, (uint64_t)state->n_tensors + 1, sizeof(*s->request.tensors));
+	s->request.tensors = bump_array(memory, (uint64_t)state->n_tensors + 1, sizeof(*s->request.tensors));
 	if (!boxes || !s->request.tensors)
 		return err_nomem(err, "save");
 	s->request.n_tensors = state->n_tensors;
@@ -93,10 +83,10 @@ copy_tensors(struct save *s, const struct pawl_state *state, struct pawl_error *
 		                              .whole = s->image.share.tensors[i].common,
 		                              .n_pieces = 1,
 		                              .pieces = &boxes[i]};
-		m->name = bump_strndup(&s->image.memory, t->info.name, strlen(t->info.name));
-		m->shape = copy_extents(s, t->info.shape, m->ndim);
-		boxes[i].lengths = box->offsets ? copy_extents(s, box->shape, m->ndim) : m->shape;
-		boxes[i].offsets = copy_extents(s, box->offsets, m->ndim);
+		m->name = bump_strndup(memory, t->info.name, strlen(t->info.name));
+		m->shape = bump_copy(memory, t->info.shape, m->ndim, sizeof(uint64_t));
+		boxes[i].lengths = box->offsets ? bump_copy(memory, box->shape, m->ndim, sizeof(uint64_t)) : m->shape;
+		boxes[i].offsets = bump_copy(memory, box->offsets, m->ndim, sizeof(uint64_t));
 		if (!m->name || !m->shape || !boxes[i].lengths || !boxes[i].offsets)
 			return err_nomem(err, "save");
 		TRY(add_value_sum(s, t, m, err));
@@ -342,10 +332,8 @@ report_event(struct save *s, const char *what, const struct pawl_error *err)
 		(unsigned long long)st.plain_bytes, (unsigned long long)st.written_bytes,
 		(unsigned long long)st.reused_bytes, st.blocked_seconds, st.stage_seconds, st.write_seconds,
 		st.commit_seconds, st.total_seconds);
-	if (err) {
-		buf_printf(&fields, ",\"code\":\"%s\",\"error\":", pawl_code_name(err->code));
-		json_put_string(&fields, err->message, strlen(err->message));
-	}
+	if (err)
+		events_put_error(&fields, err);
 	events_add(&s->run->events, what, buf_str(&fields));
 }
 

@@ -16,7 +16,8 @@ ALWAYS = {"unix_seconds", "what", "attempt"}  # added by events_add itself
 
 
 def keys_of(text: str) -> set[str]:
-    return {written or added for written, added in KEY.findall(text)} - ALWAYS
+    of_error = {"code", "error"} if "events_put_error(" in text else set()
+    return {written or added for written, added in KEY.findall(text)} - ALWAYS | of_error
 
 
 def events_of(text: str) -> list[tuple[list[str], set[str]]]:
