@@ -9,7 +9,6 @@
  * The first save also allocates memory and is shown separately. All other figures are medians over
  * the rounds.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -20,6 +19,8 @@
 #include <unistd.h>
 
 #include "base/err_path.h"
+#include "base/fd.h"
+#include "base/folder.h"
 #include "base/os.h"
 #include "cli.h"
 #include "copy.h"
@@ -211,23 +212,16 @@ static void
 drop_cache(struct bench *b)
 {
 	const char *folder = keep_printf(&b->cli->keep, "%s/latest", b->root);
-	struct dirent *entry;
-	DIR *dir;
-	int fd;
+	PAWL_CLEAN(folder_names_clear) struct folder_names names = {0};
 
-	dir = opendir(folder);
-	if (dir == NULL)
-		return;
-	while ((entry = readdir(dir)) != NULL) {
-		if (entry->d_name[0] == '.')
-			continue;
-		fd = openat(dirfd(dir), entry->d_name, O_RDONLY | O_CLOEXEC);
-		if (fd < 0)
-			continue;
-		os_drop_cache(fd);
-		(void)close(fd);
+	(void)folder_list(AT_FDCWD, folder, folder, &names, NULL);
+	for (size_t i = 0; i < names.n; i++) {
+		const char *path = keep_printf(&b->cli->keep, "%s/%s", folder, names.items[i]);
+		PAWL_FD int fd = names.items[i][0] == '.' ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+
+		if (fd >= 0)
+			os_drop_cache(fd);
 	}
-	(void)closedir(dir);
 }
 
 static int

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_show: prints one checkpoint: its summary and its state tree. Reads the manifest only. */
-#include <dirent.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "ask.h"
+#include "base/folder.h"
 #include "cli.h"
 #include "folder.h"
 #include "grid.h"
@@ -56,51 +57,25 @@ struct shown {
 	size_t n_files;
 };
 
-static int
-compare_files(const void *a, const void *b)
-{
-	return strcmp(((const struct file *)a)->name, ((const struct file *)b)->name);
-}
-
 /* Lists the files in the checkpoint's folder; none if no folder can be read. */
 static void
 read_files(struct cli *cli, struct shown *shown)
 {
-	struct dirent *entry;
-	size_t cap = 0;
-	DIR *dir;
+	PAWL_CLEAN(folder_names_clear) struct folder_names names = {0};
+	const char *path = shown->info->path; /* otherwise it is not in a folder of this host */
+	const bool is_listed = path[0] == '/' && folder_list(AT_FDCWD, path, path, &names, NULL) == 0;
 
-	dir = shown->info->path[0] == '/' ? opendir(shown->info->path)
-	                                  : NULL;          /* otherwise it is not in a folder of this host */
-	if (dir == NULL && info_is_foreign(shown->info)) { /* it is a single file */
-		shown->files = keep_alloc(&cli->keep, 1, sizeof(*shown->files));
-		shown->files[0] = (struct file){shown->info->name, shown->info->bytes, 1};
-		shown->n_files = 1;
-	}
-	if (dir == NULL)
-		return;
-	while ((entry = readdir(dir)) != NULL) {
-		struct file file;
+	shown->files = keep_alloc(&cli->keep, names.n + 1, sizeof(*shown->files));
+	if (!is_listed && info_is_foreign(shown->info)) /* it is a single file */
+		shown->files[shown->n_files++] = (struct file){shown->info->name, shown->info->bytes, 1};
+	for (size_t i = 0; i < names.n; i++) {
+		const char *name = keep_printf(&cli->keep, "%s", names.items[i]);
 		struct stat st;
 
-		if (entry->d_name[0] == '.' ||
-		    stat(keep_printf(&cli->keep, "%s/%s", shown->info->path, entry->d_name), &st) != 0)
-			continue;
-		file = (struct file){keep_printf(&cli->keep, "%s", entry->d_name), (uint64_t)st.st_size,
-		                     (uint64_t)st.st_nlink};
-		if (shown->n_files == cap) {
-			struct file *grown = keep_alloc(&cli->keep, cap * 2 + 16, sizeof(*grown));
-
-			if (cap > 0)
-				memcpy(grown, shown->files, cap * sizeof(*grown));
-			shown->files = grown;
-			cap = cap * 2 + 16;
-		}
-		shown->files[shown->n_files++] = file;
+		if (name[0] != '.' && stat(keep_printf(&cli->keep, "%s/%s", path, name), &st) == 0)
+			shown->files[shown->n_files++] =
+				(struct file){name, (uint64_t)st.st_size, (uint64_t)st.st_nlink};
 	}
-	(void)closedir(dir);
-	if (shown->n_files > 0)
-		qsort(shown->files, shown->n_files, sizeof(*shown->files), compare_files);
 }
 
 static void

@@ -2,12 +2,13 @@
 /* disk: see disk.h. Links are not followed. */
 #include "disk.h"
 
-#include <dirent.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "target.h"
+#include "base/folder.h"
 #include "base/table.h"
 
 struct disk {
@@ -44,17 +45,15 @@ is_new(struct disk *d, const struct stat *st)
 static void
 add_folder(struct disk *d, const char *folder, int depth, bool is_leftover)
 {
-	struct dirent *entry;
-	DIR *dir = opendir(folder);
+	PAWL_CLEAN(folder_names_clear) struct folder_names names = {0};
 
-	if (dir == NULL)
-		return;
-	while ((entry = readdir(dir)) != NULL) {
-		const char *name = entry->d_name, *path = keep_printf(&d->cli->keep, "%s/%s", folder, name);
+	(void)folder_list(AT_FDCWD, folder, folder, &names, NULL);
+	for (size_t i = 0; i < names.n; i++) {
+		const char *name = names.items[i], *path = keep_printf(&d->cli->keep, "%s/%s", folder, name);
 		bool is_hidden = is_leftover || (depth == 1 && name[0] == '.');
 		struct stat st;
 
-		if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || lstat(path, &st) < 0)
+		if (lstat(path, &st) < 0)
 			continue;
 		if (S_ISDIR(st.st_mode))
 			add_folder(d, path, depth + 1, is_hidden);
@@ -66,7 +65,6 @@ add_folder(struct disk *d, const char *folder, int depth, bool is_leftover)
 		d->sum.used += (uint64_t)st.st_size;
 		d->sum.leftover += is_hidden ? (uint64_t)st.st_size : 0;
 	}
-	(void)closedir(dir);
 }
 
 void
@@ -86,31 +84,32 @@ disk_of_run(struct cli *cli, const char *root, const struct pawl_list *list, str
 	table_clear(&d.seen);
 }
 
+/* False: it is in no folder of this host, or is a file of another program. */
+static bool
+list_files(const struct pawl_info *info, struct folder_names *ret)
+{
+	return info->path[0] == '/' && folder_list(AT_FDCWD, info->path, info->path, ret, NULL) == 0;
+}
+
 void
 disk_of_checkpoint(struct cli *cli, const struct pawl_info *info, struct disk_use *ret)
 {
-	struct dirent *entry;
-	DIR *dir;
+	PAWL_CLEAN(folder_names_clear) struct folder_names names = {0};
 
-	if (info->path[0] != '/') {
-		*ret = (struct disk_use){info->bytes, info->bytes};
-		return;
-	}
 	*ret = (struct disk_use){0};
-	dir = opendir(info->path);
-	if (dir == NULL) { /* a file of another program */
+	if (!list_files(info, &names)) {
 		*ret = (struct disk_use){info->bytes, info->bytes};
 		return;
 	}
-	while ((entry = readdir(dir)) != NULL) {
+	for (size_t i = 0; i < names.n; i++) {
 		struct stat st;
 
-		if (lstat(keep_printf(&cli->keep, "%s/%s", info->path, entry->d_name), &st) < 0 || !S_ISREG(st.st_mode))
+		if (lstat(keep_printf(&cli->keep, "%s/%s", info->path, names.items[i]), &st) < 0 ||
+		    !S_ISREG(st.st_mode))
 			continue;
 		ret->bytes += (uint64_t)st.st_size;
 		ret->own += st.st_nlink < 2 ? (uint64_t)st.st_size : 0;
 	}
-	(void)closedir(dir);
 }
 
 /* ---- what a deletion frees ---- */
@@ -129,14 +128,15 @@ struct disk_files {
 static void
 note_files(struct cli *cli, const struct pawl_info *info, struct disk_file **files, size_t *n, size_t *room)
 {
-	DIR *dir = info->path[0] == '/' ? opendir(info->path) : NULL;
+	PAWL_CLEAN(folder_names_clear) struct folder_names names = {0};
 	struct disk_file file = {.bytes = info->bytes, .n_names = 1};
-	struct dirent *entry = NULL;
+	const bool is_listed = list_files(info, &names);
+	const size_t n_files = is_listed ? names.n : 1;
 	struct stat st;
 
-	while (dir == NULL || (entry = readdir(dir)) != NULL) {
-		if (dir != NULL) {
-			if (lstat(keep_printf(&cli->keep, "%s/%s", info->path, entry->d_name), &st) < 0 ||
+	for (size_t i = 0; i < n_files; i++) {
+		if (is_listed) {
+			if (lstat(keep_printf(&cli->keep, "%s/%s", info->path, names.items[i]), &st) < 0 ||
 			    !S_ISREG(st.st_mode))
 				continue;
 			file = (struct disk_file){hash_file(&st), (uint64_t)st.st_size, (uint64_t)st.st_nlink};
@@ -150,10 +150,7 @@ note_files(struct cli *cli, const struct pawl_info *info, struct disk_file **fil
 			*room = 2 * *room + 64;
 		}
 		(*files)[(*n)++] = file;
-		if (dir == NULL)
-			return;
 	}
-	(void)closedir(dir);
 }
 
 struct disk_files *

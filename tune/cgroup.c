@@ -5,7 +5,6 @@
  */
 #include "cgroup.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -16,6 +15,8 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "base/folder.h"
 
 #define FOLDER (O_RDONLY | O_DIRECTORY | O_CLOEXEC)
 #define REMOVE_TRIES 100 /* killed processes need a moment to disappear */
@@ -102,23 +103,18 @@ open_v2(const char *root, const char *path)
 static void
 remove_left(int dirfd)
 {
-	const int listed = openat(dirfd, ".", FOLDER);
-	DIR *dir = listed >= 0 ? fdopendir(listed) : NULL;
-	const struct dirent *entry;
+	PAWL_CLEAN(folder_names_clear) struct folder_names names = {0};
 
-	if (dir == NULL && listed >= 0)
-		(void)close(listed);
-	while (dir != NULL && (entry = readdir(dir)) != NULL) {
+	(void)folder_list(dirfd, ".", "cgroup", &names, NULL);
+	for (size_t i = 0; i < names.n; i++) {
 		long maker;
 		unsigned trial;
 		char more;
 
-		if (sscanf(entry->d_name, "pawl-%ld-%u%c", &maker, &trial, &more) == 2 && maker > 0 &&
+		if (sscanf(names.items[i], "pawl-%ld-%u%c", &maker, &trial, &more) == 2 && maker > 0 &&
 		    kill((pid_t)maker, 0) != 0 && errno == ESRCH)
-			(void)unlinkat(dirfd, entry->d_name, AT_REMOVEDIR);
+			(void)unlinkat(dirfd, names.items[i], AT_REMOVEDIR);
 	}
-	if (dir != NULL)
-		(void)closedir(dir);
 }
 
 void

@@ -7,7 +7,6 @@
  */
 #include "experiment.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -18,6 +17,7 @@
 
 #include "base/err.h"
 #include "base/fd.h"
+#include "base/folder.h"
 #include "base/os.h"
 #include "trial_checkpoints.h"
 
@@ -47,39 +47,36 @@ import_entry(struct tune_experiment *e, int from, int trial_fd, const char *tria
 static int
 import_trial(struct tune_experiment *e, int from, const char *trial, struct pawl_error *err)
 {
+	PAWL_CLEAN(folder_names_clear) struct folder_names names = {0};
 	PAWL_FD int fd = openat(from, trial, FOLDER);
-	PAWL_CLEAN(closedir_clean) DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-	const struct dirent *entry;
 
-	if (!dir)
+	if (fd < 0)
 		return err_sys(err, errno, "%s: open", trial);
-	fd = -1; /* dir closes it */
+	TRY(folder_list(fd, ".", trial, &names, err));
 	if (mkdirat(e->dirfd, trial, 0777) < 0 && errno != EEXIST)
 		return err_sys(err, errno, "%s/%s: make folder", e->folder, trial);
-	while ((entry = readdir(dir)))
-		if (entry->d_name[0] != '.')
-			TRY(import_entry(e, from, dirfd(dir), trial, entry->d_name, err));
+	for (size_t i = 0; i < names.n; i++)
+		if (names.items[i][0] != '.')
+			TRY(import_entry(e, from, fd, trial, names.items[i], err));
 	return 0;
 }
 
 static int
 import_trials(struct tune_experiment *e, int from, struct pawl_error *err)
 {
-	PAWL_FD int fd = openat(from, ".", FOLDER);
-	PAWL_CLEAN(closedir_clean) DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-	const struct dirent *entry;
+	PAWL_CLEAN(folder_names_clear) struct folder_names names = {0};
 	struct stat st;
 	char state[600];
 
-	if (!dir)
-		return err_sys(err, errno, "restore: list");
-	fd = -1; /* dir closes it */
-	while ((entry = readdir(dir))) {
-		snprintf(state, sizeof(state), "%s/trial.json", entry->d_name);
-		if (entry->d_name[0] != '.' && fstatat(from, state, &st, AT_SYMLINK_NOFOLLOW) == 0)
-			TRY(import_trial(e, from, entry->d_name, err));
-		else if (strncmp(entry->d_name, "pbt_policy_", 11) == 0)
-			TRY(trial_checkpoint_copy_file(from, e->dirfd, entry->d_name, err));
+	TRY(folder_list(from, ".", "restore", &names, err));
+	for (size_t i = 0; i < names.n; i++) {
+		const char *name = names.items[i];
+
+		snprintf(state, sizeof(state), "%s/trial.json", name);
+		if (name[0] != '.' && fstatat(from, state, &st, AT_SYMLINK_NOFOLLOW) == 0)
+			TRY(import_trial(e, from, name, err));
+		else if (strncmp(name, "pbt_policy_", 11) == 0)
+			TRY(trial_checkpoint_copy_file(from, e->dirfd, name, err));
 	}
 	return 0;
 }

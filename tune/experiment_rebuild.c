@@ -5,7 +5,6 @@
  */
 #include "experiment.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -14,6 +13,7 @@
 
 #include "base/err.h"
 #include "base/fd.h"
+#include "base/folder.h"
 #include "base/hidden.h"
 #include "base/os.h"
 #include "base/value.h"
@@ -154,23 +154,20 @@ by_stamp(const void *a, const void *b)
 static int
 list_trials(struct tune_experiment *e, struct all *all, struct pawl_error *err)
 {
-	PAWL_FD int fd = openat(e->dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	PAWL_CLEAN(closedir_clean) DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-	const struct dirent *entry;
+	PAWL_CLEAN(folder_names_clear) struct folder_names names = {0};
 
-	if (!dir)
-		return err_sys(err, errno, "%s: list", e->folder);
-	fd = -1; /* dir closes it */
-	while ((entry = readdir(dir))) {
+	TRY(folder_list(e->dirfd, ".", e->folder, &names, err));
+	for (size_t i = 0; i < names.n; i++) {
 		PAWL_CLEAN(value_free_clean) struct value *state = NULL;
+		const char *name = names.items[i];
 
-		if (entry->d_name[0] == '.')
+		if (name[0] == '.')
 			continue;
-		const int rc = trial_file_read(e->dirfd, entry->d_name, "trial.json", &state, err);
+		const int rc = trial_file_read(e->dirfd, name, "trial.json", &state, err);
 		if (rc == PAWL_ENOMEM || rc == PAWL_ETRANSIENT)
 			return rc;
 		if (rc == 0 && value_is(value_get(state, "number"), JSON_INT)) /* else not the folder of a trial */
-			TRY(add_known(all, entry->d_name, state, err));
+			TRY(add_known(all, name, state, err));
 	}
 	if (all->trials.n)
 		qsort(all->trials.items, all->trials.n, sizeof(all->trials.items[0]), by_number);

@@ -3,7 +3,6 @@
  * are never followed. */
 #include "tree.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,11 +12,11 @@
 
 #include "base/err.h"
 #include "base/fd.h"
+#include "base/folder.h"
 #include "base/hidden.h"
 #include "base/mem.h"
 #include "base/os.h"
 
-#define COPY_BYTES ((size_t)1 << 20)
 #define FOLDER (O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW)
 
 typedef int entry_fn(int dirfd, const char *name, unsigned depth, void *arg, struct pawl_error *err);
@@ -26,22 +25,13 @@ typedef int entry_fn(int dirfd, const char *name, unsigned depth, void *arg, str
 static int
 visit_entries(int folder_fd, const char *name, unsigned depth, entry_fn *fn, void *arg, struct pawl_error *err)
 {
+	PAWL_CLEAN(folder_names_clear) struct folder_names names = {0};
+
 	if (depth == TREE_MAX_DEPTH)
 		return err_set(err, PAWL_ELIMIT, "%.300s: deeper than %d folders", name, TREE_MAX_DEPTH);
-	const int listed = openat(folder_fd, ".", FOLDER);
-	PAWL_CLEAN(closedir_clean) DIR *dir = listed < 0 ? NULL : fdopendir(listed);
-	const struct dirent *entry;
-
-	if (dir == NULL) {
-		const int sys = errno;
-
-		if (listed >= 0)
-			(void)close(listed);
-		return err_sys(err, sys, "%s: open", name);
-	}
-	while ((entry = readdir(dir)) != NULL)
-		if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-			TRY(fn(folder_fd, entry->d_name, depth + 1, arg, err));
+	TRY(folder_list(folder_fd, ".", name, &names, err));
+	for (size_t i = 0; i < names.n; i++)
+		TRY(fn(folder_fd, names.items[i], depth + 1, arg, err));
 	return 0;
 }
 
@@ -72,28 +62,6 @@ tree_sync(const char *path, struct pawl_error *err)
 
 /* ---- copying ---- */
 
-static int
-copy_bytes(int from, int to, const char *name, struct pawl_error *err)
-{
-	PAWL_FREE char *block = mem_alloc(COPY_BYTES);
-	uint64_t at = 0;
-
-	if (block == NULL)
-		return err_nomem(err, name);
-	for (;;) {
-		const ssize_t n = fd_pread(from, block, COPY_BYTES, at);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return err_sys(err, errno, "%s: read", name);
-		if (n == 0)
-			return os_sync(to) == 0 ? 0 : err_sys(err, errno, "%s: sync", name);
-		TRY(fd_pwrite_all(to, block, (size_t)n, at, name, err));
-		at += (uint64_t)n;
-	}
-}
-
 int
 tree_copy_file(int from_dirfd, const char *name, int to_dirfd, const char *as, mode_t mode, struct pawl_error *err)
 {
@@ -103,7 +71,9 @@ tree_copy_file(int from_dirfd, const char *name, int to_dirfd, const char *as, m
 	PAWL_FD int to = openat(to_dirfd, as, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode & 0777);
 	if (to < 0)
 		return err_sys(err, errno, "%s: make", as);
-	TRY(copy_bytes(from, to, as, err));
+	TRY(fd_copy(from, to, UINT64_MAX, as, NULL, NULL, err));
+	if (os_sync(to) < 0)
+		return err_sys(err, errno, "%s: sync", as);
 	return fd_close(&to, as, err);
 }
 

@@ -6,7 +6,6 @@
  */
 #include "trial_checkpoints.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -16,6 +15,7 @@
 
 #include "base/err.h"
 #include "base/fd.h"
+#include "base/folder.h"
 #include "base/hidden.h"
 #include "base/mem.h"
 #include "base/os.h"
@@ -76,38 +76,30 @@ trial_checkpoint_remove(int dirfd, const char *trial, const char *name, struct p
 	return fd_remove_tree(fd, hidden, err);
 }
 
-/* NULL: it cannot be read. */
-static DIR *
-open_list(int dirfd, const char *trial)
-{
-	const int fd = open_folder(dirfd, trial);
-	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-
-	if (!dir && fd >= 0)
-		close(fd);
-	return dir;
-}
-
 void
 trial_checkpoint_list(int dirfd, const char *trial, struct strings *ret)
 {
-	PAWL_CLEAN(closedir_clean) DIR *dir = open_list(dirfd, trial);
-	const struct dirent *entry;
+	PAWL_CLEAN(folder_names_clear) struct folder_names names = {0};
+	PAWL_FD int fd = open_folder(dirfd, trial);
 
-	while (dir && (entry = readdir(dir)))
-		if (entry->d_name[0] != '.')
-			(void)strings_add(ret, entry->d_name);
+	if (fd < 0 || folder_list(fd, ".", trial, &names, NULL) < 0)
+		return;
+	for (size_t i = 0; i < names.n; i++)
+		if (names.items[i][0] != '.')
+			(void)strings_add(ret, names.items[i]);
 }
 
 void
 trial_checkpoint_sweep(int dir_fd, const char *trial)
 {
-	PAWL_CLEAN(closedir_clean) DIR *dir = open_list(dir_fd, trial);
-	const struct dirent *entry;
+	PAWL_CLEAN(folder_names_clear) struct folder_names names = {0};
+	PAWL_FD int fd = open_folder(dir_fd, trial);
 
-	while (dir && (entry = readdir(dir)))
-		if (strncmp(entry->d_name, ".checkpoint", 11) == 0)
-			fd_remove_tree(dirfd(dir), entry->d_name, NULL);
+	if (fd < 0 || folder_list(fd, ".", trial, &names, NULL) < 0)
+		return;
+	for (size_t i = 0; i < names.n; i++)
+		if (strncmp(names.items[i], ".checkpoint", 11) == 0)
+			fd_remove_tree(fd, names.items[i], NULL);
 }
 
 /* ---- cloning ---- */

@@ -194,6 +194,31 @@ fd_pread_all(int fd, void *ptr, size_t len, uint64_t offset, const char *what, s
 }
 
 int
+fd_copy(int from, int to, uint64_t nbytes, const char *what, fd_check_fn *check, void *arg, struct pawl_error *err)
+{
+	PAWL_FREE char *piece = mem_alloc(FD_AROUND_BYTES);
+
+	if (!piece)
+		return err_nomem(err, what);
+	for (uint64_t at = 0; at < nbytes;) {
+		const size_t want = nbytes - at < FD_AROUND_BYTES ? (size_t)(nbytes - at) : FD_AROUND_BYTES;
+
+		if (check)
+			TRY(check(arg, what, err));
+		const ssize_t n = fd_pread(from, piece, want, at);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return err_sys(err, errno, "%s: read", what);
+		if (n == 0)
+			break;
+		TRY(fd_pwrite_all(to, piece, (size_t)n, at, what, err));
+		at += (uint64_t)n;
+	}
+	return 0;
+}
+
+int
 fd_sync(int fd, const char *what, struct pawl_error *err)
 {
 	return os_sync(fd) < 0 ? err_sys(err, errno, "%s: fsync", what) : 0;

@@ -40,6 +40,10 @@ ssize_t fd_send(int fd, const void *ptr, size_t n, int flags);
 /* All bytes or an error naming `what` and the offset. read: a short file is PAWL_ECORRUPT. */
 int fd_pwrite_all(int fd, const void *ptr, size_t len, uint64_t offset, const char *what, struct pawl_error *err);
 int fd_pread_all(int fd, void *ptr, size_t len, uint64_t offset, const char *what, struct pawl_error *err);
+/* Copies the first bytes of a file: nbytes, or as many as it has. check: is called before each MiB,
+ * and ends the copy with its error; may be NULL. */
+typedef int fd_check_fn(void *arg, const char *what, struct pawl_error *err);
+int fd_copy(int from, int to, uint64_t nbytes, const char *what, fd_check_fn *check, void *arg, struct pawl_error *err);
 int fd_sync(int fd, const char *what, struct pawl_error *err); /* fsync (F_FULLFSYNC on macOS); never retried */
 /* Opens a path below dirfd without following a symlink in the last component (O_CLOEXEC,
  * O_NOFOLLOW). */

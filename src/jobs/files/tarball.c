@@ -9,18 +9,16 @@
  *
  * Promises P2 (all or nothing under its name), P16, P17.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/bump.h"
 #include "base/err.h"
 #include "base/fd.h"
+#include "base/folder.h"
 #include "base/hidden.h"
 #include "base/mem.h"
 #include "format/archive/tar.h"
@@ -136,53 +134,6 @@ put_file(struct packing *p, int fd, const char *name, uint64_t nbytes, struct pa
 	return put_bytes(p, zeros, (size_t)(mem_round_up(nbytes, TAR_BLOCK) - nbytes), err);
 }
 
-static int
-compare_names(const void *a, const void *b)
-{
-	return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-/* The names in an open folder, ascending; memory is the bump's. */
-static int
-list_names(int fd, const char *what, struct bump *memory, char ***ret, size_t *ret_n, struct pawl_error *err)
-{
-	const int again = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *dir = again >= 0 ? fdopendir(again) : NULL;
-	size_t cap = 0;
-	int rc = 0;
-
-	*ret = NULL;
-	*ret_n = 0;
-	if (!dir) {
-		rc = err_sys(err, errno, "%s: cannot be listed", what);
-		if (again >= 0)
-			close(again);
-		return rc;
-	}
-	for (struct dirent *d = NULL; errno = 0, (d = readdir(dir)) != NULL;) {
-		if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0)
-			continue;
-		if (*ret_n == cap) {
-			char **grown = bump_array(memory, cap = cap ? 2 * cap : 16, sizeof(*grown));
-			if (grown && *ret_n > 0)
-				memcpy(grown, *ret, *ret_n * sizeof(*grown));
-			*ret = grown;
-		}
-		char *name = *ret ? bump_strndup(memory, d->d_name, strlen(d->d_name)) : NULL;
-		if (!name) {
-			rc = err_nomem(err, what);
-			break;
-		}
-		(*ret)[(*ret_n)++] = name;
-	}
-	if (rc == 0 && errno != 0)
-		rc = err_sys(err, errno, "%s: cannot be listed", what);
-	closedir(dir);
-	if (*ret_n > 0)
-		qsort(*ret, *ret_n, sizeof(**ret), compare_names);
-	return rc;
-}
-
 static int put_folder(struct packing *p, int fd, const char *name, int depth, struct pawl_error *err);
 
 /* Adds one entry of a folder, by its type. path: relative to the packed folder. */
@@ -208,18 +159,17 @@ put_entry(struct packing *p, int folder, const char *name, const char *path, int
 static int
 put_folder(struct packing *p, int fd, const char *name, int depth, struct pawl_error *err)
 {
-	PAWL_CLEAN(bump_clear) struct bump memory = {0};
-	char **names;
-	size_t n;
+	PAWL_CLEAN(folder_names_clear) struct folder_names names = {0};
 
 	if (depth > MAX_DEPTH)
 		return err_set(err, PAWL_ELIMIT, "%s: folders are nested more than %d deep", name, MAX_DEPTH);
-	TRY(list_names(fd, *name ? name : p->what, &memory, &names, &n, err));
-	for (size_t i = 0; i < n; i++) {
-		PAWL_FREE char *path = *name ? mem_printf("%s/%s", name, names[i]) : mem_strdup(names[i]);
+	TRY(folder_list(fd, ".", *name ? name : p->what, &names, err));
+	for (size_t i = 0; i < names.n; i++) {
+		const char *entry = names.items[i];
+		PAWL_FREE char *path = *name ? mem_printf("%s/%s", name, entry) : mem_strdup(entry);
 		if (!path)
 			return err_nomem(err, p->what);
-		TRY(put_entry(p, fd, names[i], path, depth, err));
+		TRY(put_entry(p, fd, entry, path, depth, err));
 	}
 	return 0;
 }

@@ -19,7 +19,6 @@
  * file system or is not writable, it is made inside the folder. A lock shows that its maker is
  * alive. The next view removes what dead makers left.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -31,6 +30,7 @@
 
 #include "base/err.h"
 #include "base/fd.h"
+#include "base/folder.h"
 #include "base/os.h"
 #include "catalog/catalog.h"
 #include "jobs/sync/sync.h"
@@ -41,36 +41,22 @@
 #define SUFFIX ".sync.tmp"
 #define TRIES 5                        /* while the journal changes under the view */
 #define LINK_BYTES ((int64_t)64 << 20) /* larger files are linked wherever they are */
-#define COPY_BYTES ((size_t)1 << 20)
 #define FOLDER (O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW)
 #define GONE 1 /* the entry has vanished */
 
 struct making {
 	const struct sync_limit *limit;
-	char *piece;  /* COPY_BYTES */
 	bool changed; /* a journal has changed since it was copied */
 	int depth;
 };
 
 /* --------------------------------------------------------------- one file */
 
+/* Is called between pieces of a file. */
 static int
-copy_bytes(struct making *m, int from, int to, int64_t nbytes, const char *name, struct pawl_error *err)
+check_limit(void *arg, const char *name, struct pawl_error *err)
 {
-	for (int64_t at = 0; at < nbytes;) {
-		size_t n = nbytes - at < (int64_t)COPY_BYTES ? (size_t)(nbytes - at) : COPY_BYTES;
-		ssize_t got = pread(from, m->piece, n, (off_t)at);
-		TRY(sync_limit_check(m->limit, name, err));
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got < 0)
-			return err_sys(err, errno, "%s: read", name);
-		if (got == 0)
-			break; /* it was truncated */
-		TRY(fd_pwrite_all(to, m->piece, (size_t)got, (uint64_t)at, name, err));
-		at += got;
-	}
-	return 0;
+	return sync_limit_check(((const struct making *)arg)->limit, name, err);
 }
 
 /* Copies as many bytes as it has now, with its mode and time. GONE: the file does not exist. */
@@ -86,7 +72,7 @@ copy_file(struct making *m, int from_fd, int to_fd, const char *name, struct paw
 	PAWL_FD int to = fd_openat(to_fd, name, O_WRONLY | O_CREAT | O_EXCL, 0600, err);
 	if (to < 0)
 		return to;
-	TRY(copy_bytes(m, from, to, st.st_size, name, err));
+	TRY(fd_copy(from, to, (uint64_t)st.st_size, name, check_limit, m, err));
 	struct timespec times[2];
 	os_times(&st, times);
 	if (fchmod(to, st.st_mode & 0777) < 0 || futimens(to, times) < 0)
@@ -183,26 +169,6 @@ make_entry(struct making *m, int from_fd, int to_fd, const char *above, const ch
 	               : make_folder(m, from_fd, to_fd, name, path, in, err);
 }
 
-static int
-list_names(int fd, const char *path, struct buf *ret, struct pawl_error *err)
-{
-	const int copy = openat(fd, ".", FOLDER);
-	DIR *dir = copy >= 0 ? fdopendir(copy) : NULL;
-	struct dirent *entry;
-	if (dir == NULL) {
-		const int sys = errno;
-		if (copy >= 0)
-			close(copy);
-		return err_sys(err, sys, "%s: list", path);
-	}
-	while ((errno = 0, entry = readdir(dir)) != NULL)
-		if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-			buf_put(ret, entry->d_name, strlen(entry->d_name) + 1);
-	const int sys = errno;
-	closedir(dir);
-	return sys != 0 ? err_sys(err, sys, "%s: list", path) : buf_check(ret, path, err);
-}
-
 /* Folders and links of users may have the same name. */
 static bool
 is_journal(int fd, const char *name)
@@ -215,11 +181,11 @@ is_journal(int fd, const char *name)
 static int
 make_entries(struct making *m, int from_fd, int to_fd, const char *path, bool in, struct pawl_error *err)
 {
-	PAWL_CLEAN(buf_clear) struct buf names = {0};
-	TRY(list_names(from_fd, path, &names, err));
+	PAWL_CLEAN(folder_names_clear) struct folder_names names = {0};
+	TRY(folder_list(from_fd, ".", path, &names, err));
 	for (int links = 0; links < 2; links++)
-		for (size_t at = 0; at < names.len; at += strlen(names.ptr + at) + 1) {
-			const char *name = names.ptr + at;
+		for (size_t i = 0; i < names.n; i++) {
+			const char *name = names.items[i];
 			if (!in && (sync_stays_here(path, name) || is_journal(from_fd, name)))
 				continue;
 			int rc = make_entry(m, from_fd, to_fd, path, name, in, links, err);
@@ -278,11 +244,11 @@ make_folder(struct making *m, int from_fd, int to_fd, const char *name, const ch
 static void
 sweep_views(int above, const char *prefix)
 {
-	PAWL_CLEAN(buf_clear) struct buf names = {0};
-	if (list_names(above, "", &names, NULL) < 0)
+	PAWL_CLEAN(folder_names_clear) struct folder_names names = {0};
+	if (folder_list(above, ".", "", &names, NULL) < 0)
 		return;
-	for (size_t at = 0; at < names.len; at += strlen(names.ptr + at) + 1) {
-		const char *name = names.ptr + at;
+	for (size_t i = 0; i < names.n; i++) {
+		const char *name = names.items[i];
 		const size_t len = strlen(name), end = sizeof SUFFIX - 1;
 		if (strncmp(name, prefix, strlen(prefix)) != 0 || len < end || strcmp(name + len - end, SUFFIX) != 0)
 			continue;
@@ -377,16 +343,15 @@ list_view(struct sync_view *v, const struct sync_limit *limit, struct pawl_error
 int
 sync_view_make(const char *folder, const struct sync_limit *limit, struct sync_view *ret, struct pawl_error *err)
 {
-	struct making m = {.limit = limit, .piece = mem_alloc(COPY_BYTES)};
+	struct making m = {.limit = limit};
 	struct sync_view v = {.fd = -1};
 	const char *slash = strrchr(folder, '/'), *base = slash[1] != '\0' ? slash + 1 : "root";
 	PAWL_FREE char *above = mem_printf("%.*s", slash > folder ? (int)(slash - folder) : 1, folder);
-	int rc = above == NULL || m.piece == NULL ? err_nomem(err, "sync") : find_holder(folder, above, base, &v, err);
+	int rc = above == NULL ? err_nomem(err, "sync") : find_holder(folder, above, base, &v, err);
 	if (rc == 0)
 		rc = fill_view(&m, folder, base, &v, err);
 	if (rc == 0)
 		rc = list_view(&v, limit, err);
-	mem_free(m.piece);
 	if (rc < 0)
 		sync_view_clear(&v);
 	else

@@ -349,6 +349,36 @@ test_memory_that_the_kernel_cannot_use_is_gone_around(void **state)
 	close(pair[1]);
 }
 
+static int
+refuse_piece(void *arg, const char *what, struct pawl_error *err)
+{
+	(void)what;
+	(void)err;
+	return ++*(int *)arg > 2 ? PAWL_ECANCELLED : 0;
+}
+
+static void
+test_files_are_copied_up_to_a_length_and_a_check(void **state)
+{
+	const struct bed *bed = *state;
+	const size_t nbytes = 2 * FD_AROUND_BYTES + 5;
+	PAWL_FD int from = openat(bed->dir, "from", O_RDWR | O_CREAT, 0600);
+	PAWL_FD int to = openat(bed->dir, "to", O_RDWR | O_CREAT, 0600);
+	char end[4] = "";
+	struct stat st;
+	int n = 0;
+
+	assert_int_equal(fd_pwrite_all(from, "end!", 4, nbytes - 4, "from", NULL), 0);
+	assert_int_equal(fd_copy(from, to, 3, "from", NULL, NULL, NULL), 0);
+	assert_true(fstat(to, &st) == 0 && st.st_size == 3);
+	assert_int_equal(fd_copy(from, to, UINT64_MAX, "from", NULL, NULL, NULL), 0);
+	assert_true(fstat(to, &st) == 0 && (size_t)st.st_size == nbytes);
+	assert_int_equal(fd_pread_all(to, end, 4, nbytes - 4, "to", NULL), 0);
+	assert_memory_equal(end, "end!", 4);
+	assert_int_equal(fd_copy(from, to, nbytes, "from", refuse_piece, &n, NULL), PAWL_ECANCELLED);
+	assert_int_equal(n, 3);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int
@@ -367,6 +397,7 @@ main(void)
 		TEST(test_P17_trees_are_removed_without_following_links),
 		TEST(test_removing_what_is_not_there_succeeds),
 		TEST(test_P16_endless_nesting_is_refused),
+		TEST(test_files_are_copied_up_to_a_length_and_a_check),
 		TEST(test_memory_that_the_kernel_cannot_use_is_gone_around),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
