@@ -39,11 +39,17 @@ registry_find(const char *url)
 }
 
 void
-registry_describe(struct buf *out)
+registry_describe(struct buf *out, bool remote)
 {
-	buf_puts(out, "a path");
+	const char *before = "", *last = "a path";
+
 	for (size_t i = 0; i < N_KINDS; i++)
-		buf_printf(out, "%s%s", i + 1 < N_KINDS ? ", " : " or ", kinds[i].example);
+		if (kinds[i].is_remote || !remote) {
+			buf_printf(out, "%s%s", before, last);
+			before = ", ";
+			last = kinds[i].example;
+		}
+	buf_printf(out, " or %s", last);
 }
 
 const char *

@@ -18,7 +18,8 @@ struct store_kind {
 
 /* The kind of store that a URL names; NULL for paths and unknown schemes. */
 const struct store_kind *registry_find(const char *url);
-/* Appends "a path, s3://bucket/prefix, .. or mem:". */
-void registry_describe(struct buf *out);
+/* Appends "a path, file://path, s3://bucket/prefix, .. or mem:"; remote: only engines on other
+ * machines. */
+void registry_describe(struct buf *out, bool remote);
 
 #endif

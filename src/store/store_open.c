@@ -13,7 +13,7 @@ static int
 refuse_url(const char *url, const char *why, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf known = {0};
-	registry_describe(&known);
+	registry_describe(&known, false);
 	return err_set(err, PAWL_EUSAGE, "%s%s, expected %s", url, why, buf_str(&known));
 }
 

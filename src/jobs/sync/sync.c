@@ -182,6 +182,16 @@ check_command(const struct pawl_syncer *s, struct pawl_error *err)
 }
 
 static int
+refuse_remote(const struct pawl_syncer *s, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf known = {0};
+	registry_describe(&known, true);
+	return err_set(err, PAWL_EUSAGE,
+	               "%.300s: pawl cannot copy there by itself; expected a command, user@host:path, %s",
+	               s->remote.text, buf_str(&known));
+}
+
+static int
 read_options(struct pawl_syncer *s, const char *local, const char *remote, const struct pawl_syncer_opts *o,
              struct pawl_error *err)
 {
@@ -208,13 +218,7 @@ read_options(struct pawl_syncer *s, const char *local, const char *remote, const
 		s->remote.store = mem_strdup(s->remote.text);
 		return s->remote.store == NULL ? err_nomem(err, "sync") : 0;
 	}
-	if (s->remote.kind == SYNC_OTHER)
-		return err_set(
-			err, PAWL_EUSAGE,
-			"%.300s: pawl cannot copy there by itself; expected a path, user@host:path, ssh://, s3://, "
-			"gs://, az://, or a command",
-			s->remote.text);
-	return 0;
+	return s->remote.kind == SYNC_OTHER ? refuse_remote(s, err) : 0;
 }
 
 int
