@@ -17,7 +17,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/text.h"
-#include "store/object/s3/sigv4.h"
+#include "store/object/http/http.h"
 #include "store/object/xml.h"
 
 #define MAX_SKEW_SECONDS 300 /* servers allow 900; a smaller skew is not the cause */
@@ -76,14 +76,14 @@ address_request(const struct object_config *c, const struct object_request *rq, 
 	if (!c->path_style)
 		buf_printf(&e->host, "%s.", c->bucket);
 	buf_puts(&e->host, c->host);
-	sigv4_encode(&e->path, c->base_path, true);
+	http_encode(&e->path, c->base_path, true);
 	if (c->path_style)
 		buf_printf(&e->path, "/%s", c->bucket);
 	if (rq->key != NULL || !c->path_style)
 		buf_putc(&e->path, '/');
 	if (rq->key != NULL) {
-		sigv4_encode(&e->path, c->prefix, true);
-		sigv4_encode(&e->path, rq->key, true);
+		http_encode(&e->path, c->prefix, true);
+		http_encode(&e->path, rq->key, true);
 	}
 	buf_printf(&e->url, "%s://%s%s%s%s", c->https ? "https" : "http", buf_str(&e->host), buf_str(&e->path),
 	           rq->query != NULL ? "?" : "", rq->query != NULL ? rq->query : "");

@@ -17,7 +17,6 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/text.h"
-#include "store/object/s3/sigv4.h"
 #include "store/object/xml.h"
 
 #define MAX_PAGES 100000u

@@ -10,7 +10,7 @@
 #include "base/crc.h"
 #include "base/err.h"
 #include "base/text.h"
-#include "store/object/s3/sigv4.h"
+#include "store/object/digest.h"
 
 static const struct {
 	const char *name, *header, *element;
@@ -91,10 +91,10 @@ object_sum_body(enum object_sum sum, struct object_request *rq, struct pawl_erro
 		rq->crc = crc_of(sum, rq);
 		return object_sum_text(rq->crc, sum == OBJECT_SUM_CRC32C ? 4 : 8, rq->sum, err);
 	case OBJECT_SUM_MD5:
-		TRY(sigv4_md5(rq->body, rq->n_body, hash, err));
+		TRY(digest_md5(rq->body, rq->n_body, hash, err));
 		return put_base64(hash, 16, rq->sum, err);
 	case OBJECT_SUM_SHA256:
-		TRY(sigv4_sha256(rq->body, rq->n_body, hash, err));
+		TRY(digest_sha256(rq->body, rq->n_body, hash, err));
 		return put_base64(hash, 32, rq->sum, err);
 	}
 	return 0;

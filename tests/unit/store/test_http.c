@@ -246,6 +246,18 @@ test_loopback_names(void **state)
 	}
 }
 
+static void
+test_encoding_leaves_only_what_is_unreserved(void **state)
+{
+	(void)state;
+	PAWL_CLEAN(buf_clear) struct buf out = {0};
+	http_encode(&out, "aZ09-._~/ =:@,+&$;!'()*\xc3\xa9%\x7f", true);
+	assert_string_equal(buf_str(&out), "aZ09-._~/%20%3D%3A%40%2C%2B%26%24%3B%21%27%28%29%2A%C3%A9%25%7F");
+	out.len = 0;
+	http_encode(&out, "a/b", false);
+	assert_string_equal(buf_str(&out), "a%2Fb");
+}
+
 int
 main(void)
 {
@@ -259,6 +271,7 @@ main(void)
 		cmocka_unit_test(test_link_local_addresses_are_refused),
 		cmocka_unit_test(test_several_calls_run_at_a_time),
 		cmocka_unit_test(test_loopback_names),
+		cmocka_unit_test(test_encoding_leaves_only_what_is_unreserved),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

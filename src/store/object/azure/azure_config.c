@@ -17,7 +17,6 @@
 #include "base/err.h"
 #include "base/os.h"
 #include "base/text.h"
-#include "store/object/s3/sigv4.h"
 
 #define CONNECTION "AZURE_STORAGE_CONNECTION_STRING"
 #define ENVIRONMENT "the environment"

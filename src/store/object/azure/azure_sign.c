@@ -12,7 +12,7 @@
 
 #include "base/err.h"
 #include "base/text.h"
-#include "store/object/s3/sigv4.h"
+#include "store/object/digest.h"
 
 static const char *
 value_of(const struct http_header *headers, size_t n, const char *name)
@@ -84,7 +84,7 @@ azure_sign(const char *account, const char *key, const char *method, const struc
 	unsigned char hash[32];
 	if (text_get_base64(key, strlen(key), &raw, NULL) < 0)
 		return err_set(err, PAWL_EAUTH, "the account key is malformed: expected base64");
-	TRY(sigv4_hmac(raw.ptr, raw.len, text.ptr, text.len, hash, err));
+	TRY(digest_hmac(raw.ptr, raw.len, text.ptr, text.len, hash, err));
 	buf_printf(out, "SharedKey %s:", account);
 	text_put_base64(out, hash, sizeof hash);
 	return buf_check(out, "signature", err);

@@ -16,7 +16,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/text.h"
-#include "store/object/s3/sigv4.h"
+#include "store/object/http/http.h"
 
 #define VERSION "2021-12-02" /* of the service's interface */
 #define MAX_BLOCKS 50000u
@@ -93,10 +93,10 @@ list_query(struct buf *query, const char *prefix, bool children, unsigned max_ke
 	buf_printf(query, "comp=list%s", children ? "&delimiter=%2F" : "");
 	if (token != NULL) {
 		buf_puts(query, "&marker=");
-		sigv4_encode(query, token, false);
+		http_encode(query, token, false);
 	}
 	buf_printf(query, "&maxresults=%u&prefix=", max_keys > 0 ? max_keys : OBJECT_PAGE_KEYS);
-	sigv4_encode(query, prefix, false);
+	http_encode(query, prefix, false);
 	buf_puts(query, "&restype=container");
 }
 
@@ -157,7 +157,7 @@ upload_part(struct object_store *s, const char *key, const char *id, size_t i, c
 	PAWL_CLEAN(buf_clear) struct buf query = {0}, name = {0};
 	put_block_name(&name, id, i);
 	buf_puts(&query, "blockid=");
-	sigv4_encode(&query, buf_str(&name), false);
+	http_encode(&query, buf_str(&name), false);
 	buf_puts(&query, "&comp=block");
 	TRY(buf_check(&name, key, err));
 	TRY(buf_check(&query, key, err));
@@ -207,10 +207,10 @@ put_source(struct object_store *s, const char *key, struct buf *out, struct pawl
 	PAWL_CLEAN(cred_keys_wipe) struct cred_keys keys = {0};
 	TRY(cred_get(s->cred, false, &keys, err));
 	buf_printf(out, "%s://%s", c->https ? "https" : "http", c->host);
-	sigv4_encode(out, c->base_path, true);
+	http_encode(out, c->base_path, true);
 	buf_printf(out, "/%s/", c->bucket);
-	sigv4_encode(out, c->prefix, true);
-	sigv4_encode(out, key, true);
+	http_encode(out, c->prefix, true);
+	http_encode(out, key, true);
 	if (keys.session_token[0] != '\0')
 		buf_printf(out, "?%s", keys.session_token);
 	return buf_check(out, key, err);

@@ -18,7 +18,6 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "store/object/http/http.h"
-#include "store/object/s3/sigv4.h"
 
 #define TOKEN_URI "https://oauth2.googleapis.com/token"
 #define GRANT_JWT "urn:ietf:params:oauth:grant-type:jwt-bearer"
@@ -88,7 +87,7 @@ static void
 put_parameter(struct buf *out, const char *name, const char *value)
 {
 	buf_printf(out, "%s%s=", out->len > 0 ? "&" : "", name);
-	sigv4_encode(out, value, false);
+	http_encode(out, value, false);
 }
 
 static int

@@ -14,7 +14,7 @@
 #include "base/err.h"
 #include "base/text.h"
 #include "store/object/gcs/gcs_cred.h"
-#include "store/object/s3/sigv4.h"
+#include "store/object/sigv4.h"
 
 #define ENDPOINT "https://storage.googleapis.com"
 

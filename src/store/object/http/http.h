@@ -81,6 +81,8 @@ bool http_is_link_local(const struct sockaddr *address); /* 169.254/16, fe80::/1
 int64_t http_date_time(const char *text);
 int64_t http_iso_time(const char *text);
 void http_put_date(int64_t unix_seconds, char out[32]); /* the first of these forms */
+/* Percent-encodes everything except letters, digits, "-._~" (and '/' if kept). */
+void http_encode(struct buf *out, const char *text, bool keep_slash);
 /* The host and port in a URL, as messages show them. */
 const char *http_host_of(const char *url, size_t *ret_len);
 

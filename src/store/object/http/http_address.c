@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * http_address: finds the host in a URL, and whether it is this machine or a link-local address.
- * Only metadata services may use the latter. Pure.
+ * http_address: encodes parts of URLs; finds the host in one, and whether it is this machine or a
+ * link-local address. Only metadata services may use the latter. Pure.
  */
 #include "store/object/http/http.h"
 
@@ -10,6 +10,21 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
+
+void
+http_encode(struct buf *out, const char *text, bool keep_slash)
+{
+	static const char digits[] = "0123456789ABCDEF";
+	for (const unsigned char *c = (const unsigned char *)text; *c != '\0'; c++) {
+		if ((*c >= '0' && *c <= '9') || (*c >= 'A' && *c <= 'Z') || (*c >= 'a' && *c <= 'z') ||
+		    strchr("-._~", *c) != NULL || (*c == '/' && keep_slash)) {
+			buf_putc(out, (char)*c);
+			continue;
+		}
+		const char escape[3] = {'%', digits[*c >> 4], digits[*c & 15]};
+		buf_put(out, escape, 3);
+	}
+}
 
 bool
 http_is_loopback(const char *host, size_t len)

@@ -14,7 +14,6 @@
 #include "base/err.h"
 #include "base/text.h"
 #include "store/object/http/http.h"
-#include "store/object/s3/sigv4.h"
 #include "store/object/xml.h"
 
 #define METADATA "the instance metadata"
@@ -148,7 +147,7 @@ static void
 put_parameter(struct buf *out, const char *name, const char *value)
 {
 	buf_printf(out, "&%s=", name);
-	sigv4_encode(out, value, false);
+	http_encode(out, value, false);
 }
 
 int

@@ -11,7 +11,7 @@
 #include "base/crc.h"
 #include "base/err.h"
 #include "base/text.h"
-#include "store/object/s3/sigv4.h"
+#include "store/object/http/http.h"
 #include "store/object/xml.h"
 
 #define MAX_PAGES 100000u
@@ -92,7 +92,7 @@ static void
 put_id(struct buf *query, const char *id)
 {
 	buf_puts(query, "uploadId=");
-	sigv4_encode(query, id, false);
+	http_encode(query, id, false);
 }
 
 static void
@@ -202,14 +202,14 @@ s3_list_query(struct buf *query, const char *prefix, bool children, unsigned max
 {
 	if (token != NULL) {
 		buf_puts(query, "continuation-token=");
-		sigv4_encode(query, token, false);
+		http_encode(query, token, false);
 		buf_putc(query, '&');
 	}
 	buf_printf(query, "%sencoding-type=url&list-type=2", children ? "delimiter=%2F&" : "");
 	if (max_keys > 0)
 		buf_printf(query, "&max-keys=%u", max_keys);
 	buf_puts(query, "&prefix=");
-	sigv4_encode(query, prefix, false);
+	http_encode(query, prefix, false);
 }
 
 int
@@ -254,8 +254,8 @@ int
 s3_copy_source(const struct object_store *s, const char *key, struct buf *out, struct pawl_error *err)
 {
 	buf_printf(out, "%s/", s->config.bucket);
-	sigv4_encode(out, s->config.prefix, true);
-	sigv4_encode(out, key, true);
+	http_encode(out, s->config.prefix, true);
+	http_encode(out, key, true);
 	return buf_check(out, key, err);
 }
 
@@ -283,13 +283,13 @@ uploads_page(struct object_store *s, const char *key_marker, const char *upload_
 	buf_puts(&query, "encoding-type=url");
 	if (key_marker != NULL) {
 		buf_puts(&query, "&key-marker=");
-		sigv4_encode(&query, key_marker, false);
+		http_encode(&query, key_marker, false);
 	}
 	buf_puts(&query, "&prefix=");
-	sigv4_encode(&query, s->config.prefix, false);
+	http_encode(&query, s->config.prefix, false);
 	if (key_marker != NULL && upload_marker != NULL) {
 		buf_puts(&query, "&upload-id-marker=");
-		sigv4_encode(&query, upload_marker, false);
+		http_encode(&query, upload_marker, false);
 	}
 	buf_puts(&query, "&uploads=");
 	TRY(buf_check(&query, s->base.root, err));

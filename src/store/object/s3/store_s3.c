@@ -13,7 +13,8 @@
 #include "base/err.h"
 #include "base/text.h"
 #include "store/object/s3/s3_cred.h"
-#include "store/object/s3/sigv4.h"
+#include "store/object/http/http.h"
+#include "store/object/sigv4.h"
 #include "store/object/xml.h"
 
 /* ----------------------------------------------------------------- signing */
@@ -148,7 +149,7 @@ copy_part(const struct copy *c, size_t i, uint64_t begin, uint64_t end, struct o
 	char range[64];
 	PAWL_CLEAN(buf_clear) struct buf query = {0}, etag = {0};
 	buf_printf(&query, "partNumber=%zu&uploadId=", i + 1);
-	sigv4_encode(&query, c->upload, false);
+	http_encode(&query, c->upload, false);
 	TRY(buf_check(&query, c->to, err));
 	snprintf(range, sizeof range, "bytes=%" PRIu64 "-%" PRIu64, begin, end - 1);
 	PAWL_CLEAN(object_request_clear)

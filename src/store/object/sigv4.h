@@ -21,8 +21,8 @@
 
 struct sigv4_request {
 	const char *method;
-	const char *path; /* as sent: encoded by sigv4_encode with slashes kept, "/" at least */
-	/* As sent: "name=value", encoded by sigv4_encode, sorted by name, joined by '&'; or "". */
+	const char *path; /* as sent: encoded by http_encode with slashes kept, "/" at least */
+	/* As sent: "name=value", encoded by http_encode, sorted by name, joined by '&'; or "". */
 	const char *query;
 	/* All that are signed, "host" and "x-amz-date" among them; any order and case. */
 	const struct http_header *headers;
@@ -41,18 +41,8 @@ int sigv4_sign(const struct sigv4_request *rq, const char *access_key, const cha
 int sigv4_canonical(const struct sigv4_request *rq, struct buf *out, struct pawl_error *err);
 
 void sigv4_date(int64_t unix_seconds, char out[17]); /* "20130524T000000Z" */
-/* Percent-encodes everything except letters, digits, "-._~" (and '/' if kept). */
-void sigv4_encode(struct buf *out, const char *text, bool keep_slash);
-
-/* Digests by libcrypto, over the concatenation of all slices. */
-int sigv4_sha256(const struct pawl_slice *parts, size_t n, unsigned char out[32], struct pawl_error *err);
-int sigv4_sha256_hex(const struct pawl_slice *parts, size_t n, char out[65], struct pawl_error *err);
 /* The value of the payload to sign: SIGV4_EMPTY without a body, its SHA-256 if sign, else
  * SIGV4_UNSIGNED. */
 int sigv4_payload(const struct pawl_slice *parts, size_t n, bool sign, char out[65], struct pawl_error *err);
-/* HMAC-SHA256. */
-int sigv4_hmac(const void *key, size_t key_len, const char *text, size_t len, unsigned char out[32],
-               struct pawl_error *err);
-int sigv4_md5(const struct pawl_slice *parts, size_t n, unsigned char out[16], struct pawl_error *err);
 
 #endif

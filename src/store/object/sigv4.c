@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sigv4: see sigv4.h. P18: derived keys live on the stack and are wiped. */
-#include "store/object/s3/sigv4.h"
+#include "store/object/sigv4.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -13,92 +13,14 @@
 #include "base/mem.h"
 #include "base/os.h"
 #include "base/text.h"
-#include "store/object/libs.h"
-
-#define HASH_BYTES 32
-
-static int
-crypto_failed(struct pawl_error *err)
-{
-	return err_set(err, PAWL_EINTERNAL, "libcrypto cannot make a digest");
-}
-
-static void
-to_hex(const unsigned char *bytes, size_t n, char *out)
-{
-	static const char digits[] = "0123456789abcdef";
-	for (size_t i = 0; i < n; i++) {
-		out[2 * i] = digits[bytes[i] >> 4];
-		out[2 * i + 1] = digits[bytes[i] & 15];
-	}
-	out[2 * n] = '\0';
-}
-
-static int
-digest_parts(bool md5, const struct pawl_slice *parts, size_t n, unsigned char *out, unsigned *ret_len,
-             struct pawl_error *err)
-{
-	TRY(libs_load(err));
-	const struct evp_md_st *kind = md5 ? libs()->EVP_md5() : libs()->EVP_sha256();
-	struct evp_md_ctx_st *context = libs()->EVP_MD_CTX_new();
-	int ok = context != NULL && libs()->EVP_DigestInit_ex(context, kind, NULL);
-	for (size_t i = 0; ok && i < n; i++)
-		ok = libs()->EVP_DigestUpdate(context, parts[i].ptr, parts[i].len);
-	ok = ok && libs()->EVP_DigestFinal_ex(context, out, ret_len);
-	libs()->EVP_MD_CTX_free(context);
-	return ok ? 0 : crypto_failed(err);
-}
-
-int
-sigv4_sha256(const struct pawl_slice *parts, size_t n, unsigned char out[HASH_BYTES], struct pawl_error *err)
-{
-	unsigned char hash[LIBS_MAX_DIGEST];
-	unsigned len;
-	TRY(digest_parts(false, parts, n, hash, &len, err));
-	memcpy(out, hash, HASH_BYTES);
-	return 0;
-}
-
-int
-sigv4_sha256_hex(const struct pawl_slice *parts, size_t n, char out[65], struct pawl_error *err)
-{
-	unsigned char hash[HASH_BYTES];
-	TRY(sigv4_sha256(parts, n, hash, err));
-	to_hex(hash, HASH_BYTES, out);
-	return 0;
-}
+#include "store/object/digest.h"
 
 int
 sigv4_payload(const struct pawl_slice *parts, size_t n, bool sign, char out[65], struct pawl_error *err)
 {
 	if (n > 0 && sign)
-		return sigv4_sha256_hex(parts, n, out, err);
+		return digest_sha256_hex(parts, n, out, err);
 	text_copy(out, 65, n == 0 ? SIGV4_EMPTY : SIGV4_UNSIGNED);
-	return 0;
-}
-
-int
-sigv4_md5(const struct pawl_slice *parts, size_t n, unsigned char out[16], struct pawl_error *err)
-{
-	unsigned char hash[LIBS_MAX_DIGEST];
-	unsigned len;
-	TRY(digest_parts(true, parts, n, hash, &len, err));
-	memcpy(out, hash, 16);
-	return 0;
-}
-
-int
-sigv4_hmac(const void *key, size_t key_len, const char *text, size_t len, unsigned char out[HASH_BYTES],
-           struct pawl_error *err)
-{
-	unsigned char hash[LIBS_MAX_DIGEST];
-	unsigned n = 0;
-	TRY(libs_load(err));
-	if (libs()->HMAC(libs()->EVP_sha256(), key, (int)key_len, (const unsigned char *)text, len, hash, &n) == NULL ||
-	    n != HASH_BYTES)
-		return crypto_failed(err);
-	memcpy(out, hash, HASH_BYTES);
-	os_wipe(hash, sizeof hash);
 	return 0;
 }
 
@@ -109,21 +31,6 @@ sigv4_date(int64_t unix_seconds, char out[17])
 	struct tm tm;
 	if (gmtime_r(&seconds, &tm) == NULL || strftime(out, 17, "%Y%m%dT%H%M%SZ", &tm) != 16)
 		snprintf(out, 17, "19700101T000000Z");
-}
-
-void
-sigv4_encode(struct buf *out, const char *text, bool keep_slash)
-{
-	static const char digits[] = "0123456789ABCDEF";
-	for (const unsigned char *c = (const unsigned char *)text; *c != '\0'; c++) {
-		if ((*c >= '0' && *c <= '9') || (*c >= 'A' && *c <= 'Z') || (*c >= 'a' && *c <= 'z') ||
-		    strchr("-._~", *c) != NULL || (*c == '/' && keep_slash)) {
-			buf_putc(out, (char)*c);
-			continue;
-		}
-		const char escape[3] = {'%', digits[*c >> 4], digits[*c & 15]};
-		buf_put(out, escape, 3);
-	}
 }
 
 /* -------------------------------------------------------------- the request */
@@ -218,21 +125,21 @@ end_of_scope(const struct sigv4_request *rq)
 
 /* Derives the key of one day, region and service. */
 static int
-derive_key(const struct sigv4_request *rq, const char *secret_key, unsigned char out[HASH_BYTES],
+derive_key(const struct sigv4_request *rq, const char *secret_key, unsigned char out[DIGEST_SHA256_BYTES],
            struct pawl_error *err)
 {
 	PAWL_FREE char *first = mem_printf("%s%s", rq->is_google ? "GOOG4" : "AWS4", secret_key);
 	if (first == NULL)
 		return err_nomem(err, "signature");
-	unsigned char key[HASH_BYTES];
-	int rc = sigv4_hmac(first, strlen(first), rq->date, 8, key, err);
+	unsigned char key[DIGEST_SHA256_BYTES];
+	int rc = digest_hmac(first, strlen(first), rq->date, 8, key, err);
 	os_wipe(first, strlen(first));
 	if (rc == 0)
-		rc = sigv4_hmac(key, sizeof key, rq->region, strlen(rq->region), key, err);
+		rc = digest_hmac(key, sizeof key, rq->region, strlen(rq->region), key, err);
 	if (rc == 0)
-		rc = sigv4_hmac(key, sizeof key, rq->service, strlen(rq->service), key, err);
+		rc = digest_hmac(key, sizeof key, rq->service, strlen(rq->service), key, err);
 	if (rc == 0)
-		rc = sigv4_hmac(key, sizeof key, end_of_scope(rq), strlen(end_of_scope(rq)), out, err);
+		rc = digest_hmac(key, sizeof key, end_of_scope(rq), strlen(end_of_scope(rq)), out, err);
 	os_wipe(key, sizeof key);
 	return rc;
 }
@@ -251,19 +158,19 @@ sigv4_sign(const struct sigv4_request *rq, const char *access_key, const char *s
 
 	char hash[65], signature[65];
 	struct pawl_slice whole = {text.ptr, text.len};
-	TRY(sigv4_sha256_hex(&whole, 1, hash, err));
+	TRY(digest_sha256_hex(&whole, 1, hash, err));
 	text.len = 0;
 	buf_printf(&text, "%s\n%s\n%.8s/%s/%s/%s\n%s", algorithm_of(rq), rq->date, rq->date, rq->region, rq->service,
 	           end_of_scope(rq), hash);
 	TRY(buf_check(&text, "signature", err));
-	unsigned char key[HASH_BYTES], signed_bytes[HASH_BYTES];
+	unsigned char key[DIGEST_SHA256_BYTES], signed_bytes[DIGEST_SHA256_BYTES];
 	int rc = derive_key(rq, secret_key, key, err);
 	if (rc == 0)
-		rc = sigv4_hmac(key, sizeof key, text.ptr, text.len, signed_bytes, err);
+		rc = digest_hmac(key, sizeof key, text.ptr, text.len, signed_bytes, err);
 	os_wipe(key, sizeof key);
 	TRY(rc);
 
-	to_hex(signed_bytes, sizeof signed_bytes, signature);
+	digest_hex(signed_bytes, sizeof signed_bytes, signature);
 	buf_printf(out, "%s Credential=%s/%.8s/%s/%s/%s,SignedHeaders=", algorithm_of(rq), access_key, rq->date,
 	           rq->region, rq->service, end_of_scope(rq));
 	put_names(out, headers, rq->n_headers);
