@@ -47,63 +47,90 @@ read_manifest(struct pawl *run, uint64_t id, const struct pawl_hold *hold, struc
 	return back < 0 ? back : rc;
 }
 
+/* A checkpoint that can be read, until the handle takes it. */
+struct picked {
+	struct restore_rows rows; /* rules that match no path */
+	struct store *at;
+	char *folder;
+	struct bump memory; /* of info */
+	struct pawl_info info;
+	struct manifest *manifest;
+	struct pawl_hold *hold; /* NULL: none can be made, as in read-only folders; a deletion is noticed then */
+};
+
+static void
+picked_clear(struct picked *p)
+{
+	restore_rows_clear(&p->rows);
+	mem_free(p->folder);
+	bump_clear(&p->memory);
+	manifest_free(p->manifest);
+	pawl_hold_close(p->hold);
+}
+
+static int
+read_picked(struct pawl_restore *r, uint64_t id, struct picked *p, struct pawl_error *err)
+{
+	struct pawl *run = r->run;
+	int rc = hold_for_reading(run, id, &p->hold, err);
+	if (rc != PAWL_ENOTFOUND || run->mirrors->n > 0) /* else it was deleted */
+		rc = read_manifest(run, id, p->hold, &p->manifest, err);
+	if (rc == 0)
+		rc = restore_resolve(r, p->manifest, &p->rows, err);
+	r->has_vanished = rc == PAWL_ENOTFOUND || (rc == PAWL_ECONFLICT && !run->home.foreign);
+	return rc;
+}
+
+/* The run's lock is held. */
+static int
+describe_picked(struct pawl_restore *r, uint64_t id, struct picked *p, struct pawl_error *err)
+{
+	const struct pawl *run = r->run;
+	PAWL_CLEAN(buf_clear) struct buf folder = {0};
+	const struct catalog_entry *e = catalog_get(run->catalog, id);
+	r->has_vanished = !e;
+	if (!e)
+		return err_set(err, PAWL_ENOTFOUND, "%s no longer has a checkpoint with id %" PRIu64, run->home.root,
+		               id);
+	p->at = e->at;
+	TRY(catalog_info(run->catalog, e, &run->settings.retention, &p->memory, &p->info, err));
+	catalog_key(run->catalog, e->name, &folder);
+	p->folder = mem_strdup(buf_str(&folder));
+	return folder.failed || !p->folder ? err_nomem(err, e->name) : 0;
+}
+
+/* Gives the handle the checkpoint. Afterwards *p has what the handle had. */
+static void
+take_picked(struct pawl_restore *r, struct picked *p)
+{
+	restore_cut_bindings(r, 0);
+	const struct picked old = {.rows = r->report,
+	                           .folder = r->folder,
+	                           .memory = r->info_memory,
+	                           .manifest = r->manifest,
+	                           .hold = r->hold};
+	r->report = p->rows;
+	r->n_unused_rules = p->rows.n;
+	r->folder = p->folder;
+	r->at = p->at;
+	r->info_memory = p->memory;
+	r->info = p->info;
+	r->manifest = p->manifest;
+	r->hold = p->hold;
+	*p = old;
+}
+
 int
 restore_pick_id(struct pawl_restore *r, uint64_t id, struct pawl_error *err)
 {
-	struct pawl *run = r->run;
-	PAWL_CLEAN(buf_clear) struct buf folder = {0};
-	struct manifest *manifest = NULL;
-	struct pawl_hold *hold = NULL;
-	PAWL_CLEAN(restore_rows_clear) struct restore_rows rows = {0};
-	struct bump memory = {0};
-	struct pawl_info info;
-	char *key = NULL;
-	/* If no hold can be made (read-only folders), reading continues without. A deletion is
-	 * noticed then. */
-	int rc = hold_for_reading(run, id, &hold, err);
-	if (rc != PAWL_ENOTFOUND || run->mirrors->n > 0) /* else it was deleted */
-		rc = read_manifest(run, id, hold, &manifest, err);
+	PAWL_CLEAN(picked_clear) struct picked picked = {0};
+	TRY(read_picked(r, id, &picked, err));
+	run_lock(r->run);
+	int rc = describe_picked(r, id, &picked, err);
+	run_unlock(r->run);
 	if (rc == 0)
-		rc = restore_resolve(r, manifest, &rows, err);
-	r->has_vanished = rc == PAWL_ENOTFOUND || (rc == PAWL_ECONFLICT && !run->home.foreign);
-	run_lock(run);
-	const struct catalog_entry *e = rc == 0 ? catalog_get(run->catalog, id) : NULL;
-	struct store *at = e ? e->at : NULL;
-	if (rc == 0 && !e)
-		rc = err_set(err, PAWL_ENOTFOUND, "%s no longer has a checkpoint with id %" PRIu64, run->home.root, id);
-	r->has_vanished = r->has_vanished || rc == PAWL_ENOTFOUND;
-	if (rc == 0)
-		rc = catalog_info(run->catalog, e, &run->settings.retention, &memory, &info, err);
-	if (rc == 0) {
-		catalog_key(run->catalog, e->name, &folder);
-		key = mem_strdup(buf_str(&folder));
-		if (folder.failed || !key)
-			rc = err_nomem(err, e->name);
-	}
-	run_unlock(run);
-	if (rc < 0) {
-		mem_free(key);
-		bump_clear(&memory);
-		manifest_free(manifest);
-		pawl_hold_close(hold);
-		return rc;
-	}
-	restore_cut_bindings(r, 0);
-	restore_rows_clear(&r->report);
-	r->report = rows;
-	r->n_unused_rules = rows.n;
-	rows = (struct restore_rows){0};
-	mem_free(r->folder);
-	bump_clear(&r->info_memory);
-	manifest_free(r->manifest);
-	pawl_hold_close(r->hold);
-	r->folder = key;
-	r->at = at;
-	r->info_memory = memory;
-	r->info = info;
-	r->manifest = manifest;
-	r->hold = hold;
-	return 0;
+		take_picked(r, &picked);
+	return rc;
 }
 
 /* What pick_below found. */
