@@ -25,7 +25,7 @@
 /* What is to be uploaded, as it was when the lock was held. */
 struct parcel {
 	uint64_t id;
-	int64_t step;
+	int64_t step, begin_ns;
 	char token[33];
 	char *name, *like; /* like: NULL, or another checkpoint in the mirror */
 	bool pinned;
@@ -341,15 +341,14 @@ retain_there(struct mirror *m, struct store *store, struct pawl_error *err)
 /* ------------------------------------------------------------------- upload */
 
 static void
-report_upload(struct mirror *m, const struct parcel *p, const struct copy_result *r, int64_t begin_ns,
-              const struct pawl_error *why)
+report_upload(struct mirror *m, const struct parcel *p, const struct copy_result *r, const struct pawl_error *why)
 {
 	PAWL_CLEAN(buf_clear) struct buf fields = {0};
 	json_add_u64(&fields, "id", p->id);
 	json_add_i64(&fields, "step", p->step);
 	json_add_text(&fields, "name", p->name);
 	json_add_text(&fields, "mirror", m->url);
-	buf_printf(&fields, ",\"seconds\":%.6f", (double)(clock_mono_ns() - begin_ns) / 1e9);
+	buf_printf(&fields, ",\"seconds\":%.6f", (double)(clock_mono_ns() - p->begin_ns) / 1e9);
 	if (why) {
 		events_put_error(&fields, why);
 	} else {
@@ -451,13 +450,54 @@ finish_upload(struct mirror *m, struct pawl_error *err)
 	return pointers_update(m->run, err);
 }
 
+/* Notes that a checkpoint was copied and read back. The run's lock is held. */
+static int
+note_success(struct mirror *m, const struct parcel *p, uint64_t sent_bytes, struct pawl_error *err)
+{
+	TRY(mirror_note_done(m, p->id, p->token, false, err));
+	struct mirror_done *done = mirror_find_done(m, p->id);
+	done->marks = mirror_marks_sum(p->pinned, p->late, p->n_late);
+	done->verified = true;
+	mirror_forget_failure(m, p->id);
+	m->last = (struct pawl_error){0};
+	m->n_row = 0;
+	compress_measure(&m->run->saves.compress_rule.mirror, sent_bytes,
+	                 (double)(clock_mono_ns() - p->begin_ns) / 1e9);
+	return 0;
+}
+
+/* Is the failure of no interest, since the checkpoint was deleted meanwhile, by request? Else notes
+ * it. The run's lock is held. */
+static bool
+note_failure(struct mirror *m, uint64_t id, int64_t begin_ns, const struct pawl_error *why)
+{
+	const struct catalog_entry *e = catalog_get(m->run->catalog, id);
+	if (!e || e->at)
+		return true;
+	if (why->code == PAWL_ECANCELLED)
+		return false;
+	mirror_note_failure(m, id, begin_ns, why);
+	if (begin_ns < m->run->mirrors->wait_from_ns) /* a caller waits for an upload after its call */
+		mirrors_hurry(m->run->mirrors);
+	return false;
+}
+
+/* Errors are reported only: the checkpoint exists. */
+static void
+end_success(struct mirror *m, const struct parcel *p, const struct copy_result *result)
+{
+	struct pawl_error later = {0};
+	if (finish_upload(m, &later) < 0)
+		report_upload(m, p, result, &later);
+	report_upload(m, p, result, NULL);
+}
+
 int
 mirror_upload(struct mirror *m, uint64_t id, struct pawl_meter *meter, struct pawl_error *err)
 {
-	PAWL_CLEAN(parcel_clear) struct parcel p = {0};
+	PAWL_CLEAN(parcel_clear) struct parcel p = {.begin_ns = clock_mono_ns()};
 	struct copy_result result = {0};
 	struct pawl_error why = {0};
-	const int64_t begin_ns = clock_mono_ns();
 	run_lock(m->run);
 	int rc = pack_parcel(m, id, &p, &why);
 	run_unlock(m->run);
@@ -470,38 +510,17 @@ mirror_upload(struct mirror *m, uint64_t id, struct pawl_meter *meter, struct pa
 		run_edit(m->run); /* waits for a running removal */
 	run_lock(m->run);
 	if (rc == 0)
-		rc = mirror_note_done(m, id, p.token, false, &why);
-	if (rc == 0) {
-		mirror_find_done(m, id)->marks = mirror_marks_sum(p.pinned, p.late, p.n_late);
-		mirror_find_done(m, id)->verified = true;
-	}
-	bool cancelled = rc == PAWL_ECANCELLED;
-	const struct catalog_entry *e = catalog_get(m->run->catalog, id);
-	bool gone = rc < 0 && (!e || e->at); /* deleted meanwhile, by request */
+		rc = note_success(m, &p, result.sent_bytes, &why);
 	why.code = rc;
-	if (rc == 0) {
-		mirror_forget_failure(m, id);
-		m->last = (struct pawl_error){0};
-		m->n_row = 0;
-		compress_measure(&m->run->saves.compress_rule.mirror, result.sent_bytes,
-		                 (double)(clock_mono_ns() - begin_ns) / 1e9);
-	} else if (!cancelled && !gone) {
-		mirror_note_failure(m, id, begin_ns, &why);
-		if (begin_ns < m->run->mirrors->wait_from_ns) /* a caller waits for an upload after its call */
-			mirrors_hurry(m->run->mirrors);
-	}
+	const bool gone = rc < 0 && note_failure(m, id, p.begin_ns, &why);
 	run_unlock(m->run);
 	if (failed)
 		run_edited(m->run);
 	if (gone)
 		return 0;
-	if (rc == 0) {
-		struct pawl_error later = {0}; /* reported only: the checkpoint exists */
-		if (finish_upload(m, &later) < 0)
-			report_upload(m, &p, &result, begin_ns, &later);
-		report_upload(m, &p, &result, begin_ns, NULL);
-	} else if (!cancelled && p.name) {
-		report_upload(m, &p, &result, begin_ns, &why);
-	}
+	if (rc == 0)
+		end_success(m, &p, &result);
+	else if (rc != PAWL_ECANCELLED && p.name)
+		report_upload(m, &p, &result, &why);
 	return err_give(err, rc, &why);
 }
