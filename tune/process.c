@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * process: one trial as a process: its messages and its end; see runner_inner.h.
+ * process: one trial as a process: its messages and its end; see runner_own.h.
  * docs/reference/tune.md describes the messages.
  */
 #include <errno.h>
@@ -15,7 +15,7 @@
 #include "base/err.h"
 #include "base/value.h"
 #include "base/vec.h"
-#include "runner_inner.h"
+#include "runner_own.h"
 
 #define TRIAL_TAIL 2000     /* bytes at the end of its standard error, searched for its last line */
 #define TRIAL_DROP_MS 10000 /* time for a killed process to disappear */

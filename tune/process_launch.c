@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * process_launch: starts the process of a trial: its environment, its files, then its own program
- * or a fork of the forker; see runner_inner.h. docs/reference/tune.md describes what a trial finds.
+ * or a fork of the forker; see runner_own.h. docs/reference/tune.md describes what a trial finds.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +16,7 @@
 #include "base/mem.h"
 #include "base/spawn.h"
 #include "base/value.h"
-#include "runner_inner.h"
+#include "runner_own.h"
 
 #define TRIAL_FD 3 /* the channel's descriptor in the trial */
 

@@ -25,7 +25,7 @@
 #include "base/value.h"
 #include "experiment.h"
 #include "memory.h"
-#include "runner_inner.h"
+#include "runner_own.h"
 
 #define RUNNER_MAX 1000    /* processes at a time */
 #define RUNNER_BLIND_MS 20 /* interval of polling for ends where the system does not report them */

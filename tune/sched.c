@@ -12,7 +12,7 @@
 #include "base/err.h"
 #include "base/mix.h"
 #include "base/vec.h"
-#include "sched_inner.h"
+#include "sched_own.h"
 
 #define SCHED_MAX_TRIALS 10000000u
 

@@ -12,7 +12,7 @@
 #include <math.h>
 
 #include "base/err.h"
-#include "sched_inner.h"
+#include "sched_own.h"
 
 #define MAX_RUNGS 32u /* bits of sched_trial.rungs_done */
 

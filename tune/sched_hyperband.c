@@ -23,7 +23,7 @@
 #include <math.h>
 
 #include "base/err.h"
-#include "sched_inner.h"
+#include "sched_own.h"
 
 #define MAX_RUNGS 65u
 

@@ -10,7 +10,7 @@
 
 #include "base/err.h"
 #include "base/vec.h"
-#include "sched_inner.h"
+#include "sched_own.h"
 
 static int
 remember_score(struct sched_trial *t, struct pawl_error *err)

@@ -11,7 +11,7 @@
 #include <math.h>
 
 #include "base/err.h"
-#include "sched_inner.h"
+#include "sched_own.h"
 
 static int
 pbt_init(struct sched *s, struct pawl_error *err)

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "base/value_inner.h"
+#include "base/value_own.h"
 
 struct value *
 value_ref(const struct value *v)

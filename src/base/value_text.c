@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "base/value_inner.h"
+#include "base/value_own.h"
 
 /* ---- reading ---- */
 

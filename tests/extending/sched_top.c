@@ -3,7 +3,7 @@
  * sched_top: from `grace` on, a trial stops as soon as min_samples others are better: their best
  * metric is, at this time or later.
  */
-#include "sched_inner.h"
+#include "sched_own.h"
 
 static int
 report(struct sched *s, uint32_t trial, struct sched_decision *ret, struct pawl_error *err)

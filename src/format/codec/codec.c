@@ -9,7 +9,7 @@
 
 #include "base/err.h"
 #include "base/vec.h"
-#include "format/codec/codec_impl.h"
+#include "format/codec/codec_own.h"
 
 static const struct codec *const rows[] = {&codec_bz2, &codec_gz,     &codec_lz4, &codec_lzma,
                                            &codec_lzo, &codec_planes, &codec_xz,  &codec_zst};

@@ -3,7 +3,7 @@
  * names what is missing. */
 #include "base/err.h"
 #include "base/parts.h"
-#include "format/codec/codec_impl.h"
+#include "format/codec/codec_own.h"
 
 #if defined(PAWL_WITHOUT_BZ2) || defined(PAWL_WITHOUT_LZ4) || defined(PAWL_WITHOUT_XZ)
 

@@ -6,7 +6,7 @@
 #include <bzlib.h>
 
 #include "base/err.h"
-#include "format/codec/codec_impl.h"
+#include "format/codec/codec_own.h"
 
 #define FRAME_BYTES 4500000u /* five blocks of level 9 */
 

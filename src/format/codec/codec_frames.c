@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "format/codec/codec_impl.h"
+#include "format/codec/codec_own.h"
 
 struct codec_frames {
 	const struct codec *codec;

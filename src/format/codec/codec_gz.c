@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "format/codec/codec_impl.h"
+#include "format/codec/codec_own.h"
 
 #define HEADER_BYTES 24u
 #define TRAILER_BYTES 8u

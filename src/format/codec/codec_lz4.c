@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "format/codec/codec_impl.h"
+#include "format/codec/codec_own.h"
 
 #define FRAME_BYTES (4u << 20)
 

@@ -12,7 +12,7 @@
 
 #include "base/child.h"
 #include "base/err.h"
-#include "format/codec/codec_impl.h"
+#include "format/codec/codec_own.h"
 
 #define STREAM_BYTES (1u << 20)
 #define STALL_MS 60000

@@ -15,7 +15,7 @@
 
 #include "base/err.h"
 #include "base/sum.h"
-#include "format/codec/codec_impl.h"
+#include "format/codec/codec_own.h"
 #include "format/codec/planes.h"
 
 #define FRAME_BYTES (4u << 20)

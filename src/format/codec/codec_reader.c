@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "format/codec/codec_impl.h"
+#include "format/codec/codec_own.h"
 
 #define WINDOW_BYTES ((size_t)256 << 10)
 #define DEFAULT_MAX_BYTES ((uint64_t)1 << 40)

@@ -9,7 +9,7 @@
  *
  * A table is used only if its frames cover the file exactly.
  */
-#include "format/codec/codec_impl.h"
+#include "format/codec/codec_own.h"
 
 #include "base/err.h"
 

@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "format/codec/codec_impl.h"
+#include "format/codec/codec_own.h"
 
 #define PIECE_BYTES ((size_t)1 << 20)
 

@@ -11,7 +11,7 @@
 
 #include "base/err.h"
 #include "base/pool.h"
-#include "format/codec/codec_impl.h"
+#include "format/codec/codec_own.h"
 
 #define MAX_THREADS 64u
 

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "format/codec/codec_impl.h"
+#include "format/codec/codec_own.h"
 
 #define FRAME_BYTES (16u << 20) /* twice the window of level 6 */
 #define STREAM_BYTES (1u << 20)

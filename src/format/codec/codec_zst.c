@@ -8,7 +8,7 @@
 #include <zstd_errors.h>
 
 #include "base/err.h"
-#include "format/codec/codec_impl.h"
+#include "format/codec/codec_own.h"
 
 #define FRAME_BYTES (4u << 20)
 

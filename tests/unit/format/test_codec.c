@@ -19,7 +19,7 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "base/proc.h"
-#include "format/codec/codec_impl.h"
+#include "format/codec/codec_own.h"
 #include "helpers/codecs.h"
 #include "helpers/failing_malloc.h"
 #include "helpers/scratch.h"

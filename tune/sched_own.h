@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sched_inner: declarations shared by the schedulers. */
-#ifndef PAWL_TUNE_SCHED_INNER_H
-#define PAWL_TUNE_SCHED_INNER_H
+/* sched_own: declarations shared by the schedulers. */
+#ifndef PAWL_TUNE_SCHED_OWN_H
+#define PAWL_TUNE_SCHED_OWN_H
 
 #include "sched.h"
 

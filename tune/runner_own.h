@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * runner_inner: declarations shared by the files of the runner: the loop, and the start, messages
+ * runner_own: declarations shared by the files of the runner: the loop, and the start, messages
  * and end of one trial. The phases of a trial:
  *
  *     start ──> RUNNING ── told to end ──> LEAVING ── grace_s ──> TERM ── grace_s ──> KILL
@@ -9,8 +9,8 @@
  *
  * A verdict or the runner tells it to end.
  */
-#ifndef PAWL_TUNE_RUNNER_INNER_H
-#define PAWL_TUNE_RUNNER_INNER_H
+#ifndef PAWL_TUNE_RUNNER_OWN_H
+#define PAWL_TUNE_RUNNER_OWN_H
 
 #include <stdbool.h>
 #include <stddef.h>

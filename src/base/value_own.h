@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* value_inner: what value.c and value_text.c share. */
-#ifndef PAWL_BASE_VALUE_INNER_H
-#define PAWL_BASE_VALUE_INNER_H
+/* value_own: what value.c and value_text.c share. */
+#ifndef PAWL_BASE_VALUE_OWN_H
+#define PAWL_BASE_VALUE_OWN_H
 
 #include "base/value.h"
 #include "base/vec.h"

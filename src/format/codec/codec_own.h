@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * codec_impl: what one format of compressed files provides (a row of the table in codec.c). Only
+ * codec_own: what one format of compressed files provides (a row of the table in codec.c). Only
  * codec*.c include it.
  */
-#ifndef PAWL_FORMAT_CODEC_IMPL_H
-#define PAWL_FORMAT_CODEC_IMPL_H
+#ifndef PAWL_FORMAT_CODEC_OWN_H
+#define PAWL_FORMAT_CODEC_OWN_H
 
 #include "base/buf.h"
 #include "base/mem.h"
