@@ -9,6 +9,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "helpers/small_floats.h"
 #include "jobs/diff/numbers.h"
 
 static void
@@ -192,6 +193,20 @@ test_differences_far_into_long_arrays_are_found(void **state)
 	assert_true(compare(PAWL_F16, a, b, N).differs);
 }
 
+static void
+test_small_floats_are_compared_in_a_thread_that_flushes_them_to_zero(void **state)
+{
+	(void)state;
+	static const float a[] = {0x1p-149f, -0x1p-130f, 0x1p-24f}, b[] = {0x1p-148f, -0x1p-130f, 0x1p-24f};
+	struct numbers_difference found = {0};
+
+	if (!flush_small_floats(true))
+		skip();
+	numbers_compare(PAWL_F32, a, b, 3, &found);
+	flush_small_floats(false);
+	assert_true(found.differs && found.max_abs == 0x1p-149);
+}
+
 int
 main(void)
 {
@@ -204,6 +219,7 @@ main(void)
 		cmocka_unit_test(test_64_bit_integers_are_compared_exactly),
 		cmocka_unit_test(test_nan_equals_nan_and_nothing_else),
 		cmocka_unit_test(test_differences_far_into_long_arrays_are_found),
+		cmocka_unit_test(test_small_floats_are_compared_in_a_thread_that_flushes_them_to_zero),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

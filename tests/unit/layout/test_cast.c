@@ -12,8 +12,8 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "helpers/small_floats.h"
 #include "layout/cast.h"
-#include "jobs/diff/numbers.h"
 #include "layout/rename.h"
 
 static uint16_t
@@ -74,8 +74,24 @@ test_doubles_are_rounded_once(void **state)
 	assert_int_equal(half_of(1e-300, PAWL_F64, PAWL_F16), 0);
 }
 
-/* All 65,536 codes in both directions: the same bits, and NaN stays NaN. The numbers are those of
- * numbers.c. */
+/* The value of a half as its format defines it: sign, exponent and fraction. */
+static double
+value_of_half(int dtype, unsigned code)
+{
+	const int n_fraction = dtype == PAWL_F16 ? 10 : 7;
+	const int most = dtype == PAWL_F16 ? 31 : 255, bias = most / 2; /* of the exponent */
+	const int exponent = (int)(code >> n_fraction) & most;
+	const int fraction = (int)code & ((1 << n_fraction) - 1);
+	const double sign = code & 0x8000 ? -1 : 1;
+
+	if (exponent == most)
+		return fraction ? NAN : sign * INFINITY;
+	if (exponent == 0)
+		return sign * ldexp(fraction, 1 - bias - n_fraction);
+	return sign * ldexp(fraction + (1 << n_fraction), exponent - bias - n_fraction);
+}
+
+/* All 65,536 codes in both directions: the same bits, and NaN stays NaN. */
 static void
 test_every_half_comes_back(void **state)
 {
@@ -93,11 +109,11 @@ test_every_half_comes_back(void **state)
 			cast_floats(dtypes[k], &half, PAWL_F64, &wide, 1);
 			cast_floats(PAWL_F32, &single, dtypes[k], &back[0], 1);
 			cast_floats(PAWL_F64, &wide, dtypes[k], &back[1], 1);
-			const double value = numbers_get(dtypes[k], &half, 0);
+			const double value = value_of_half(dtypes[k], code);
 			if (isnan(value)) {
 				assert_true(isnan(single) && isnan(wide));
-				assert_true(isnan(numbers_get(dtypes[k], &back[0], 0)));
-				assert_true(isnan(numbers_get(dtypes[k], &back[1], 0)));
+				assert_true(isnan(value_of_half(dtypes[k], back[0])));
+				assert_true(isnan(value_of_half(dtypes[k], back[1])));
 				continue;
 			}
 			assert_true((double)single == value && wide == value);
@@ -106,36 +122,13 @@ test_every_half_comes_back(void **state)
 	}
 }
 
-/* As torch.set_flush_denormal does. False where this processor has no such mode. */
-static bool
-flush_small_floats(bool on)
-{
-#if defined(__x86_64__)
-	const unsigned bits = 0x8040; /* of results and of operands */
-
-	__builtin_ia32_ldmxcsr(on ? __builtin_ia32_stmxcsr() | bits : __builtin_ia32_stmxcsr() & ~bits);
-	return true;
-#elif defined(__aarch64__)
-	uint64_t control;
-
-	__asm__ volatile("mrs %0, fpcr" : "=r"(control));
-	control = on ? control | 1u << 24 : control & ~(uint64_t)(1u << 24);
-	__asm__ volatile("msr fpcr, %0" : : "r"(control));
-	return true;
-#else
-	(void)on;
-	return false;
-#endif
-}
-
 static void
 test_small_floats_are_kept_in_a_thread_that_flushes_them_to_zero(void **state)
 {
 	(void)state;
 	static const uint16_t halves[] = {0x0001, 0x8001, 0x03ff};
-	static const float singles[] = {0x1p-149f, -0x1p-130f, 0x1p-24f}, others[] = {0x1p-148f, -0x1p-130f, 0x1p-24f};
+	static const float singles[] = {0x1p-149f, -0x1p-130f, 0x1p-24f};
 	static const double doubles[] = {0x1p-149, -0x1p-130, 0x1p-24};
-	struct numbers_difference found = {0};
 	uint16_t back[3];
 	float narrow[3], of_half[3];
 	double wide[3];
@@ -146,7 +139,6 @@ test_small_floats_are_kept_in_a_thread_that_flushes_them_to_zero(void **state)
 	cast_floats(PAWL_F32, of_half, PAWL_F16, back, 3);
 	cast_floats(PAWL_F32, singles, PAWL_F64, wide, 3);
 	cast_floats(PAWL_F64, doubles, PAWL_F32, narrow, 3);
-	numbers_compare(PAWL_F32, singles, others, 3, &found);
 	volatile float small = singles[0];
 	volatile bool still_flushes = small == 0; /* volatile: compared before the next call */
 
@@ -156,7 +148,6 @@ test_small_floats_are_kept_in_a_thread_that_flushes_them_to_zero(void **state)
 	assert_memory_equal(back, halves, sizeof(halves));
 	assert_memory_equal(wide, doubles, sizeof(doubles));
 	assert_memory_equal(narrow, singles, sizeof(singles));
-	assert_true(found.differs && found.max_abs == 0x1p-149);
 }
 
 static void

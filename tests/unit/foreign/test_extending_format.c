@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "base/parts.h"
 #include "foreign/foreign_formats.h"
 #include "helpers/model_file.h"
 #include "pawl_jobs.h"
@@ -68,6 +69,7 @@ test_an_image_is_found_by_its_name_and_by_its_first_bytes(void **state)
 	assert_int_equal(n, 1);
 }
 
+#ifndef PAWL_WITHOUT_JOBS
 static void
 test_an_image_is_converted(void **state)
 {
@@ -82,6 +84,7 @@ test_an_image_is_converted(void **state)
 	OK(pawl_convert(r->run, id, target, NULL, NULL, NULL, err));
 	expect_image(r, "a.npy", "numpy.save");
 }
+#endif
 
 static void
 test_a_damaged_image_is_refused(void **state)
@@ -113,7 +116,9 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_an_image_is_found_by_its_name_and_by_its_first_bytes, small_setup,
 	                                        small_teardown),
+#ifndef PAWL_WITHOUT_JOBS
 		cmocka_unit_test_setup_teardown(test_an_image_is_converted, small_setup, small_teardown),
+#endif
 		cmocka_unit_test_setup_teardown(test_a_damaged_image_is_refused, small_setup, small_teardown),
 	};
 
