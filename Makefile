@@ -139,18 +139,18 @@ format: venv ## format the C and Python sources
 
 check-san: check-asan check-tsan ## the C tests under ASan+UBSan and under TSan
 
-# What may be left out of a build.
-LESS = -Dstores=disabled -Djobs=disabled -Dtune=disabled -Dlz4=disabled -Dxz=disabled -Dbz2=disabled
-check-core: deps-test venv ## the core alone, without stores on other machines, jobs, the trial runner and three formats, and its C tests
-	@$(call SETUP,build-core,$(WERROR) -Dtests=true $(LESS))
+check-core: deps-test venv ## the core alone, without stores on other machines, jobs and the trial runner, and its C tests
+	@$(call SETUP,build-core,$(WERROR) -Dtests=true -Dstores=disabled -Djobs=disabled -Dtune=disabled)
 	@$(call COMPILE,build-core)
 	@$(PYTHON) tools/run-tests.py --build build-core --only unit
 
+# What may be left out of a build.
 SWITCHES = lz4 xz bz2 s3 stores jobs tune
-check-switches: deps-test venv ## the build without each of these parts alone, and its C tests (long)
+check-switches: deps-test venv ## the build without each of these parts alone, and without all of them, and its C tests (long)
 	@$(call SETUP,build-without,-Dtests=true)
-	@for part in $(SWITCHES); do echo "without $$part"; \
-		$(MESON) configure build-without $(SWITCHES:%=-D%=enabled) -D$$part=disabled && { $(call COMPILE,build-without); } \
+	@for parts in $(SWITCHES) "$(SWITCHES)"; do echo "without $$parts"; \
+		$(MESON) configure build-without $(SWITCHES:%=-D%=enabled) $$(printf -- '-D%s=disabled ' $$parts) \
+		&& { $(call COMPILE,build-without); } \
 		&& $(PYTHON) tools/run-tests.py --build build-without --only unit || exit 1; done
 
 check-asan: deps-test venv ## the C tests under ASan and UBSan
