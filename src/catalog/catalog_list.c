@@ -114,9 +114,10 @@ list_folder(const struct catalog *c, struct catalog_listing *l, struct pawl_erro
 static int
 list_bucket(const struct catalog *c, struct catalog_listing *l, struct pawl_error *err)
 {
-	int rc = store_list_all(c->store, CATALOG_FOLDER, add_key, l, err);
+	struct store_caps caps;
 
-	return rc == PAWL_EUNSUPPORTED ? list_folder(c, l, err) : rc;
+	store_get_caps(c->store, &caps);
+	return caps.lists_all ? store_list_all(c->store, CATALOG_FOLDER, add_key, l, err) : list_folder(c, l, err);
 }
 
 static int

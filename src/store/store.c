@@ -479,11 +479,10 @@ int
 store_list_all(struct store *s, const char *folder, store_list_fn *fn, void *arg, struct pawl_error *err)
 {
 	TRY(check_folder(folder, err));
-	if (!FIND(s, list_all, list))
-		return refuse_call(s, folder, "list more than one folder at a time", err);
-	LAYER_HAND_DOWN(s, list_all, list_all, LAYER_LIST, "list", folder, 0, err,
+	LAYER_HAND_DOWN(s, list_all, list, LAYER_LIST, "list", folder, 0, err,
 	                store_list_all(s->inner, folder, fn, arg, err));
-	int rc = s->ops->list_all(s, folder, fn, arg, err);
+	int rc = s->ops->list_all ? s->ops->list_all(s, folder, fn, arg, err)
+	                          : store_default_list_all(s, folder, fn, arg, err);
 	return store_at_root(s, folder, rc, err);
 }
 

@@ -106,3 +106,56 @@ store_default_move(struct store *s, const char *from, const char *to, struct paw
 	TRY(copy_object(s, from, to, err));
 	return store_remove(s, from, err);
 }
+
+struct walk {
+	struct store *store;
+	const char *folder; /* that is listed now */
+	size_t begin;       /* of the path in a key that fn is given */
+	store_list_fn *fn;
+	void *arg;
+	bool is_stopped; /* by fn, or by an error that was reported */
+	struct pawl_error *err;
+};
+
+static int walk_entry(void *arg, const struct store_entry *entry);
+
+/* A folder that is missing, or that is removed meanwhile, is empty. */
+static int
+walk_folder(struct walk *w)
+{
+	struct pawl_error why = {0};
+	const int rc = store_list(w->store, w->folder, walk_entry, w, &why);
+	if (w->is_stopped)
+		return rc;
+	return rc < 0 && rc != PAWL_ENOTFOUND ? err_give(w->err, rc, &why) : 0;
+}
+
+static int
+walk_entry(void *arg, const struct store_entry *entry)
+{
+	struct walk *w = arg;
+	const char *folder = w->folder;
+	PAWL_FREE char *key = mem_printf("%s%s%s", folder, folder[0] ? "/" : "", entry->name);
+	int rc;
+	if (key == NULL) {
+		rc = err_nomem(w->err, folder);
+	} else if (entry->is_folder) {
+		w->folder = key;
+		rc = walk_folder(w);
+		w->folder = folder;
+	} else {
+		struct store_entry found = *entry;
+		found.name = key + w->begin;
+		rc = w->fn(w->arg, &found);
+	}
+	w->is_stopped = rc < 0;
+	return rc;
+}
+
+int
+store_default_list_all(struct store *s, const char *folder, store_list_fn *fn, void *arg, struct pawl_error *err)
+{
+	struct walk w = {.store = s, .folder = folder, .fn = fn, .arg = arg, .err = err};
+	w.begin = folder[0] ? strlen(folder) + 1 : 0;
+	return walk_folder(&w);
+}

@@ -239,18 +239,27 @@ names_compare(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
+/* The names that a listing gives, sorted. */
 static inline void
-assert_names(struct bed *bed, const char *folder, const char *expected)
+assert_listed(struct bed *bed,
+              int (*list)(struct store *s, const char *folder, store_list_fn *fn, void *arg, struct pawl_error *err),
+              const char *folder, const char *expected)
 {
 	struct names names = {0};
 	PAWL_CLEAN(buf_clear) struct buf joined = {0};
-	OK(bed, store_list(bed->store, folder, names_add, &names, &bed->err));
+	OK(bed, list(bed->store, folder, names_add, &names, &bed->err));
 	qsort(names.list, names.n, sizeof names.list[0], names_compare);
 	for (size_t i = 0; i < names.n; i++) {
 		buf_printf(&joined, "%s%s", i > 0 ? " " : "", names.list[i]);
 		mem_free(names.list[i]);
 	}
 	assert_string_equal(buf_str(&joined), expected);
+}
+
+static inline void
+assert_names(struct bed *bed, const char *folder, const char *expected)
+{
+	assert_listed(bed, store_list, folder, expected);
 }
 
 #endif

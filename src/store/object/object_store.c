@@ -228,6 +228,7 @@ object_caps(struct store *base, struct store_caps *ret)
 	*ret = (struct store_caps){.exclusive_put = atomic_load(&s->exclusive) == OBJECT_YES,
 	                           .link = true,
 	                           .flat = true,
+	                           .lists_all = true,
 	                           .unit_bytes = OBJECT_PART_BYTES,
 	                           .max_object_bytes = s->protocol->max_object_bytes};
 }

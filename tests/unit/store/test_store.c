@@ -626,6 +626,31 @@ test_listing_tells_kinds_and_sizes(void **state)
 }
 
 static int
+refuse_entry(void *arg, const struct store_entry *entry)
+{
+	(void)entry;
+	++*(int *)arg;
+	return PAWL_ENOTFOUND;
+}
+
+static void
+test_a_listing_of_all_depths_gives_objects_by_their_paths(void **state)
+{
+	struct bed *bed = *state;
+	int seen = 0;
+	put_text(bed, "d/file", "1");
+	put_text(bed, "d/sub/x", "1");
+	put_text(bed, "d/sub/deep/z", "1");
+	put_text(bed, "d-other", "1");
+	assert_listed(bed, store_list_all, "d", "file sub/deep/z sub/x");
+	assert_listed(bed, store_list_all, "d/sub/deep", "z");
+	assert_listed(bed, store_list_all, "", "d-other d/file d/sub/deep/z d/sub/x");
+	assert_listed(bed, store_list_all, "nothing", "");
+	assert_int_equal(store_list_all(bed->store, "d", refuse_entry, &seen, &bed->err), PAWL_ENOTFOUND);
+	assert_int_equal(seen, 1);
+}
+
+static int
 stop_at_b(void *arg, const struct store_entry *entry)
 {
 	(*(int *)arg)++;
@@ -948,6 +973,7 @@ static const struct CMUnitTest suite[] = {
 	CASE(test_missing_things_are_not_found),
 	CASE(test_a_folder_is_no_object_and_an_object_no_folder),
 	CASE(test_listing_tells_kinds_and_sizes),
+	CASE(test_a_listing_of_all_depths_gives_objects_by_their_paths),
 	CASE(test_a_listing_can_be_stopped_and_may_remove),
 	CASE(test_objects_may_be_removed_while_they_are_listed),
 	CASE(test_P15_removing_twice_is_success),
