@@ -132,6 +132,14 @@ def test_the_parts_of_files_that_a_page_shows_are_in_these_files() -> None:
         assert block.text in (ROOT / block.part).read_text(), f"{block}: {block.part} has no such lines"
 
 
+@pytest.mark.parametrize("part", ["tests/extending/store_shelf.c", "tests/extending/store_mask.c"])
+def test_the_examples_of_stores_are_shown_completely(part: str) -> None:
+    shown = "\n".join(block.text for block in blocks("docs/how-to/extending.md") if block.part == part)
+    licence, _, rest = (ROOT / part).read_text().partition("\n")
+    assert "SPDX" in licence
+    assert shown == rest
+
+
 @pytest.mark.parametrize(
     ("shown", "seen", "same"),
     [
