@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* registry: see registry.h. To add an engine, add its row here. */
+/* registry: the table of URL schemes. To add an engine, add its row here
+ * (docs/how-to/extending.md). */
 #include "store/registry.h"
-
-#include <string.h>
 
 #include "base/parts.h"
 
@@ -17,43 +16,12 @@
 #define SSH_STORE(example) {"ssh", example, store_ssh_open, true, false, NULL}
 #endif
 
-static const struct store_kind kinds[] = {
+const struct store_kind registry_kinds[] = {
 	{"file", "file://path", NULL, false, false, NULL},
 	OBJECT_STORE("s3", "s3://bucket/prefix", store_s3_open),
 	OBJECT_STORE("gs", "gs://bucket/prefix", store_gcs_open),
 	OBJECT_STORE("az", "az://container/prefix", store_azure_open),
 	SSH_STORE("ssh://user@host/path"),
 	{"mem", "mem:", NULL, false, false, NULL},
+	{NULL, NULL, NULL, false, false, NULL},
 };
-#define N_KINDS (sizeof(kinds) / sizeof(kinds[0]))
-
-const struct store_kind *
-registry_find(const char *url)
-{
-	const size_t len = strcspn(url, ":");
-
-	for (size_t i = 0; i < N_KINDS; i++)
-		if (strlen(kinds[i].scheme) == len && strncmp(url, kinds[i].scheme, len) == 0 && url[len] == ':')
-			return &kinds[i];
-	return NULL;
-}
-
-void
-registry_describe(struct buf *out, bool remote)
-{
-	const char *before = "", *last = "a path";
-
-	for (size_t i = 0; i < N_KINDS; i++)
-		if (kinds[i].is_remote || !remote) {
-			buf_printf(out, "%s%s", before, last);
-			before = ", ";
-			last = kinds[i].example;
-		}
-	buf_printf(out, " or %s", last);
-}
-
-const char *
-pawl_url_scheme(size_t i)
-{
-	return i < N_KINDS ? kinds[i].scheme : NULL;
-}

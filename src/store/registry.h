@@ -16,6 +16,9 @@ struct store_kind {
 	const char *missing; /* why this build has no such engine, or NULL */
 };
 
+/* Ends with a row without a scheme. A test may bring its own table. */
+extern const struct store_kind registry_kinds[];
+
 /* The kind of store that a URL names; NULL for paths and unknown schemes. */
 const struct store_kind *registry_find(const char *url);
 /* Appends "a path, file://path, s3://bucket/prefix, .. or mem:"; remote: only engines on other
