@@ -436,7 +436,7 @@ store_get(struct store *s, const char *key, size_t max, struct buf *out, struct 
 	TRY(check_key(key, err));
 	LAYER_HAND_DOWN(s, get, read, LAYER_READ, "read", key, 0, err,
 	                count_bytes(store_get(s->inner, key, max, out, err), out, before, &layer_call_));
-	int rc = s->ops->get ? s->ops->get(s, key, max, out, err) : PAWL_EUNSUPPORTED;
+	int rc = s->ops->get ? s->ops->get(s, key, max, out, NULL, err) : PAWL_EUNSUPPORTED;
 	rc = rc == PAWL_EUNSUPPORTED ? store_default_get(s, key, max, out, err) : rc;
 	return store_at_root(s, key, rc, err);
 }
@@ -447,11 +447,11 @@ store_get_tagged(struct store *s, const char *key, size_t max, struct buf *out, 
 {
 	const size_t before = out->len;
 	TRY(check_key(key, err));
-	if (!FIND(s, get_tagged, read))
+	if (!FIND(s, put_if, put) || !FIND(s, get, read))
 		return refuse_call(s, key, "tell one version from another", err);
-	LAYER_HAND_DOWN(s, get_tagged, get_tagged, LAYER_READ, "read", key, 0, err,
+	LAYER_HAND_DOWN(s, get, read, LAYER_READ, "read", key, 0, err,
 	                count_bytes(store_get_tagged(s->inner, key, max, out, tag, err), out, before, &layer_call_));
-	int rc = s->ops->get_tagged(s, key, max, out, tag, err);
+	int rc = s->ops->get(s, key, max, out, tag, err);
 	return store_at_root(s, key, rc, err);
 }
 

@@ -162,18 +162,17 @@ struct store_ops {
 	int (*publish)(struct store *s, const char *from, const char *to, struct pawl_error *err);
 	/* Swaps two folders in one atomic, durable step. NULL: PAWL_EUNSUPPORTED. */
 	int (*exchange)(struct store *s, const char *a, const char *b, struct pawl_error *err);
-	/* Replaces exactly the version with this tag (of get_tagged). PAWL_ECONFLICT: it has
+	/* Replaces exactly the version with this tag (of get). PAWL_ECONFLICT: it has
 	 * another version by now, or is gone. NULL: PAWL_EUNSUPPORTED. */
 	int (*put_if)(struct store *s, const char *key, const char *tag, const struct pawl_slice *text,
 	              struct pawl_error *err);
 
 	/* ---- optional: reading */
 
-	/* Complete object of at most max bytes (PAWL_ELIMIT). NULL: open, read, close_reader. */
-	int (*get)(struct store *s, const char *key, size_t max, struct buf *out, struct pawl_error *err);
-	/* The same with the tag of its version. NULL: PAWL_EUNSUPPORTED. */
-	int (*get_tagged)(struct store *s, const char *key, size_t max, struct buf *out, char tag[STORE_TAG_BYTES],
-	                  struct pawl_error *err);
+	/* Complete object of at most max bytes (PAWL_ELIMIT). tag: NULL, or gets the tag of the
+	 * version, which only an engine with put_if is asked for. NULL: open, read, close_reader;
+	 * there are no tags. */
+	int (*get)(struct store *s, const char *key, size_t max, struct buf *out, char *tag, struct pawl_error *err);
 	/* Reads one of the copies 0 .. caps.copies - 1. PAWL_ENOTFOUND: the object should not have
 	 * that many. NULL: there is one copy. */
 	int (*read_copy)(struct store *s, struct store_reader *r, unsigned copy, uint64_t offset, void *dst, size_t n,

@@ -310,9 +310,8 @@ int object_open(struct store *base, const char *key, struct store_reader **ret, 
                 struct pawl_error *err);
 int object_read(struct store *base, struct store_reader *r, uint64_t offset, void *dst, size_t n,
                 struct pawl_error *err);
-int object_get(struct store *base, const char *key, size_t max, struct buf *out, struct pawl_error *err);
-int object_get_tagged(struct store *base, const char *key, size_t max, struct buf *out, char *tag /* or NULL */,
-                      struct pawl_error *err);
+int object_get(struct store *base, const char *key, size_t max, struct buf *out, char *tag /* or NULL */,
+               struct pawl_error *err);
 void object_close_reader(struct store *base, struct store_reader *r);
 int object_list(struct store *base, const char *folder, store_list_fn *fn, void *arg, struct pawl_error *err);
 int object_list_all(struct store *base, const char *folder, store_list_fn *fn, void *arg, struct pawl_error *err);

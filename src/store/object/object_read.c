@@ -159,13 +159,7 @@ object_read(struct store *base, struct store_reader *br, uint64_t offset, void *
 }
 
 int
-object_get(struct store *base, const char *key, size_t max, struct buf *out, struct pawl_error *err)
-{
-	return object_get_tagged(base, key, max, out, NULL, err);
-}
-
-int
-object_get_tagged(struct store *base, const char *key, size_t max, struct buf *out, char *tag, struct pawl_error *err)
+object_get(struct store *base, const char *key, size_t max, struct buf *out, char *tag, struct pawl_error *err)
 {
 	PAWL_CLEAN(object_request_clear)
 	struct object_request rq = {

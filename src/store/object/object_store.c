@@ -136,7 +136,7 @@ probe_matching(struct object_store *s, const char *key, enum object_known *ret, 
 	const struct pawl_slice text = {"probe\n", 6};
 	char tag[STORE_TAG_BYTES];
 	TRY(object_put_whole(s, key, &text, 1, NULL, false, err));
-	TRY(object_get_tagged(&s->base, key, text.len, &found, tag, err));
+	TRY(object_get(&s->base, key, text.len, &found, tag, err));
 	int wrong = put_matching(s, key, s->protocol->wrong_tag, &text, err);
 	int right = wrong == PAWL_ECONFLICT ? put_matching(s, key, tag, &text, err) : wrong;
 	*ret = wrong == PAWL_ECONFLICT && right == 0 ? OBJECT_YES : OBJECT_NO;
@@ -264,7 +264,6 @@ static const struct store_ops object_ops = {
 	.move = object_move,
 	.put_if = object_put_if,
 	.get = object_get,
-	.get_tagged = object_get_tagged,
 	.list_all = object_list_all,
 };
 

@@ -217,8 +217,9 @@ collect_bytes(void *arg, const void *ptr, size_t nbytes)
 }
 
 static int
-user_get(struct store *base, const char *key, size_t max, struct buf *out, struct pawl_error *err)
+user_get(struct store *base, const char *key, size_t max, struct buf *out, char *tag, struct pawl_error *err)
 {
+	(void)tag; /* these stores have no put_if */
 	struct user_store *s = (struct user_store *)base;
 	struct collected t = {out, max};
 	struct pawl_error why = {0};

@@ -127,22 +127,11 @@ rate_put_if(struct store *base, const char *key, const char *tag, const struct p
 }
 
 static int
-rate_get(struct store *base, const char *key, size_t max, struct buf *out, struct pawl_error *err)
+rate_get(struct store *base, const char *key, size_t max, struct buf *out, char *tag, struct pawl_error *err)
 {
 	struct rate_store *s = (struct rate_store *)base;
 	const size_t before = out->len;
-	TRY(store_get(base->inner, key, max, out, err));
-	count_bytes(s, &s->out, out->len - before);
-	return 0;
-}
-
-static int
-rate_get_tagged(struct store *base, const char *key, size_t max, struct buf *out, char tag[STORE_TAG_BYTES],
-                struct pawl_error *err)
-{
-	struct rate_store *s = (struct rate_store *)base;
-	const size_t before = out->len;
-	TRY(store_get_tagged(base->inner, key, max, out, tag, err));
+	TRY(tag ? store_get_tagged(base->inner, key, max, out, tag, err) : store_get(base->inner, key, max, out, err));
 	count_bytes(s, &s->out, out->len - before);
 	return 0;
 }
@@ -178,7 +167,6 @@ static const struct store_ops rate_ops = {
 	.read_copy = rate_read_copy,
 	.is_cached = rate_is_cached,
 	.get = rate_get,
-	.get_tagged = rate_get_tagged,
 };
 
 int

@@ -219,8 +219,9 @@ tiers_close_reader(struct store *base, struct store_reader *reader)
 }
 
 static int
-tiers_get(struct store *base, const char *key, size_t max, struct buf *out, struct pawl_error *err)
+tiers_get(struct store *base, const char *key, size_t max, struct buf *out, char *tag, struct pawl_error *err)
 {
+	(void)tag; /* they can only be read */
 	struct tiers *t = self_of(base);
 	struct pawl_error first = {0}, why = {0};
 	for (size_t i = 0; i < t->n; i++) {
