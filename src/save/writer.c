@@ -472,7 +472,7 @@ hand_out(struct save *s, struct pawl_ticket **ret)
 		*ret = ticket_ref(s->progress.ticket);
 }
 
-/* Its score is refused, which is no error. */
+/* Its score is refused. That is not an error. */
 static int
 end_refused(struct writer *w, struct save *s, struct pawl_ticket **ret)
 {
