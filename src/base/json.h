@@ -72,7 +72,7 @@ int json_get_str(const char *what, const struct json *object, const char *key, c
 int json_get_type(const char *what, const struct json *object, const char *key, enum json_type type,
                   const struct json **ret, struct pawl_error *err);
 
-/* Writing: the caller places commas and braces; these write one token. */
+/* Writing one token: the caller places commas and braces. */
 /* Quoted and escaped; bytes that are no UTF-8 become U+FFFD, a NUL fails the buffer (the reader
  * refuses it). */
 void json_put_string(struct buf *out, const char *text, size_t len);
@@ -84,8 +84,8 @@ void json_put_u64(struct buf *out, uint64_t value);
  * with '.' or 'e'. */
 void json_put_double(struct buf *out, double value);
 
-/* Members of an object: the key and the value, after a comma if a value precedes. The caller places
- * the braces. */
+/* Members of an object: the key and the value. The caller places the braces. A comma comes first,
+ * unless the text is empty or ends with '{', a comma, a newline or a NUL. */
 void json_add_key(struct buf *out, const char *key); /* the value is still to be written */
 void json_add_text(struct buf *out, const char *key, const char *text);
 void json_add_i64(struct buf *out, const char *key, int64_t value);

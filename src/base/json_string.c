@@ -279,7 +279,7 @@ json_put_double(struct buf *out, double value)
 void
 json_add_key(struct buf *out, const char *key)
 {
-	if (out->len && !strchr("{[,\n", out->ptr[out->len - 1])) /* which also finds a NUL */
+	if (out->len && !strchr("{,\n", out->ptr[out->len - 1])) /* which also finds a NUL */
 		buf_putc(out, ',');
 	json_put_string(out, key, strlen(key));
 	buf_putc(out, ':');

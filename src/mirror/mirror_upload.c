@@ -25,12 +25,13 @@
 /* What is to be uploaded, as it was when the lock was held. */
 struct parcel {
 	uint64_t id;
-	int64_t step, begin_ns;
+	int64_t step;
 	char token[33];
 	char *name, *like; /* like: NULL, or another checkpoint in the mirror */
 	bool pinned;
 	struct pawl_metric *late; /* one block */
 	size_t n_late;
+	int64_t begin_ns; /* of the upload */
 };
 
 static void
@@ -466,18 +467,18 @@ note_success(struct mirror *m, const struct parcel *p, uint64_t sent_bytes, stru
 	return 0;
 }
 
-/* Is the failure of no interest, since the checkpoint was deleted meanwhile, by request? Else notes
- * it. The run's lock is held. */
+/* Notes a failure. Returns true instead if the checkpoint was deleted meanwhile, by request. The
+ * run's lock is held. */
 static bool
-note_failure(struct mirror *m, uint64_t id, int64_t begin_ns, const struct pawl_error *why)
+note_failure(struct mirror *m, const struct parcel *p, const struct pawl_error *why)
 {
-	const struct catalog_entry *e = catalog_get(m->run->catalog, id);
+	const struct catalog_entry *e = catalog_get(m->run->catalog, p->id);
 	if (!e || e->at)
 		return true;
 	if (why->code == PAWL_ECANCELLED)
 		return false;
-	mirror_note_failure(m, id, begin_ns, why);
-	if (begin_ns < m->run->mirrors->wait_from_ns) /* a caller waits for an upload after its call */
+	mirror_note_failure(m, p->id, p->begin_ns, why);
+	if (p->begin_ns < m->run->mirrors->wait_from_ns) /* a caller waits for an upload after its call */
 		mirrors_hurry(m->run->mirrors);
 	return false;
 }
@@ -495,7 +496,7 @@ end_success(struct mirror *m, const struct parcel *p, const struct copy_result *
 int
 mirror_upload(struct mirror *m, uint64_t id, struct pawl_meter *meter, struct pawl_error *err)
 {
-	PAWL_CLEAN(parcel_clear) struct parcel p = {.begin_ns = clock_mono_ns()};
+	PAWL_CLEAN(parcel_clear) struct parcel p = {.id = id, .begin_ns = clock_mono_ns()};
 	struct copy_result result = {0};
 	struct pawl_error why = {0};
 	run_lock(m->run);
@@ -512,7 +513,7 @@ mirror_upload(struct mirror *m, uint64_t id, struct pawl_meter *meter, struct pa
 	if (rc == 0)
 		rc = note_success(m, &p, result.sent_bytes, &why);
 	why.code = rc;
-	const bool gone = rc < 0 && note_failure(m, id, p.begin_ns, &why);
+	const bool gone = rc < 0 && note_failure(m, &p, &why);
 	run_unlock(m->run);
 	if (failed)
 		run_edited(m->run);

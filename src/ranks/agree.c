@@ -142,21 +142,18 @@ collect_texts(struct pawl *run, int code, const struct buf *text, gather_fn *fn,
 }
 
 static void
-refuse_for_all(struct pawl *run, const struct pawl_error *why)
-{
-	char token[33];
-
-	next_round(run, token);
-	gather_put_verdict(run->store, token, why->code, NULL, why);
-}
-
-static void
 refuse_save(struct pawl *run, uint64_t id, const struct pawl_error *why)
 {
 	char token[33];
 
 	rendezvous_save_token(run->group.rendezvous, id, token);
 	gather_put_verdict(run->store, token, why->code, NULL, why);
+}
+
+static void
+refuse_for_all(struct pawl *run, const struct pawl_error *why)
+{
+	refuse_save(run, ROUNDS | run_group_next_round(&run->group), why);
 }
 
 const struct agree_ops agree_host = {.is_shared = true,
@@ -199,21 +196,18 @@ hand_in(struct pawl *run, int code, const struct buf *text, gather_fn *fn, void 
 }
 
 static void
-report_fault(struct pawl *run, const struct pawl_error *why)
-{
-	char token[33];
-
-	next_round(run, token);
-	gather_put_fault(run->store, run->group.rendezvous, token, why);
-}
-
-static void
 report_save_fault(struct pawl *run, uint64_t id, const struct pawl_error *why)
 {
 	char token[33];
 
 	rendezvous_save_token(run->group.rendezvous, id, token);
 	gather_put_fault(run->store, run->group.rendezvous, token, why);
+}
+
+static void
+report_fault(struct pawl *run, const struct pawl_error *why)
+{
+	report_save_fault(run, ROUNDS | run_group_next_round(&run->group), why);
 }
 
 const struct agree_ops agree_guest = {.is_shared = true,
@@ -237,7 +231,7 @@ keep_code(struct pawl *run, int code, const struct buf *text, gather_fn *fn, voi
 }
 
 static void
-tell_no_rank(struct pawl *run, const struct pawl_error *why)
+give_up_alone(struct pawl *run, const struct pawl_error *why)
 {
 	(void)run, (void)why;
 }
@@ -278,7 +272,7 @@ is_always_current(const struct pawl *run)
 
 const struct agree_ops agree_alone = {.announce = announce_nothing,
                                       .on = keep_code,
-                                      .give_up = tell_no_rank,
+                                      .give_up = give_up_alone,
                                       .next_save = count_no_save,
                                       .save_token = own_token,
                                       .is_next_save = has_no_next_token,

@@ -27,7 +27,8 @@
 
 /* A box that this rank wants. */
 struct want {
-	struct sum128 key; /* first; of the tensor and the box: the same on all ranks that want it */
+	struct sum128 key; /* of the tensor and the box, the same on all ranks; the first field, since find_want
+	                      compares it */
 	size_t binding;
 	uint32_t n_others; /* rank 0: how many other ranks want it, and the last of them that reported it */
 	uint32_t last;

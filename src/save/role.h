@@ -21,11 +21,11 @@ struct save;
 struct role_ops {
 	bool is_keeper;  /* it removes the folder of a failed save */
 	bool keeps_mark; /* intervals count from a save although it fails */
-	bool regroups;   /* another save follows, which may link packs */
+	bool regroups;   /* a later save may link packs, so they are planned for that */
 
 	/* An earlier error that stops a save before it begins, or 0. */
 	int (*admit)(struct pawl *run, struct pawl_error *err);
-	/* The rest of pawl_save. code: is the call right? With *err. */
+	/* Continues pawl_save. code < 0: the arguments are refused, and *err says why. */
 	int (*save)(struct pawl *run, int code, const struct pawl_save_opts *opts, const struct pawl_state *state,
 	            struct pawl_ticket **ret, struct pawl_error *err);
 	/* pawl_save_failed: the caller cannot make its state. Returns code. */
@@ -43,7 +43,7 @@ struct role_ops {
 	int (*commit)(struct save *s, struct pawl_error *err);
 	/* They could not be written. Returns code, with the reason of rank 0 if it is another. */
 	int (*unwritten)(struct save *s, int code, struct pawl_error *err);
-	/* After a failure: what the folder's name is needed for later. */
+	/* After a failure: remembers a folder that must be removed again later. */
 	void (*note_failed)(struct save *s);
 	/* After the commit: pointers and retention. */
 	int (*settle)(struct pawl *run, struct pawl_error *err);
@@ -51,8 +51,10 @@ struct role_ops {
 
 extern const struct role_ops role_alone, role_single, role_host, role_guest;
 
-/* For the tables: a name by the run's template; pointers and retention of a run. */
+/* Operations that several roles share. */
 int role_name_by_template(const struct save *s, struct buf *ret, struct pawl_error *err);
+void role_note_nothing(struct save *s);
 int role_settle_run(struct pawl *run, struct pawl_error *err);
+int role_settle_nothing(struct pawl *run, struct pawl_error *err);
 
 #endif

@@ -86,8 +86,8 @@ keep_reason(struct save *s, int code, struct pawl_error *err)
 	return code;
 }
 
-static void
-note_nothing(struct save *s)
+void
+role_note_nothing(struct save *s)
 {
 	(void)s;
 }
@@ -102,8 +102,8 @@ role_settle_run(struct pawl *run, struct pawl_error *err)
 	return rc < 0 ? rc : updated;
 }
 
-static int
-settle_nothing(struct pawl *run, struct pawl_error *err)
+int
+role_settle_nothing(struct pawl *run, struct pawl_error *err)
 {
 	(void)run, (void)err;
 	return 0;
@@ -120,7 +120,7 @@ const struct role_ops role_alone = {.is_keeper = true,
                                     .hidden_name = hide_name,
                                     .commit = commit_publish,
                                     .unwritten = keep_reason,
-                                    .note_failed = note_nothing,
+                                    .note_failed = role_note_nothing,
                                     .settle = role_settle_run};
 
 const struct role_ops role_single = {.is_keeper = true,
@@ -133,5 +133,5 @@ const struct role_ops role_single = {.is_keeper = true,
                                      .hidden_name = hide_name,
                                      .commit = commit_publish,
                                      .unwritten = keep_reason,
-                                     .note_failed = note_nothing,
-                                     .settle = settle_nothing};
+                                     .note_failed = role_note_nothing,
+                                     .settle = role_settle_nothing};

@@ -31,8 +31,8 @@ check_waits(const struct pawl *run, const struct pawl_save_opts *o, struct pawl_
 	               run->group.world);
 }
 
-/* All ranks begin the save; then they report an earlier error. All must agree on when the next one
- * is due, so this one counts although it fails here. */
+/* Every rank begins the save. A rank with an earlier error reports it only then. All must agree on
+ * when the next save is due, so this one counts although it fails here. */
 static int
 save_with_others(struct pawl *run, int code, const struct pawl_save_opts *o, const struct pawl_state *state,
                  struct pawl_ticket **ret, struct pawl_error *err)
@@ -112,7 +112,7 @@ hide_id(const struct save *s, const char *name, char ret[HIDDEN_NAME_BYTES])
 }
 
 static int
-tell_unwritten(struct save *s, int code, struct pawl_error *err)
+report_unwritten(struct save *s, int code, struct pawl_error *err)
 {
 	(void)err;
 	s->run->modes.agree->report_save(s->run, s->request.id, &s->progress.error);
@@ -129,19 +129,6 @@ note_left_behind(struct save *s)
 		group->left_behind = mem_strdup(s->image.partial);
 }
 
-static void
-leave_to_host(struct save *s)
-{
-	(void)s;
-}
-
-static int
-settle_by_host(struct pawl *run, struct pawl_error *err)
-{
-	(void)run, (void)err;
-	return 0;
-}
-
 const struct role_ops role_host = {.is_keeper = true,
                                    .keeps_mark = true,
                                    .regroups = true,
@@ -153,7 +140,7 @@ const struct role_ops role_host = {.is_keeper = true,
                                    .name = role_name_by_template,
                                    .hidden_name = hide_id,
                                    .commit = commit_as_host,
-                                   .unwritten = tell_unwritten,
+                                   .unwritten = report_unwritten,
                                    .note_failed = note_left_behind,
                                    .settle = role_settle_run};
 
@@ -168,5 +155,5 @@ const struct role_ops role_guest = {.keeps_mark = true,
                                     .hidden_name = hide_id,
                                     .commit = commit_as_guest,
                                     .unwritten = commit_guest_unwritten,
-                                    .note_failed = leave_to_host,
-                                    .settle = settle_by_host};
+                                    .note_failed = role_note_nothing,
+                                    .settle = role_settle_nothing};

@@ -483,7 +483,7 @@ end_refused(struct writer *w, struct save *s, struct pawl_ticket **ret)
 	return 0;
 }
 
-/* It cannot begin, and the other ranks learn that. s: NULL if there was no memory for it. */
+/* It cannot begin, and the other ranks learn that. s: NULL if no save was made. */
 static int
 end_unbegun(struct writer *w, struct save *s, uint64_t id, int code, const struct pawl_error *err)
 {

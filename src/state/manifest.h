@@ -154,8 +154,9 @@ int manifest_decode_part(const char *what, const void *ptr, size_t len, struct m
 /* Only the members from "run" to "metadata", as one JSON object without digest. Pack 0 carries it
  * for repair. */
 int manifest_encode_summary(const struct manifest *m, struct buf *out, struct pawl_error *err);
-/* The known counters, and scores, as a JSON object. */
+/* The known counters as a JSON object. */
 void manifest_put_progress(const struct pawl_progress *progress, struct buf *out);
+/* The scores as a JSON object. */
 void manifest_put_metrics(const struct pawl_metric *metrics, size_t n, struct buf *out);
 /* PAWL_ECORRUPT: a member is not a known counter of at least 0. */
 int manifest_read_progress(const struct json *object, struct pawl_progress *ret, struct pawl_error *err);
@@ -169,7 +170,7 @@ int manifest_decode_summary(const char *what, const void *ptr, size_t len, struc
  * exactly. Checksums match the sizes. Names are safe components. */
 int manifest_decode(const char *what, const void *ptr, size_t len, bool summary, struct manifest **ret,
                     struct pawl_error *err);
-/* Index of the first member that ends behind an offset of a file, or that is in a later file.
+/* Index of the first member that ends after an offset of a file, or that is in a later file.
  * n_members if there is none. */
 size_t manifest_find_member(const struct manifest *m, uint32_t file, uint64_t at);
 void manifest_free(struct manifest *m);

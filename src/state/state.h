@@ -117,7 +117,8 @@ void tensor_gather(const struct pawl_tensor *t, uint64_t offset, size_t n, void 
 /* The reverse: writes n bytes of logical contents at offset into the tensor. */
 void tensor_scatter(const struct pawl_tensor *t, uint64_t offset, size_t n, const void *src);
 bool tensor_is_contiguous(const struct pawl_tensor *t);
-/* Are these shapes, offsets or strides of ndim dimensions equal? NULL equals only NULL. */
+/* Are these shapes, offsets or strides of ndim dimensions equal? NULL equals only NULL,
+ * unless ndim is 0. */
 bool tensor_same_extents(const void *a, const void *b, uint32_t ndim);
 /* Bytes of the local piece. PAWL_EUSAGE for overflow, ndim over the limit, unknown dtype, or bits
  * that do not fill bytes. PAWL_EUNSUPPORTED for strides of elements smaller than a byte. */
