@@ -62,7 +62,7 @@ static void
 read_files(struct cli *cli, struct shown *shown)
 {
 	PAWL_CLEAN(folder_names_clear) struct folder_names names = {0};
-	const char *path = shown->info->path; /* otherwise it is not in a folder of this host */
+	const char *path = shown->info->path; /* not absolute: it is in no folder of this host */
 	const bool is_listed = path[0] == '/' && folder_list(AT_FDCWD, path, path, &names, NULL) == 0;
 
 	shown->files = keep_alloc(&cli->keep, names.n + 1, sizeof(*shown->files));

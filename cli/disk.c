@@ -41,14 +41,15 @@ is_new(struct disk *d, const struct stat *st)
 	return true;
 }
 
-/* depth 1: the folder of all checkpoints, in which hidden names are unfinished. */
+/* depth 1: the folder of all checkpoints, in which hidden names are unfinished. A file counts where
+ * it is met first. Hidden names come last, so that only what no checkpoint has counts there. */
 static void
 add_folder(struct disk *d, const char *folder, int depth, bool is_leftover)
 {
 	PAWL_CLEAN(folder_names_clear) struct folder_names names = {0};
 
 	(void)folder_list(AT_FDCWD, folder, folder, &names, NULL);
-	for (size_t i = 0; i < names.n; i++) {
+	for (size_t i = names.n; i-- > 0;) {
 		const char *name = names.items[i], *path = keep_printf(&d->cli->keep, "%s/%s", folder, name);
 		bool is_hidden = is_leftover || (depth == 1 && name[0] == '.');
 		struct stat st;

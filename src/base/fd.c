@@ -196,7 +196,7 @@ fd_pread_all(int fd, void *ptr, size_t len, uint64_t offset, const char *what, s
 int
 fd_copy(int from, int to, uint64_t nbytes, const char *what, fd_check_fn *check, void *arg, struct pawl_error *err)
 {
-	PAWL_FREE char *piece = mem_alloc(FD_AROUND_BYTES);
+	PAWL_FREE char *piece = mem_alloc(nbytes < FD_AROUND_BYTES ? (size_t)nbytes + 1 : FD_AROUND_BYTES);
 
 	if (!piece)
 		return err_nomem(err, what);

@@ -58,11 +58,13 @@ store_close(struct store *s)
 void
 store_get_caps(struct store *s, struct store_caps *ret)
 {
-	while (!s->ops->caps && s->inner)
-		s = s->inner;
+	struct store *from = s;
+	while (!from->ops->caps && from->inner)
+		from = from->inner;
 	*ret = (struct store_caps){0};
-	if (s->ops->caps)
-		s->ops->caps(s, ret);
+	if (from->ops->caps)
+		from->ops->caps(from, ret);
+	ret->lists_all = ret->lists_all && FIND(s, list_all, list);
 	ret->offset_align = ret->offset_align ? ret->offset_align : 1;
 	ret->memory_align = ret->memory_align ? ret->memory_align : 1;
 	ret->copies = ret->copies ? ret->copies : 1;

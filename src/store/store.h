@@ -48,7 +48,7 @@ struct store_caps {
 	bool flat;                 /* an object store: a folder may have the name of an object, links are copies,
 	                            * a reader of a replaced object gets PAWL_ECONFLICT */
 	bool can_cut;              /* store_cut works */
-	bool lists_all;            /* list_all is one listing, not one for each folder */
+	bool lists_all;            /* list_all is one listing of the engine, not one for each folder */
 	uint32_t copies;           /* of each pack that can be read one by one; 0 counts as 1 */
 };
 
@@ -183,8 +183,9 @@ struct store_ops {
 	/* True if a read of these bytes is now a copy from memory, so that small reads cost no more
 	 * than large ones. Starts no input. NULL: always false. */
 	bool (*is_cached)(struct store *s, struct store_reader *r, uint64_t offset, size_t n);
-	/* All objects below a folder at any depth, by their paths from there ("a/b"); those of one
-	 * folder follow each other. A missing folder is empty. NULL: lists folder by folder. */
+	/* All objects below a folder at any depth, by their paths from there ("a/b"). All that is
+	 * below one folder follows each other. A missing folder is empty. NULL: lists folder by
+	 * folder. */
 	int (*list_all)(struct store *s, const char *folder, store_list_fn *fn, void *arg, struct pawl_error *err);
 
 	/* ---- only in layers: see store/layers/layer.h */

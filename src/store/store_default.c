@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/text.h"
 
 #define WHOLE_BYTES ((size_t)8 << 20) /* objects up to this are held in memory */
 #define PIECE_BYTES ((size_t)4 << 20) /* a multiple of every alignment */
@@ -107,8 +108,11 @@ store_default_move(struct store *s, const char *from, const char *to, struct paw
 	return store_remove(s, from, err);
 }
 
+#define WALK_DEPTH 64 /* of folders in folders */
+
 struct walk {
 	struct store *store;
+	int depth;
 	const char *folder; /* that is listed now */
 	size_t begin;       /* of the path in a key that fn is given */
 	store_list_fn *fn;
@@ -124,7 +128,10 @@ static int
 walk_folder(struct walk *w)
 {
 	struct pawl_error why = {0};
+	if (++w->depth > WALK_DEPTH)
+		return err_set(w->err, PAWL_ELIMIT, "%s: folders nest deeper than %d", w->folder, WALK_DEPTH);
 	const int rc = store_list(w->store, w->folder, walk_entry, w, &why);
+	w->depth--;
 	if (w->is_stopped)
 		return rc;
 	return rc < 0 && rc != PAWL_ENOTFOUND ? err_give(w->err, rc, &why) : 0;
@@ -139,6 +146,8 @@ walk_entry(void *arg, const struct store_entry *entry)
 	int rc;
 	if (key == NULL) {
 		rc = err_nomem(w->err, folder);
+	} else if (!text_is_key(key)) { /* another program's */
+		rc = 0;
 	} else if (entry->is_folder) {
 		w->folder = key;
 		rc = walk_folder(w);

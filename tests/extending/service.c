@@ -104,14 +104,11 @@ enum service_result
 service_look(struct service *s, const char *key, struct service_info *ret)
 {
 	LOCKED(s);
-	for (const struct object *o = s->first; o; o = o->next) {
-		const bool is_folder = path_below(key, o->key);
-		if (!is_folder && strcmp(key, o->key) != 0)
-			continue;
-		*ret = is_folder ? (struct service_info){.is_folder = true} : o->info;
-		return SERVICE_DONE;
-	}
-	return SERVICE_MISSING;
+	const struct object *o = *find_object(s, key);
+	*ret = o ? o->info : (struct service_info){.is_folder = true};
+	for (const struct object *in = s->first; in && !o; in = in->next)
+		o = path_below(key, in->key) ? in : NULL;
+	return o ? SERVICE_DONE : SERVICE_MISSING;
 }
 
 enum service_result
@@ -157,7 +154,10 @@ service_next(struct service *s, const char *folder, char name[SERVICE_NAME_BYTES
 	const char *next = NULL;
 	for (const struct object *o = s->first; o; o = o->next) {
 		const char *path = path_below(folder, o->key);
-		if (!path || compare_parts(path, name) <= 0 || (next && compare_parts(path, next) >= 0))
+		if (!path || compare_parts(path, name) <= 0)
+			continue;
+		const int rc = next ? compare_parts(path, next) : -1;
+		if (rc > 0 || (rc == 0 && strchr(path, '/')))
 			continue;
 		next = path;
 		*ret = strchr(path, '/') ? (struct service_info){.is_folder = true} : o->info;

@@ -23,14 +23,15 @@ struct service *service_new(void); /* NULL without memory */
 void service_free(struct service *s);
 /* Replaces in one step. only_new: SERVICE_EXISTS if the key exists. */
 enum service_result service_put(struct service *s, const char *key, const void *bytes, size_t nbytes, bool only_new);
-/* A folder exists while an object is in it. */
+/* A folder exists while an object is in it. Where an object has the same name, that is returned. */
 enum service_result service_look(struct service *s, const char *key, struct service_info *ret);
 /* SERVICE_CHANGED if the object has another version by now. */
 enum service_result service_read(struct service *s, const char *key, uint64_t version, uint64_t offset, void *dst,
                                  size_t n);
 /* One object, or all objects in a folder. */
 void service_delete(struct service *s, const char *key, bool is_folder);
-/* The child of a folder that follows `name` in the alphabet; replaces name. False at the end. */
+/* The child of a folder that follows `name` in the alphabet; replaces name. False at the end. Of an
+ * object and a folder with one name, the object. */
 bool service_next(struct service *s, const char *folder, char name[SERVICE_NAME_BYTES], struct service_info *ret);
 
 #endif

@@ -52,7 +52,7 @@ struct making {
 
 /* --------------------------------------------------------------- one file */
 
-/* Is called between pieces of a file. */
+/* Is called before each piece of a file. */
 static int
 check_limit(void *arg, const char *name, struct pawl_error *err)
 {

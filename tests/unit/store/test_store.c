@@ -648,6 +648,9 @@ test_a_listing_of_all_depths_gives_objects_by_their_paths(void **state)
 	assert_listed(bed, store_list_all, "nothing", "");
 	assert_int_equal(store_list_all(bed->store, "d", refuse_entry, &seen, &bed->err), PAWL_ENOTFOUND);
 	assert_int_equal(seen, 1);
+	put_text(bed, "e/f/g/h", "1"); /* stopped from a folder in a folder */
+	assert_int_equal(store_list_all(bed->store, "e", refuse_entry, &seen, &bed->err), PAWL_ENOTFOUND);
+	assert_int_equal(seen, 2);
 }
 
 static int

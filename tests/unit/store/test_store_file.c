@@ -277,6 +277,13 @@ test_P17_a_link_on_the_way_is_not_followed(void **state)
 	assert_text(bed, "folder/x", "untouched");
 }
 
+static int
+ignore_entry(void *arg, const struct store_entry *entry)
+{
+	(void)arg, (void)entry;
+	return 0;
+}
+
 static void
 test_P16_a_pipe_in_place_of_an_object_is_not_waited_for(void **state)
 {
@@ -289,6 +296,29 @@ test_P16_a_pipe_in_place_of_an_object_is_not_waited_for(void **state)
 	write_bytes(bed, "pack", &b, PIECE, "pipe");
 	assert_bytes(bed, "pack", &b);
 	free(b.memory);
+}
+
+static void
+test_P16_a_listing_of_all_depths_passes_over_strange_names_and_ends_in_a_deep_tree(void **state)
+{
+	struct bed *bed = *state;
+	PAWL_CLEAN(buf_clear) struct buf deep = {0};
+	put_text(bed, "d/sub/x", "1");
+	assert_int_equal(mkdir(path_of(bed, "d/a\tb"), 0700), 0);
+	assert_int_equal(mkdir(path_of(bed, "d/a\tb/in"), 0700), 0);
+	assert_listed(bed, store_list_all, "d", "sub/x");
+	buf_puts(&deep, "d");
+	for (int i = 0; i < 70; i++)
+		buf_puts(&deep, "/f");
+	put_text(bed, buf_str(&deep), "1");
+	assert_listed(bed, store_list_all, "d/sub", "x");
+	FAILS(bed, store_list_all(bed->store, "d", ignore_entry, NULL, &bed->err), PAWL_ELIMIT,
+	      "f: folders nest deeper than 64");
+	assert_int_equal(unlink(path_of(bed, buf_str(&deep))), 0); /* the teardown has a limit, too */
+	for (char *end; (end = strrchr(deep.ptr, '/')) && strchr(deep.ptr, '/') != end;) {
+		*end = '\0';
+		assert_int_equal(rmdir(path_of(bed, deep.ptr)), 0);
+	}
 }
 
 static void
@@ -859,6 +889,7 @@ main(void)
 		CASE(test_P17_a_link_as_last_component_is_not_followed),
 		CASE(test_P17_a_link_on_the_way_is_not_followed),
 		CASE(test_P16_a_pipe_in_place_of_an_object_is_not_waited_for),
+		CASE(test_P16_a_listing_of_all_depths_passes_over_strange_names_and_ends_in_a_deep_tree),
 		CASE(test_opening_leaves_nothing_behind),
 		CASE(test_what_a_crash_leaves_of_a_put_has_a_key),
 		CASE(test_direct_io_bypasses_the_cache),
