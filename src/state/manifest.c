@@ -26,7 +26,7 @@ manifest_free(struct manifest *m)
 /* ---------------------------------------------------------------- writing */
 
 static struct buf *
-after(struct buf *out, const char *separator)
+put_separator(struct buf *out, const char *separator)
 {
 	buf_puts(out, separator);
 	return out;
@@ -72,27 +72,27 @@ static int
 put_summary(const struct manifest *m, const char *separator, struct buf *out, struct pawl_error *err)
 {
 	json_add_text(out, "run", m->run_id);
-	json_add_u64(after(out, separator), "id", m->id);
-	json_add_u64(after(out, separator), "attempt", m->attempt);
-	json_add_text(after(out, separator), "token", m->token);
-	json_add_i64(after(out, separator), "step", m->step);
-	json_add_i64(after(out, separator), "unix_ns", m->unix_ns);
-	json_add_key(after(out, separator), "progress");
+	json_add_u64(put_separator(out, separator), "id", m->id);
+	json_add_u64(put_separator(out, separator), "attempt", m->attempt);
+	json_add_text(put_separator(out, separator), "token", m->token);
+	json_add_i64(put_separator(out, separator), "step", m->step);
+	json_add_i64(put_separator(out, separator), "unix_ns", m->unix_ns);
+	json_add_key(put_separator(out, separator), "progress");
 	manifest_put_progress(&m->progress, out);
-	json_add_key(after(out, separator), "metrics");
+	json_add_key(put_separator(out, separator), "metrics");
 	manifest_put_metrics(m->metrics, m->n_metrics, out);
-	json_add_u64(after(out, separator), "world_size", m->world_size);
-	json_add_u64(after(out, separator), "bytes", m->bytes);
-	json_add_u64(after(out, separator), "new_bytes", m->new_bytes);
+	json_add_u64(put_separator(out, separator), "world_size", m->world_size);
+	json_add_u64(put_separator(out, separator), "bytes", m->bytes);
+	json_add_u64(put_separator(out, separator), "new_bytes", m->new_bytes);
 	if (m->plain_bytes)
-		json_add_u64(after(out, separator), "plain_bytes", m->plain_bytes);
-	json_add_u64(after(out, separator), "n_tensors", m->n_tensors);
-	json_add_u64(after(out, separator), "n_files", m->n_files);
-	json_add_key(after(out, separator), "blocked_seconds");
+		json_add_u64(put_separator(out, separator), "plain_bytes", m->plain_bytes);
+	json_add_u64(put_separator(out, separator), "n_tensors", m->n_tensors);
+	json_add_u64(put_separator(out, separator), "n_files", m->n_files);
+	json_add_key(put_separator(out, separator), "blocked_seconds");
 	json_put_double(out, m->blocked_seconds);
-	json_add_bool(after(out, separator), "nonfinite", m->nonfinite);
-	json_add_bool(after(out, separator), "repaired", m->repaired);
-	json_add_key(after(out, separator), "metadata");
+	json_add_bool(put_separator(out, separator), "nonfinite", m->nonfinite);
+	json_add_bool(put_separator(out, separator), "repaired", m->repaired);
+	json_add_key(put_separator(out, separator), "metadata");
 	if (m->metadata)
 		return state_encode(m->metadata, out, err);
 	buf_puts(out, "null");
@@ -130,11 +130,11 @@ put_sums(struct buf *out, const char *key, const struct sum128 *sums, size_t n)
 static void
 put_tensors(const struct manifest *m, struct buf *out)
 {
-	json_add_key(after(out, ",\n"), "tensors");
+	json_add_key(put_separator(out, ",\n"), "tensors");
 	buf_putc(out, '[');
 	for (size_t i = 0; i < m->n_tensors; i++) {
 		const struct manifest_tensor *t = &m->tensors[i];
-		json_add_text(after(out, i > 0 ? ",\n{" : "\n{"), "name", t->name);
+		json_add_text(put_separator(out, i > 0 ? ",\n{" : "\n{"), "name", t->name);
 		json_add_text(out, "dtype", pawl_dtype_name(t->dtype));
 		json_add_u64s(out, "shape", t->shape, t->ndim);
 		json_add_key(out, "pieces");
@@ -157,11 +157,11 @@ put_tensors(const struct manifest *m, struct buf *out)
 static void
 put_files(const struct manifest *m, struct buf *out)
 {
-	json_add_key(after(out, ",\n"), "files");
+	json_add_key(put_separator(out, ",\n"), "files");
 	buf_putc(out, '[');
 	for (size_t i = 0; i < m->n_files; i++) {
 		const struct manifest_file *f = &m->files[i];
-		json_add_text(after(out, i > 0 ? ",\n{" : "\n{"), "name", f->name);
+		json_add_text(put_separator(out, i > 0 ? ",\n{" : "\n{"), "name", f->name);
 		json_add_u64(out, "size", f->nbytes);
 		json_add_u64(out, "block", f->block_bytes);
 		json_add_bool(out, "reused", f->reused);
@@ -247,7 +247,7 @@ manifest_encode_with(const struct manifest *m, struct pawl_slice state_json, str
 	TRY(as_usage(check_manifest(m, err), err));
 	buf_printf(out, "{\"%s\":%d,\n", m->part ? "pawl_part" : "pawl_manifest", version_of(m));
 	TRY(put_summary(m, ",\n", out, err));
-	json_add_key(after(out, ",\n"), "state");
+	json_add_key(put_separator(out, ",\n"), "state");
 	buf_put(out, state_json.ptr, state_json.len);
 	put_tensors(m, out);
 	put_files(m, out);

@@ -10,10 +10,11 @@
 #include "base/text.h"
 
 #define WHOLE_BYTES ((size_t)8 << 20) /* objects up to this are held in memory */
+#define GET_TRIES 1000                /* while other threads replace the object all the time */
 #define PIECE_BYTES ((size_t)4 << 20) /* a multiple of every alignment */
 
-int
-store_default_get(struct store *s, const char *key, size_t max, struct buf *out, struct pawl_error *err)
+static int
+get_once(struct store *s, const char *key, size_t max, struct buf *out, struct pawl_error *err)
 {
 	PAWL_CLEAN(store_opened_close) struct store_opened opened = {.store = s};
 	const size_t before = out->len;
@@ -28,6 +29,17 @@ store_default_get(struct store *s, const char *key, size_t max, struct buf *out,
 	if (rc < 0)
 		out->len = before;
 	return rc;
+}
+
+/* The object may be replaced after it was opened. Then the next one is wanted. */
+int
+store_default_get(struct store *s, const char *key, size_t max, struct buf *out, struct pawl_error *err)
+{
+	struct pawl_error why = {0};
+	int rc = PAWL_ECONFLICT;
+	for (int i = 0; rc == PAWL_ECONFLICT && i < GET_TRIES; i++)
+		rc = get_once(s, key, max, out, &why);
+	return err_give(err, rc, &why);
 }
 
 /* Only one process at a time appends to an object (the run's lease). The lock separates its
