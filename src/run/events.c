@@ -115,23 +115,31 @@ events_open(struct run_events *e, struct store *store, const struct run_identity
 	e->ops = is_writer ? e->reads : &events_none;
 }
 
+/* The lock is held, and the queue is not empty. */
+static char *
+take_oldest(struct run_events *e)
+{
+	char *line = e->queue[e->first];
+
+	e->first = (e->first + 1) % EVENTS_WAITING;
+	e->n--;
+	return line;
+}
+
 /* The oldest line of a full queue goes. */
 static void
 queue_line(struct run_events *e, const char *text)
 {
-	char *line = mem_strdup(text);
+	char *line = mem_strdup(text), *oldest = NULL;
 
 	if (!line)
 		return;
-	if (e->n == EVENTS_WAITING)
-		mem_free(events_take(e));
 	pthread_mutex_lock(&e->queue_lock);
-	if (e->n < EVENTS_WAITING) {
-		e->queue[(e->first + e->n++) % EVENTS_WAITING] = line;
-		line = NULL;
-	}
+	if (e->n == EVENTS_WAITING)
+		oldest = take_oldest(e);
+	e->queue[(e->first + e->n++) % EVENTS_WAITING] = line;
 	pthread_mutex_unlock(&e->queue_lock);
-	mem_free(line);
+	mem_free(oldest);
 }
 
 void
@@ -155,11 +163,8 @@ events_take(struct run_events *e)
 	char *line = NULL;
 
 	pthread_mutex_lock(&e->queue_lock);
-	if (e->n > 0) {
-		line = e->queue[e->first];
-		e->first = (e->first + 1) % EVENTS_WAITING;
-		e->n--;
-	}
+	if (e->n > 0)
+		line = take_oldest(e);
 	pthread_mutex_unlock(&e->queue_lock);
 	return line;
 }

@@ -29,6 +29,7 @@ static struct {
 	int64_t taken;     /* if set, this step is taken away instead, and put back before the next call */
 	char folder[600], hidden[600];
 } stop;
+static pthread_mutex_t moving = PTHREAD_MUTEX_INITIALIZER; /* guards folder and hidden: several threads call stores */
 
 static void
 save_next(struct small_run *r)
@@ -45,17 +46,21 @@ take_away(void)
 
 	snprintf(name, sizeof(name), "checkpoint_%06lld", (long long)stop.taken);
 	OK(hidden_name(name, HIDDEN_PARTIAL, hidden, err));
+	pthread_mutex_lock(&moving);
 	snprintf(stop.folder, sizeof(stop.folder), "%s/checkpoints/%s", stop.r->opts.root, name);
 	snprintf(stop.hidden, sizeof(stop.hidden), "%s/checkpoints/%s", stop.r->opts.root, hidden);
 	assert_int_equal(rename(stop.folder, stop.hidden), 0);
+	pthread_mutex_unlock(&moving);
 }
 
 static void
 put_back(void)
 {
+	pthread_mutex_lock(&moving);
 	if (*stop.hidden)
 		assert_int_equal(rename(stop.hidden, stop.folder), 0);
 	*stop.hidden = '\0';
+	pthread_mutex_unlock(&moving);
 }
 
 static void
