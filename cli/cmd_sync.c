@@ -102,9 +102,8 @@ mirrors_print(struct cli *cli, struct pawl *run)
 static int
 sync_mirrors(struct cli *cli, const struct sync_args *args, const struct target *target)
 {
-	const struct pawl_mirrors_opts limits = {.n_streams = transfer_streams(&args->transfer),
-	                                         .memory_bytes = args->transfer.memory_bytes,
-	                                         .timeout_ms = transfer_timeout_ms(&args->transfer)};
+	const struct pawl_uploads limits = {.n_streams = transfer_streams(&args->transfer),
+	                                    .memory_bytes = args->transfer.memory_bytes};
 	struct target limited = *target;
 	PAWL_CLEAN(cli_close) struct pawl *run = NULL;
 	struct pawl_error err = {0};
@@ -113,7 +112,8 @@ sync_mirrors(struct cli *cli, const struct sync_args *args, const struct target 
 	double began = info_now();
 	int rc;
 
-	limited.mirrors = &limits;
+	limited.uploads = &limits;
+	limited.upload_ms = transfer_timeout_ms(&args->transfer);
 	if (target_open(cli, &limited, !args->transfer.dry_run, NULL, &run, &err) < 0)
 		return cli_fail(cli, &err);
 	if (pawl_mirror_count(run) == 0)

@@ -25,7 +25,8 @@ struct target {
 	bool link;          /* the selector is the destination of a link such as RUN/latest */
 	bool may_list;      /* a URL of a folder that is neither is not explained: the caller lists it */
 	uint64_t bandwidth; /* bytes per second, read and written; 0 = no limit. target_parse leaves it 0 */
-	const struct pawl_mirrors_opts *mirrors; /* for uploads to the run's own mirrors; NULL = the defaults */
+	const struct pawl_uploads *uploads; /* for uploads to the run's own mirrors; NULL = the defaults */
+	int64_t upload_ms;                  /* longest time of one upload; 0 = the default */
 };
 
 /* Is it a URL rather than a path: s3://bucket/run and the like? */

@@ -39,10 +39,11 @@ target_open(struct cli *cli, const struct target *target, bool writable, const s
 	opts.io.write_bytes_per_second = opts.io.read_bytes_per_second = target->bandwidth;
 	if (target->bandwidth > 0)
 		opts.io.meter = work_meter(cli->work);
-	if (target->mirrors != NULL)
-		opts.mirrors = *target->mirrors;
-	opts.lease.on_wait = target_note_wait;
-	opts.lease.on_wait_arg = cli;
+	if (target->uploads != NULL)
+		opts.uploads = *target->uploads;
+	opts.timeouts.upload_ms = target->upload_ms;
+	opts.on_lease_wait = target_note_wait;
+	opts.on_lease_wait_arg = cli;
 	if (score != NULL) {
 		TRY(target_score(cli, score, &opts.retention, err));
 	}

@@ -426,26 +426,12 @@ struct pawl_io {
 	                                     PAWL_ECANCELLED; NULL = none. Must outlive the run */
 };
 
-/* Called at least every 2 s while an open waits for the lease of another process, first with
- * waited_ms 0. A negative code ends the wait. */
-typedef int pawl_lease_wait_fn(void *arg, int64_t waited_ms, const char *why, struct pawl_error *err);
-
-/* The lease keeps two processes from writing one run. */
-struct pawl_lease_opts {
-	int64_t timeout_ms; /* a lease that is not renewed for so long is taken over; 0 = 120,000 */
-	int64_t wait_ms;    /* for the lease of another process; 0 = until it is known to be alive or
-	                       dead; -1 = do not wait */
-	pawl_lease_wait_fn *on_wait;
-	void *on_wait_arg;
-};
-
 /* Which process of how many this one is. */
 struct pawl_rank {
 	size_t size;
 	int32_t rank, world_size;                        /* 0 of 1 if no launcher was found */
 	int32_t local_rank, local_world_size, node_rank; /* -1 = unknown */
-	char launcher[24]; /* "torchrun", "openmpi", "slurm", ...; "env" for RANK and WORLD_SIZE;
-	                      "" = none */
+	char launcher[24]; /* "torchrun", "slurm", ...; "env" for RANK and WORLD_SIZE; "" = none */
 	char attempt[192]; /* the same on all ranks of this start of the job, different for every
 	                      other start; "" if the launcher has nothing like it */
 };
@@ -461,42 +447,55 @@ typedef int pawl_broadcast_fn(void *arg, void *bytes, size_t nbytes, struct pawl
 
 /* Many processes that save and restore one run together (docs/explanation/multi-rank.md). Every
  * rank opens the same root and calls pawl_save and pawl_restore equally often in the same order. */
-struct pawl_ranks_opts {
+struct pawl_ranks {
 	const struct pawl_rank *self; /* from pawl_rank_identify; copied; NULL = alone */
-	int64_t commit_timeout_ms;    /* longest wait for the other ranks; 0 = 1,800,000 */
 	pawl_broadcast_fn *broadcast; /* replaces files in the store when the run is opened and when a
 	                                 clock decides that a save is due; NULL = none */
 	void *broadcast_arg;
-	const char *node_folder; /* packs are stored in a folder of each node: a path with
-	                            {node_rank} in it that all nodes can read. Not recorded: give it
-	                            again at every open. NULL = in root */
+	const char *node_folder; /* packs go to a folder of each node that all nodes can read: a path with
+	                            {node_rank} in it. Give it at every open. NULL = in root */
 	uint32_t n_partners;     /* other nodes that keep a copy of each pack, 0 to 7 */
 	uint32_t n_nodes;        /* 0 = computed from self->local_world_size */
 };
 
-/* Another store to which committed checkpoints are copied in the background
- * (docs/how-to/mirrors.md). It is a run of its own. Files that are missing or damaged in root are
- * read from a mirror. */
+/* Another store to which committed checkpoints are copied in the background: a run of its own
+ * (docs/how-to/mirrors.md). Files that are missing or damaged in root are read from it. */
 struct pawl_mirror {
 	const char *url;
 	const char *every; /* copies only the first checkpoint at or after each multiple of this time
 	                      string; NULL = every checkpoint */
 	const struct pawl_retention *retention; /* of the copies; NULL = keep all */
 };
-struct pawl_mirrors_opts {
-	const struct pawl_mirror *list;
-	size_t n;                  /* at most 8 */
+/* How checkpoints reach the mirrors. */
+struct pawl_uploads {
 	uint32_t n_streams;        /* pieces in flight; 0 = 4, at most 64 */
 	uint32_t error_budget;     /* failed tries in a row that are not reported; 0 = report each */
-	int64_t timeout_ms;        /* of one checkpoint to one mirror, then it is tried again; 0 = 3,600,000 */
 	uint64_t memory_bytes;     /* of the buffers of one upload; 0 = 256 MiB */
 	uint64_t bytes_per_second; /* into each mirror; 0 = no limit */
 	int delete_local;          /* 1: delete a checkpoint in root once every mirror has it, the latest
 	                              too; pins and holds protect it */
-	int fail_saves;            /* 1: a failed upload fails pawl_save and pawl_wait, and an unreachable
-	                              mirror fails pawl_open; 0: pawl_check, pawl_wait_level and
-	                              pawl_close report it */
+	int fail_saves;            /* 1: failed uploads fail pawl_save and pawl_wait, and unreachable mirrors
+	                              pawl_open; 0: pawl_check, pawl_wait_level, pawl_close report them */
 	int leave_uploads;         /* 1: pawl_close does not wait; the next open resumes the uploads */
+};
+
+/* How long things may take. The lease keeps two processes from writing one run. */
+struct pawl_timeouts {
+	int64_t lease_ms;      /* a lease that is not renewed for so long is taken over; 0 = 120,000 */
+	int64_t lease_wait_ms; /* for the lease of another process; 0 = until it is known to be alive or
+	                          dead; -1 = do not wait */
+	int64_t commit_ms;     /* longest wait for the other ranks; 0 = 1,800,000 */
+	int64_t upload_ms;     /* of one checkpoint to one mirror, then it is tried again; 0 = 3,600,000 */
+	double mtbf_seconds;   /* mean time between failures, for save_interval "auto"; 0 = 24 h */
+};
+/* Called every 2 s or more often while an open waits for a lease. A negative code ends the wait. */
+typedef int pawl_lease_wait_fn(void *arg, int64_t waited_ms, const char *why, struct pawl_error *err);
+
+/* How a run and its checkpoints are named. */
+struct pawl_naming {
+	const char *run_id;        /* expected id of the run; NULL = any, or a new one */
+	const char *name_template; /* of a checkpoint's folder; NULL = "checkpoint_{id:06d}" */
+	uint64_t after_id;         /* new checkpoints get ids above this one */
 };
 
 enum pawl_on_busy { /* what a save does while another save of the run is written */
@@ -520,11 +519,7 @@ struct pawl_open_opts {
 	                                    folder that another program wrote (docs/how-to/convert.md) */
 	int overwrite;                   /* 1: use a folder that holds another run; with single: replace it */
 	int maintenance;                 /* 1: open to maintain the run: no new attempt, no clean-up */
-	const char *run_id;              /* expected id of the run; NULL = any, or a new one */
-	const char *name_template;       /* NULL = "checkpoint_{id:06d}" */
-	uint64_t after_id;               /* new checkpoints get ids above this one */
 	const char *save_interval;       /* for pawl_should_save, section 9; NULL = always due */
-	double mtbf_seconds;             /* mean time between failures, for "auto"; 0 = 24 h */
 	int on_busy;                     /* enum pawl_on_busy */
 	int nonfinite;                   /* enum pawl_nonfinite */
 	int strict_latest;               /* 1: restore never falls back to an older checkpoint */
@@ -532,9 +527,14 @@ struct pawl_open_opts {
 	struct pawl_staging staging;
 	struct pawl_packs packs;
 	struct pawl_io io;
-	struct pawl_lease_opts lease;
-	struct pawl_ranks_opts ranks;
-	struct pawl_mirrors_opts mirrors;
+	struct pawl_ranks ranks;
+	const struct pawl_mirror *mirrors;
+	size_t n_mirrors; /* at most 8 */
+	struct pawl_uploads uploads;
+	struct pawl_timeouts timeouts;
+	pawl_lease_wait_fn *on_lease_wait; /* first called with waited_ms 0 */
+	void *on_lease_wait_arg;
+	struct pawl_naming naming;
 };
 #define PAWL_OPEN_OPTS_INIT {.size = sizeof(struct pawl_open_opts), .retention = PAWL_RETENTION_INIT}
 
@@ -571,7 +571,7 @@ PAWL_API int pawl_parse_seconds(const char *text, double *ret, struct pawl_error
 /* Opens or creates a run and takes its lease, unless read_only. Strings are copied. PAWL_EBUSY
  * names the process that holds the lease. PAWL_EEXISTS: the folder holds another run. */
 PAWL_API int pawl_open(const struct pawl_open_opts *opts, struct pawl **ret, struct pawl_error *err);
-/* Waits for running saves, and for uploads without mirrors.leave_uploads. Releases the lease.
+/* Waits for running saves, and for uploads without uploads.leave_uploads. Releases the lease.
  * Returns the first error of either that was not reported yet. The handle is freed in any case. */
 PAWL_API int pawl_close(struct pawl *run, struct pawl_error *err);
 PAWL_API const char *pawl_root(const struct pawl *run);   /* as given; absolute for paths */
@@ -766,7 +766,7 @@ PAWL_API int pawl_wait_turn(struct pawl *run, int64_t timeout_ms, struct pawl_er
 PAWL_API int pawl_wait_committed(struct pawl *run, int64_t timeout_ms, struct pawl_error *err);
 /* The first error in the background that was not reported yet, or 0. Never waits. */
 PAWL_API int pawl_check(struct pawl *run, struct pawl_error *err);
-/* The same for saves alone, and with mirrors.fail_saves for uploads: the error that the next
+/* The same for saves alone, and with uploads.fail_saves for uploads: the error that the next
  * pawl_save would return. */
 PAWL_API int pawl_check_saves(struct pawl *run, struct pawl_error *err);
 /* 1 while a save runs. */

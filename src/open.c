@@ -79,7 +79,7 @@ open_nodes(struct pawl *run, struct pawl_error *err)
 	                                  .node = run->home.node,
 	                                  .n_nodes = o->ranks.n_nodes,
 	                                  .n_copies = 1 + o->ranks.n_partners,
-	                                  .wait_ms = run->group.world > 1 ? o->ranks.commit_timeout_ms : 0,
+	                                  .wait_ms = run->group.world > 1 ? o->timeouts.commit_ms : 0,
 	                                  .read_only = o->read_only || o->maintenance,
 	                                  .no_direct_io = o->io.no_direct};
 
@@ -275,7 +275,7 @@ static int
 identify_run(struct pawl *run, struct pawl_error *err)
 {
 	struct catalog_entry *latest = catalog_latest(run->catalog);
-	const char *wanted = run->opts.run_id;
+	const char *wanted = run->opts.naming.run_id;
 	bool found;
 
 	if (wanted && !text_is_hex32(wanted))
@@ -311,7 +311,7 @@ note_history(struct pawl *run)
 		run_file_raise_id(run, run->catalog->entries[i].id);
 	for (size_t i = 0; i < run->catalog->n_withdrawn; i++)
 		run_file_raise_id(run, run->catalog->withdrawn[i].id);
-	run_file_raise_id(run, run->opts.after_id);
+	run_file_raise_id(run, run->opts.naming.after_id);
 	interval_restart(&run->interval, latest ? &latest->summary->progress : NULL);
 	if (latest && latest->summary->attempt > run->self.attempt)
 		run->self.attempt = latest->summary->attempt;
@@ -340,8 +340,8 @@ static struct rendezvous_opts
 rendezvous_options(const struct pawl *run)
 {
 	return (struct rendezvous_opts){.rank = &run->group.who,
-	                                .timeout_ms = run->opts.ranks.commit_timeout_ms,
-	                                .lease_timeout_ms = run->opts.lease.timeout_ms,
+	                                .timeout_ms = run->opts.timeouts.commit_ms,
+	                                .lease_timeout_ms = run->opts.timeouts.lease_ms,
 	                                .broadcast = run->opts.ranks.broadcast,
 	                                .broadcast_arg = run->opts.ranks.broadcast_arg};
 }
@@ -461,7 +461,7 @@ list_mirrored(struct pawl *run, struct pawl_error *err)
 	const struct catalog_entry *latest = catalog_latest(run->catalog);
 
 	mirrors_wake(run); /* now it is known what is not due for them */
-	if (rc < 0 && (rc == PAWL_EEXISTS || run->mirrors->is_denied || run->opts.mirrors.fail_saves || !latest ||
+	if (rc < 0 && (rc == PAWL_EEXISTS || run->mirrors->is_denied || run->opts.uploads.fail_saves || !latest ||
 	               latest->id < run->self.stored_id))
 		return err_give(err, rc, &why);
 	return 0;
@@ -471,10 +471,10 @@ static int
 take_lease(struct pawl *run, struct pawl_error *err)
 {
 	const struct lease_opts opts = {.maintenance = run->opts.maintenance,
-	                                .timeout_ms = run->opts.lease.timeout_ms,
-	                                .wait_ms = run->opts.lease.wait_ms,
-	                                .on_wait = run->opts.lease.on_wait,
-	                                .on_wait_arg = run->opts.lease.on_wait_arg};
+	                                .timeout_ms = run->opts.timeouts.lease_ms,
+	                                .wait_ms = run->opts.timeouts.lease_wait_ms,
+	                                .on_wait = run->opts.on_lease_wait,
+	                                .on_wait_arg = run->opts.on_lease_wait_arg};
 
 	return lease_take(run->store, &opts, &run->self.lease, err);
 }
@@ -527,8 +527,9 @@ open_steps(struct pawl *run, const struct pawl_open_opts *opts, struct pawl_erro
 		TRY(run->modes.gc->hide_unfinished(run, err));
 	TRY(run->home.foreign
 	            ? catalog_load_foreign(run->catalog, run->store, run->home.single_name, run->home.foreign, err)
-	            : catalog_load_beside(run->catalog, run->store, run->home.single_name, run->opts.name_template,
-	                                  run->opts.read_only ? run->opts.lease.timeout_ms : 0, err));
+	            : catalog_load_beside(run->catalog, run->store, run->home.single_name,
+	                                  run->opts.naming.name_template,
+	                                  run->opts.read_only ? run->opts.timeouts.lease_ms : 0, err));
 	run->catalog->guard = &run->guard.lock;
 	TRY(mirrors_open(run, err));
 	if (!is_guest)

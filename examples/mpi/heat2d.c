@@ -179,7 +179,7 @@ open_run(const struct plate *p, const char *folder, struct pawl **ret, struct pa
 	opts.root = folder;
 	opts.ranks.self = &who;
 	opts.retention.keep_last = 2;
-	opts.ranks.commit_timeout_ms = 60000;
+	opts.timeouts.commit_ms = 60000;
 	return pawl_open(&opts, ret, err);
 }
 

@@ -24,16 +24,16 @@ from .rank import Rank, rank_identify
 _ORDERS = {"max": 1, "min": -1}
 _PLAIN = ("read_only", "overwrite", "on_busy", "nonfinite")
 _HOOKS = ("on_durable", "on_uploaded", "on_deleted", "on_error")
-# Argument -> class of its group, and the prefix of its options in the library's table.
-_GROUPS: dict[str, tuple[type, str]] = {
-    "retention": (Retention, "retention."),
-    "uploads": (Uploads, "mirrors."),
-    "staging": (Staging, "staging."),
-    "packs": (Packs, "packs."),
-    "io": (IO, "io."),
-    "ranks": (Ranks, "ranks."),
-    "timeouts": (Timeouts, ""),
-    "naming": (Naming, ""),
+# Argument -> class of its group. In the library's table, its options begin with the argument's name.
+_GROUPS: dict[str, type] = {
+    "retention": Retention,
+    "uploads": Uploads,
+    "staging": Staging,
+    "packs": Packs,
+    "io": IO,
+    "ranks": Ranks,
+    "timeouts": Timeouts,
+    "naming": Naming,
 }
 
 
@@ -81,17 +81,17 @@ _OTHERS: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
     "io.direct": ("io.no_direct", _opposite),
     "io.fault": ("io.fault", lambda keyword, value: _checks.fault(value)),
     "ranks.node_folder": ("ranks.node_folder", _checks.path),
-    "timeouts.lease": ("lease.timeout_ms", _as_it_is),
-    "timeouts.lease_wait": ("lease.wait_ms", _lease_wait),
-    "timeouts.commit": ("ranks.commit_timeout_ms", _as_it_is),
-    "timeouts.upload": ("mirrors.timeout_ms", _as_it_is),
-    "timeouts.mtbf": ("mtbf_seconds", _as_it_is),
+    "timeouts.lease": ("timeouts.lease_ms", _as_it_is),
+    "timeouts.lease_wait": ("timeouts.lease_wait_ms", _lease_wait),
+    "timeouts.commit": ("timeouts.commit_ms", _as_it_is),
+    "timeouts.upload": ("timeouts.upload_ms", _as_it_is),
+    "timeouts.mtbf": ("timeouts.mtbf_seconds", _as_it_is),
 }
 _WITHOUT_OPTION = {"timeouts.grace", "ranks.rank", "ranks.world_size", "ranks.node_rank"}
 
 
 def _of_group(name: str, group: Any) -> dict[str, Any]:
-    kind, prefix = _GROUPS[name]
+    kind = _GROUPS[name]
     if group is None:
         return {}
     if not isinstance(group, kind) or not dataclasses.is_dataclass(group):
@@ -101,7 +101,7 @@ def _of_group(name: str, group: Any) -> dict[str, Any]:
         keyword, value = f"{name}.{row.name}", getattr(group, row.name)
         if value is None or keyword in _WITHOUT_OPTION:
             continue
-        option, convert = _OTHERS.get(keyword, (prefix + row.name, _as_it_is))
+        option, convert = _OTHERS.get(keyword, (keyword, _as_it_is))
         value = value.total_seconds() if isinstance(value, timedelta) else value
         found[option] = convert(keyword, value)
     return found
@@ -232,8 +232,8 @@ def read(given: Mapping[str, Any]) -> tuple[str, Rank, dict[str, Any]]:
     options |= _ranks(who, ranks.node_rank) | {
         "save_interval": interval("save_interval", given["save_interval"]),
         "packs.compression": given["compression"],
-        "mirrors.list": _mirrors(given["mirrors"]),
-        "lease.on_wait": lambda why: _reports.waits(root, _spelled(why)),
+        "mirrors": _mirrors(given["mirrors"]),
+        "on_lease_wait": lambda why: _reports.waits(root, _spelled(why)),
     }
     return root, who, options
 
@@ -241,8 +241,7 @@ def read(given: Mapping[str, Any]) -> tuple[str, Rank, dict[str, Any]]:
 @functools.cache
 def _keywords() -> dict[str, str]:
     """Option of the library -> keyword, where they differ."""
-    named = {"retention.num_to_keep": "num_to_keep"} | {option: keyword for keyword, (option, _) in _OTHERS.items()}
-    return named | {"mirrors." + row.name: f"uploads.{row.name}" for row in dataclasses.fields(Uploads)}
+    return {"retention.num_to_keep": "num_to_keep"} | {option: keyword for keyword, (option, _) in _OTHERS.items()}
 
 
 def _spelled(text: str) -> str:

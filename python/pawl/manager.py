@@ -157,7 +157,7 @@ class CheckpointManager(Contents, Generic[Saved]):
         self._watches = signals is not False
         self._saved_after_signal = False
         hooks = {"saved": on_durable, "uploaded": on_uploaded, "deleted": on_deleted, "failed": on_error}
-        self._waits_uploads = not (read_only or options.get("mirrors.leave_uploads")) and bool(options["mirrors.list"])
+        self._waits_uploads = not (read_only or options.get("uploads.leave_uploads")) and bool(options["mirrors"])
         self._run = _options.open_run(place, options)
         self._events = _events.Queue(self._run, hooks)
         self.rank, self.world_size = who.rank, who.world_size

@@ -320,7 +320,7 @@ set_whole(struct py_state *st, const struct pawl_option *row, PyObject *value, v
 	return 0;
 }
 
-/* In Python, durations are numbers of seconds or texts. -1 ms is a value of lease.wait_ms. */
+/* In Python, durations are numbers of seconds or texts. timeouts.lease_wait_ms may be -1 ms. */
 static int
 set_seconds(struct py_state *st, const struct pawl_option *row, PyObject *value, void *field)
 {
@@ -401,10 +401,10 @@ set_other(struct py_state *st, struct py_options *o, const char *name, PyObject 
 	} objects[] = {
 		{"retention.score_attributes", &o->score_attributes},
 		{"retention.score_orders", &o->orders},
-		{"lease.on_wait", &o->on_lease_wait},
+		{"on_lease_wait", &o->on_lease_wait},
 		{"ranks.broadcast", &o->broadcast},
 		{"retention.keep", &o->keep},
-		{"mirrors.list", &o->mirrors},
+		{"mirrors", &o->mirrors},
 		{"io.fault", &o->fault},
 	};
 
@@ -509,8 +509,8 @@ read_mirrors(struct py_state *st, struct py_options *o)
 		TRY(read_rules(st, o, rules, &o->mirror_rules[i]));
 		o->mirror_list[i].retention = &o->mirror_rules[i];
 	}
-	o->opts.mirrors.list = n ? o->mirror_list : NULL;
-	o->opts.mirrors.n = (size_t)n;
+	o->opts.mirrors = n ? o->mirror_list : NULL;
+	o->opts.n_mirrors = (size_t)n;
 	return 0;
 }
 
@@ -525,8 +525,8 @@ py_options_read(struct py_options *o, struct py_state *st, PyObject *args, PyObj
 	TRY(read_words(st, o, args, kwargs));
 	TRY(read_scores(st, o->score_attributes, o->orders, o));
 	TRY(read_mirrors(st, o));
-	o->opts.lease.on_wait = tell_lease_wait;
-	o->opts.lease.on_wait_arg = o;
+	o->opts.on_lease_wait = tell_lease_wait;
+	o->opts.on_lease_wait_arg = o;
 	return o->opts.read_only ? 0 : py_shared_arena(st, &o->opts.staging.arena);
 }
 

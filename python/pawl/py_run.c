@@ -214,7 +214,7 @@ run_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 	self->root = PyUnicode_DecodeFSDefault(pawl_root(self->run));
 	if (!self->root)
 		return NULL;
-	self->waits_uploads = options.opts.mirrors.n > 0 && !options.opts.mirrors.leave_uploads;
+	self->waits_uploads = options.opts.n_mirrors > 0 && !options.opts.uploads.leave_uploads;
 	return Py_NewRef(object);
 }
 

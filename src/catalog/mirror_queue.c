@@ -248,7 +248,7 @@ is_verified_in_all(const struct mirrors *ms, const struct catalog_entry *e)
 bool
 mirrors_spend(const struct mirrors *ms, const struct catalog_entry *e)
 {
-	return ms && ms->run->opts.mirrors.n > 0 && ms->run->opts.mirrors.delete_local && is_verified_in_all(ms, e);
+	return ms && ms->run->opts.n_mirrors > 0 && ms->run->opts.uploads.delete_local && is_verified_in_all(ms, e);
 }
 
 static bool
@@ -307,7 +307,7 @@ mirrors_outstanding(const struct mirrors *ms, int64_t since_ns, struct mirror_tr
 bool
 mirror_is_over_budget(const struct mirror *m)
 {
-	return m->n_row > m->run->opts.mirrors.error_budget;
+	return m->n_row > m->run->opts.uploads.error_budget;
 }
 
 struct mirror_try *

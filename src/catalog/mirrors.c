@@ -84,7 +84,7 @@ list_once(struct mirror *m, struct pawl_error *err)
 	run_unlock(run);
 	int rc = mirror_check_owner(m, store, &text, err);
 	if (rc == 0)
-		rc = catalog_load(&there, store, NULL, run->opts.name_template, err);
+		rc = catalog_load(&there, store, NULL, run->opts.naming.name_template, err);
 	if (rc < 0) {
 		catalog_clear(&there);
 		return mirrors_prefix(m->url, rc, err);
@@ -160,7 +160,7 @@ mirrors_take_error(struct pawl *run, struct pawl_error *err)
 	if (failed) {
 		failed->seen = true;
 		code = err_give(err, failed->why.code, &failed->why);
-		if (run->opts.mirrors.error_budget) /* one error for all failures in a row */
+		if (run->opts.uploads.error_budget) /* one error for all failures in a row */
 			mirrors_see_all(ms);
 	}
 	for (size_t i = 0; i < ms->n && code == 0; i++) {
@@ -178,7 +178,7 @@ mirrors_take_pending(struct pawl *run, struct pawl_error *err)
 {
 	int rc = run_saves_take_failed(&run->saves, err);
 
-	return rc == 0 && run->opts.mirrors.fail_saves ? mirrors_take_error(run, err) : rc;
+	return rc == 0 && run->opts.uploads.fail_saves ? mirrors_take_error(run, err) : rc;
 }
 
 /* An entry as it was while the run's lock was held, and the stores that have it, the run's own

@@ -220,7 +220,7 @@ packs_are_ours(struct sweep *s, const char *folder, const struct folder *f, stru
 static bool
 is_our_name(struct pawl *run, const char *name)
 {
-	uint64_t id = name_id(run->opts.name_template, name);
+	uint64_t id = name_id(run->opts.naming.name_template, name);
 	return id > 0 && id <= run_file_last_id(run);
 }
 
@@ -376,7 +376,7 @@ is_of_readers(const char *folder)
 static bool
 is_dead_temp(const struct sweep *s, const char *folder, const struct seen *e)
 {
-	int64_t timeout_ms = s->run->opts.lease.timeout_ms > 0 ? s->run->opts.lease.timeout_ms : 120000;
+	int64_t timeout_ms = s->run->opts.timeouts.lease_ms > 0 ? s->run->opts.timeouts.lease_ms : 120000;
 
 	if ((clock_unix_ns() - e->mtime_ns) / 1000000 >= timeout_ms)
 		return true;

@@ -58,7 +58,7 @@ may_wait(const struct pawl *run, int code)
 	const bool reads = run->opts.read_only || run->group.rank > 0;
 	if (code == PAWL_ENOTFOUND && reads)
 		return true; /* nothing has been copied there yet */
-	return !run->opts.mirrors.fail_saves && (pawl_code_is_transient(code) || code == PAWL_EIO);
+	return !run->opts.uploads.fail_saves && (pawl_code_is_transient(code) || code == PAWL_EIO);
 }
 
 static int
@@ -67,9 +67,9 @@ open_one(struct mirrors *ms, size_t i, const char *url, struct pawl_error *err)
 	struct mirror *m = &ms->list[i];
 	struct pawl_error why = {0};
 	m->run = ms->run;
-	m->given = ms->run->opts.mirrors.n > 0;
+	m->given = ms->run->opts.n_mirrors > 0;
 	if (m->given) {
-		m->options = &ms->run->opts.mirrors.list[i];
+		m->options = &ms->run->opts.mirrors[i];
 		if (m->options->every) {
 			TRY(triggers_parse(m->options->every, &m->every, err));
 			m->every_text = mem_strdup(m->options->every);
@@ -104,15 +104,15 @@ open_one(struct mirrors *ms, size_t i, const char *url, struct pawl_error *err)
 static int
 find_urls(struct pawl *run, struct bump *memory, const char *const **ret, size_t *ret_n, struct pawl_error *err)
 {
-	const struct pawl_mirrors_opts *o = &run->opts.mirrors;
-	const char **found = bump_array(memory, o->n + 1, sizeof(*found));
+	const struct pawl_open_opts *o = &run->opts;
+	const char **found = bump_array(memory, o->n_mirrors + 1, sizeof(*found));
 
 	if (!found)
 		return err_nomem(err, "mirror");
-	for (size_t i = 0; i < o->n; i++)
-		found[i] = o->list[i].url;
-	*ret_n = o->n;
-	if (o->n == 0 && !run->home.caps.is_private && run->group.rank == 0 && run->catalog->kind->is_run)
+	for (size_t i = 0; i < o->n_mirrors; i++)
+		found[i] = o->mirrors[i].url;
+	*ret_n = o->n_mirrors;
+	if (o->n_mirrors == 0 && !run->home.caps.is_private && run->group.rank == 0 && run->catalog->kind->is_run)
 		TRY(mirror_journal_urls(run->store, run->opts.read_only, memory, &found, ret_n, err));
 	*ret = found;
 	return 0;
@@ -137,7 +137,7 @@ mirrors_open(struct pawl *run, struct pawl_error *err)
 		size_t i = ms->n++;
 		TRY(open_one(ms, i, urls[i], err));
 	}
-	if (run->opts.mirrors.n == 0)
+	if (run->opts.n_mirrors == 0)
 		return 0;
 	TRY(store_tiers_new(run->store, n, &run->home.reads, err));
 	for (size_t i = 0; i < n; i++)
@@ -275,7 +275,7 @@ mirrors_start(struct pawl *run, struct pawl_error *err)
 	struct mirrors *ms = run->mirrors;
 	if (ms->n == 0)
 		return 0;
-	if (run->opts.mirrors.n == 0) { /* the training no longer has mirrors: retention may delete local checkpoints */
+	if (run->opts.n_mirrors == 0) { /* the training no longer has mirrors: retention may delete local checkpoints */
 		drop_all(ms);
 		return mirror_journal_tidy(ms, err);
 	}
@@ -335,7 +335,7 @@ mirrors_stop(struct pawl *run, struct pawl_error *err)
 	int rc = 0;
 	if (!ms->pool)
 		return 0;
-	if (!run->opts.mirrors.leave_uploads)
+	if (!run->opts.uploads.leave_uploads)
 		rc = mirrors_wait(run, -1, err);
 	run_lock(run);
 	atomic_store(&ms->stop, true);
@@ -354,7 +354,7 @@ mirrors_free(struct mirrors *ms)
 {
 	if (!ms)
 		return;
-	ms->run->opts.mirrors.leave_uploads = 1;
+	ms->run->opts.uploads.leave_uploads = 1;
 	mirrors_stop(ms->run, NULL);
 	if (ms->run->home.reads != ms->run->store)
 		store_close(ms->run->home.reads);

@@ -21,7 +21,7 @@
 
 /* Opens the mirrors of the options, which were checked; without any, those that the run has
  * journals of. Sets run->mirrors, which may be empty. A store that denies access is an error; one
- * that cannot be reached is an error only where mirrors.fail_saves is set. */
+ * that cannot be reached is an error only where uploads.fail_saves is set. */
 int mirrors_open(struct pawl *run, struct pawl_error *err);
 /* The text of run.json of the first mirror that has one. PAWL_ENOTFOUND: none has. Another error: a
  * mirror could not be read. */

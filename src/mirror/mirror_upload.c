@@ -100,7 +100,7 @@ mirror_open_store(struct mirror *m, bool create, struct pawl_error *err)
 	int rc = store_open_with(m->run->opts.io.stores, m->url, create, m->run->opts.io.no_direct, &s, err);
 	if (rc < 0)
 		return refuse_store(m, rc, err);
-	rc = store_limit(&s, m->run->opts.mirrors.bytes_per_second, 0, &m->meter, err);
+	rc = store_limit(&s, m->run->opts.uploads.bytes_per_second, 0, &m->meter, err);
 	if (rc < 0) {
 		store_close(s);
 		return rc;
@@ -399,9 +399,9 @@ send_parcel(struct mirror *m, const struct parcel *p, struct pawl_meter *meter, 
 	                             .from_folder = folder,
 	                             .to_folder = folder,
 	                             .like_folder = p->like,
-	                             .n_streams = o->mirrors.n_streams,
-	                             .memory_bytes = o->mirrors.memory_bytes,
-	                             .deadline_ms = clock_mono_ms() + o->mirrors.timeout_ms,
+	                             .n_streams = o->uploads.n_streams,
+	                             .memory_bytes = o->uploads.memory_bytes,
+	                             .deadline_ms = clock_mono_ms() + o->timeouts.upload_ms,
 	                             .meter = meter};
 	TRY(pawl_hold_open(m->run, p->id, &hold, err));
 	int rc = copy_checkpoint(&job, result, err);

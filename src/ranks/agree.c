@@ -30,7 +30,7 @@ round_of(const struct pawl *run, const char *token, enum gather_kind kind)
 	                             .m = run->group.rendezvous,
 	                             .token = token,
 	                             .kind = kind,
-	                             .timeout_ms = run->opts.ranks.commit_timeout_ms};
+	                             .timeout_ms = run->opts.timeouts.commit_ms};
 }
 
 /* Rank 0, when all ranks have reached this round and so have left the earlier ones. */

@@ -32,7 +32,7 @@ struct gather_round {
 		GATHER_CHOICE, /* of a restore: rank 0 chooses the checkpoint; no rank has a part */
 		GATHER_RESTORE
 	} kind;
-	int64_t timeout_ms;         /* ranks.commit_timeout_ms: the longest wait, counted from the call */
+	int64_t timeout_ms;         /* timeouts.commit_ms: the longest wait, counted from the call */
 	struct pawl_ticket *ticket; /* shows which ranks are missing; NULL = none */
 };
 

@@ -96,8 +96,8 @@ mirror_repair(struct pawl_restore *r)
 	                             .to = run->store,
 	                             .from_folder = r->folder,
 	                             .to_folder = r->folder,
-	                             .memory_bytes = run->opts.mirrors.memory_bytes,
-	                             .deadline_ms = clock_mono_ms() + run->opts.mirrors.timeout_ms};
+	                             .memory_bytes = run->opts.uploads.memory_bytes,
+	                             .deadline_ms = clock_mono_ms() + run->opts.timeouts.upload_ms};
 	int rc = copy_files(&job, r->manifest, files, n, &err);
 	report_repair(r, files, n, from->root, rc < 0 ? &err : NULL);
 }

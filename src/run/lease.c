@@ -174,7 +174,7 @@ refuse_start(struct attempt *a, const struct lease_text *t, struct pawl_error *e
 		a->is_living = true;
 		return err_set(err, PAWL_EBUSY,
 		               "%s: this process has the run open already; close it first (manager.close(), "
-		               "pawl_close). If it is closed, wait for lease.timeout_ms",
+		               "pawl_close). If it is closed, wait for timeouts.lease_ms",
 		               root);
 	}
 	a->is_living = clock_process_alive(&t->holder) == 1 || a->holder.has_changed;
@@ -186,8 +186,8 @@ refuse_start(struct attempt *a, const struct lease_text *t, struct pawl_error *e
 	return err_set(
 		err, PAWL_EBUSY,
 		"%s: the run is being written by process %lld on host '%s', or that process is dead. Its lease "
-		"was not renewed in the last %lld s, and counts as abandoned after %lld s (lease.timeout_ms). Wait "
-		"that long (lease.wait_ms), or delete " LEASE_KEY " there if that process is dead",
+		"was not renewed in the last %lld s, and counts as abandoned after %lld s (timeouts.lease_ms). Wait "
+		"that long (timeouts.lease_wait_ms), or delete " LEASE_KEY " there if that process is dead",
 		root, pid, host, (long long)((a->now_ms - a->holder.since_ms) / 1000),
 		(long long)((a->opts->timeout_ms + 999) / 1000));
 }
@@ -244,10 +244,11 @@ look_at_takeover(struct attempt *a, struct pawl_error *err)
 			store_remove(a->lease->store, TAKEOVER_KEY, NULL);
 	}
 	a->is_living = false;
-	return err_set(err, PAWL_EBUSY,
-	               "%s: another process is taking over the run; try again, or wait longer (lease.wait_ms). After "
-	               "%d s " TAKEOVER_KEY " counts as left by a crash",
-	               a->lease->store->root, TAKEOVER_TIMEOUT_MS / 1000);
+	return err_set(
+		err, PAWL_EBUSY,
+		"%s: another process is taking over the run; try again, or wait longer (timeouts.lease_wait_ms). After "
+		"%d s " TAKEOVER_KEY " counts as left by a crash",
+		a->lease->store->root, TAKEOVER_TIMEOUT_MS / 1000);
 }
 
 /* The same on other stores. The exclusive lock file admits one of several contenders. */

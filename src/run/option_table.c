@@ -31,11 +31,7 @@ static const struct pawl_option options[] = {
 	FLAG(single, "root is one checkpoint, not a run"),
 	FLAG(overwrite, "use a folder that holds another run"),
 	FLAG(maintenance, "open to maintain the run, not to train"),
-	TEXT(run_id, "expected id of the run; default: any"),
-	TEXT(name_template, "name of a checkpoint's folder; default: checkpoint_{id:06d}"),
-	NUMBER(after_id, COUNT, 0, INT64_C(1) << 62, 0, "new checkpoints get ids above this one"),
 	TEXT(save_interval, "when a save is due, as a time string; default: at every call"),
-	NUMBER(mtbf_seconds, SECONDS, 0, 0, 86400, "mean time between failures, for the interval \"auto\""),
 	CHOICE(on_busy, 3, "wait skip replace", "what a save does while another one is written"),
 	CHOICE(nonfinite, 3, "accept flag refuse", "what a save does with NaN and Inf"),
 	FLAG(strict_latest, "never restore an older checkpoint than the latest"),
@@ -79,30 +75,36 @@ static const struct pawl_option options[] = {
 	CALLER(io.fault, "failures for tests"),
 	CALLER(io.meter, "its cancel ends waits for the limits of bytes"),
 
-	NUMBER(lease.timeout_ms, MS, 1000, LONGEST_MS, 120000, "a lease that is not renewed for so long is taken over"),
-	NUMBER(lease.wait_ms, MS, -1, LONGEST_MS, 0, "wait for another process's lease; -1 = do not wait; default: until it "
-	       "is known to be alive or dead"),
-	CALLER(lease.on_wait, "called while the open waits for a lease"),
-	CALLER(lease.on_wait_arg, "first argument of lease.on_wait"),
-
 	CALLER(ranks.self, "which process of how many this one is; default: alone"),
-	NUMBER(ranks.commit_timeout_ms, MS, 100, LONGEST_MS, 1800000, "longest wait for the other ranks"),
 	CALLER(ranks.broadcast, "fills bytes with those of rank 0"),
 	CALLER(ranks.broadcast_arg, "first argument of ranks.broadcast"),
 	TEXT(ranks.node_folder, "folder of each node for its packs, with {node_rank} in it; default: in root"),
 	NUMBER(ranks.n_partners, COUNT, 0, 7, 0, "other nodes that keep a copy of each pack"),
 	ANY(ranks.n_nodes, COUNT, "number of nodes; default: computed from the ranks per node"),
 
-	CALLER(mirrors.list, "other stores to which checkpoints are copied: url, every, retention"),
-	NUMBER(mirrors.n, COUNT, 0, 8, 0, "number of mirrors"),
-	NUMBER(mirrors.n_streams, COUNT, 1, 64, 4, "pieces of an upload in flight"),
-	ANY(mirrors.error_budget, COUNT, "failed tries in a row that are not reported"),
-	NUMBER(mirrors.timeout_ms, MS, 1, LONGEST_MS, 3600000, "time of one checkpoint to one mirror before it is tried again"),
-	NUMBER(mirrors.memory_bytes, BYTES, 0, 0, MIB(256), "buffers of one upload"),
-	ANY(mirrors.bytes_per_second, BYTES, "limit of writing into each mirror; default: none"),
-	FLAG(mirrors.delete_local, "delete a checkpoint here once every mirror has it"),
-	FLAG(mirrors.fail_saves, "a failed upload fails the next save"),
-	FLAG(mirrors.leave_uploads, "do not wait for uploads at close; the next open resumes them"),
+	CALLER(mirrors, "other stores to which checkpoints are copied: url, every, retention"),
+	NUMBER(n_mirrors, COUNT, 0, 8, 0, "number of mirrors"),
+
+	NUMBER(uploads.n_streams, COUNT, 1, 64, 4, "pieces of an upload in flight"),
+	ANY(uploads.error_budget, COUNT, "failed tries in a row that are not reported"),
+	NUMBER(uploads.memory_bytes, BYTES, 0, 0, MIB(256), "buffers of one upload"),
+	ANY(uploads.bytes_per_second, BYTES, "limit of writing into each mirror; default: none"),
+	FLAG(uploads.delete_local, "delete a checkpoint here once every mirror has it"),
+	FLAG(uploads.fail_saves, "a failed upload fails the next save"),
+	FLAG(uploads.leave_uploads, "do not wait for uploads at close; the next open resumes them"),
+
+	NUMBER(timeouts.lease_ms, MS, 1000, LONGEST_MS, 120000, "a lease that is not renewed for so long is taken over"),
+	NUMBER(timeouts.lease_wait_ms, MS, -1, LONGEST_MS, 0, "wait for another process's lease; -1 = do not wait; default: until it "
+	       "is known to be alive or dead"),
+	NUMBER(timeouts.commit_ms, MS, 100, LONGEST_MS, 1800000, "longest wait for the other ranks"),
+	NUMBER(timeouts.upload_ms, MS, 1, LONGEST_MS, 3600000, "time of one checkpoint to one mirror before it is tried again"),
+	NUMBER(timeouts.mtbf_seconds, SECONDS, 0, 0, 86400, "mean time between failures, for the interval \"auto\""),
+	CALLER(on_lease_wait, "called while the open waits for a lease"),
+	CALLER(on_lease_wait_arg, "first argument of on_lease_wait"),
+
+	TEXT(naming.run_id, "expected id of the run; default: any"),
+	TEXT(naming.name_template, "name of a checkpoint's folder; default: checkpoint_{id:06d}"),
+	NUMBER(naming.after_id, COUNT, 0, INT64_C(1) << 62, 0, "new checkpoints get ids above this one"),
 };
 /* clang-format on */
 #define N_OPTIONS (sizeof(options) / sizeof(options[0]))

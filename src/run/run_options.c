@@ -186,9 +186,9 @@ check_mirrors(struct pawl *run, struct pawl_error *err)
 {
 	struct pawl_open_opts *o = &run->opts;
 
-	if (!o->mirrors.n)
-		return o->mirrors.delete_local ? err_set(err, PAWL_EUSAGE,
-		                                         "mirrors.delete_local: expected a mirror as well, found none")
+	if (!o->n_mirrors)
+		return o->uploads.delete_local ? err_set(err, PAWL_EUSAGE,
+		                                         "uploads.delete_local: expected a mirror as well, found none")
 		                               : 0;
 	if (o->single)
 		return err_set(err, PAWL_EUSAGE, "mirrors: expected a run, a single checkpoint has none");
@@ -196,9 +196,9 @@ check_mirrors(struct pawl *run, struct pawl_error *err)
 		return err_set(
 			err, PAWL_EUSAGE,
 			"mirrors: a run that keeps its checkpoints in memory (retention.num_to_keep) uploads nothing; to keep "
-			"nothing here after an upload set mirrors.delete_local");
-	for (size_t i = 0; i < o->mirrors.n; i++)
-		TRY(check_mirror(o->mirrors.list ? &o->mirrors.list[i] : NULL, i, err));
+			"nothing here after an upload set uploads.delete_local");
+	for (size_t i = 0; i < o->n_mirrors; i++)
+		TRY(check_mirror(o->mirrors ? &o->mirrors[i] : NULL, i, err));
 	return 0;
 }
 
@@ -207,12 +207,12 @@ static int
 copy_mirrors(struct pawl *run, struct pawl_error *err)
 {
 	struct pawl_open_opts *o = &run->opts;
-	struct pawl_mirror *list = bump_array(&run->settings.strings, (uint64_t)o->mirrors.n + 1, sizeof(*list));
+	struct pawl_mirror *list = bump_array(&run->settings.strings, (uint64_t)o->n_mirrors + 1, sizeof(*list));
 
 	if (!list)
 		return err_nomem(err, "run");
-	for (size_t i = 0; i < o->mirrors.n; i++) {
-		list[i] = o->mirrors.list[i];
+	for (size_t i = 0; i < o->n_mirrors; i++) {
+		list[i] = o->mirrors[i];
 		TRY(run_options_copy_text(run, &list[i].url, err));
 		TRY(run_options_copy_text(run, &list[i].every, err));
 		if (!list[i].retention)
@@ -224,7 +224,7 @@ copy_mirrors(struct pawl *run, struct pawl_error *err)
 		list[i].retention = policy;
 		TRY(copy_scores(run, policy, err));
 	}
-	o->mirrors.list = list;
+	o->mirrors = list;
 	return 0;
 }
 
@@ -246,12 +246,12 @@ fill_defaults(struct pawl *run, struct pawl_error *err)
 
 	if (!o->staging.copy_threads)
 		o->staging.copy_threads = processors < 1 ? 1 : processors > 4 ? 4 : (uint32_t)processors;
-	if (!o->name_template)
-		o->name_template = "checkpoint_{id:06d}";
+	if (!o->naming.name_template)
+		o->naming.name_template = "checkpoint_{id:06d}";
 	if (o->packs.block_bytes & (o->packs.block_bytes - 1))
 		return err_set(err, PAWL_EUSAGE, "block_bytes: expected a power of two, found %llu",
 		               (unsigned long long)o->packs.block_bytes);
-	TRY(check_template(o->name_template, err));
+	TRY(check_template(o->naming.name_template, err));
 	if (o->save_interval)
 		TRY(triggers_parse(o->save_interval, &run->settings.triggers, err));
 	TRY(check_nodes(run, err));
@@ -313,8 +313,8 @@ run_options_take(struct pawl *run, const struct pawl_open_opts *opts, struct paw
 	TRY(take_rank(run, err));
 	TRY(take_stores(run, err));
 	TRY(run_options_copy_text(run, &run->opts.root, err));
-	TRY(run_options_copy_text(run, &run->opts.run_id, err));
-	TRY(run_options_copy_text(run, &run->opts.name_template, err));
+	TRY(run_options_copy_text(run, &run->opts.naming.run_id, err));
+	TRY(run_options_copy_text(run, &run->opts.naming.name_template, err));
 	TRY(run_options_copy_text(run, &run->opts.save_interval, err));
 	TRY(run_options_copy_text(run, &run->opts.ranks.node_folder, err));
 	TRY(run_options_copy_text(run, &run->opts.packs.compression, err));

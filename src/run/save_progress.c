@@ -88,7 +88,7 @@ find_progress(struct pawl *run, struct pawl_saving *ret, struct pawl_error *err)
 	TRY(events_read_last(&run->events, &text, err));
 	if (text.len > 0)
 		apply_lines(&report, &text);
-	if (!report.is_running || !lease_is_held(run->store, run->opts.lease.timeout_ms))
+	if (!report.is_running || !lease_is_held(run->store, run->opts.timeouts.lease_ms))
 		return err_set(err, PAWL_ENOTFOUND, "%s: no process reports a running save", run->home.root);
 	report.saving.size = ret->size < sizeof(report.saving) ? ret->size : sizeof(report.saving);
 	memcpy(ret, &report.saving, report.saving.size);
@@ -106,5 +106,5 @@ pawl_saving(struct pawl *run, struct pawl_saving *ret, struct pawl_error *err)
 int
 pawl_is_open(struct pawl *run)
 {
-	return run && lease_is_held(run->store, run->opts.lease.timeout_ms);
+	return run && lease_is_held(run->store, run->opts.timeouts.lease_ms);
 }

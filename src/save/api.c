@@ -216,8 +216,9 @@ is_save_due(struct pawl *run, int64_t step, const struct pawl_progress *progress
 	complete_progress(run, &now, step);
 	has_saved = interval_read(&run->interval, &last, &cost);
 	/* a cost of 0 is not known yet: the first save measures it */
-	int due = triggers_due(&run->settings.triggers, has_saved ? &last : NULL, &now,
-	                       has_saved ? pawl_optimal_interval_seconds(cost, run->opts.mtbf_seconds) : 0, err);
+	int due =
+		triggers_due(&run->settings.triggers, has_saved ? &last : NULL, &now,
+	                     has_saved ? pawl_optimal_interval_seconds(cost, run->opts.timeouts.mtbf_seconds) : 0, err);
 	return run->modes.role->agree_due(run, due, err);
 }
 

@@ -36,7 +36,7 @@ round_of(const struct save *s)
 	                             .m = s->run->group.rendezvous,
 	                             .token = s->image.token,
 	                             .kind = GATHER_SAVE,
-	                             .timeout_ms = s->run->opts.ranks.commit_timeout_ms,
+	                             .timeout_ms = s->run->opts.timeouts.commit_ms,
 	                             .ticket = s->progress.ticket};
 }
 

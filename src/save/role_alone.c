@@ -55,7 +55,7 @@ role_name_by_template(const struct save *s, struct buf *ret, struct pawl_error *
 	                                   .step = s->request.step,
 	                                   .progress = s->request.counters};
 
-	TRY(name_format(run->opts.name_template, &values, false, ret, err));
+	TRY(name_format(run->opts.naming.name_template, &values, false, ret, err));
 	TRY(buf_check(ret, "save", err));
 	if (text_is_component(buf_str(ret)))
 		return 0;
@@ -63,7 +63,7 @@ role_name_by_template(const struct save *s, struct buf *ret, struct pawl_error *
 	return err_set(err, PAWL_EUSAGE,
 	               "name_template: '%s' makes the name '%s' at step %lld; a name has at most 128 letters, "
 	               "digits and '._=-', and begins with neither '-' nor '.'",
-	               run->opts.name_template, buf_str(ret), (long long)s->request.step);
+	               run->opts.naming.name_template, buf_str(ret), (long long)s->request.step);
 }
 
 static int

@@ -271,7 +271,7 @@ make_packs(struct save_image *m, struct pawl_error *err)
 		p->bytes = m->mode == PAWL_MODE_SNAPSHOT ? (char *)m->region.ptr + pp->image_offset : NULL;
 		/* The pack before may be replaced until this save is written. Or it is deleted once
 		 * it is mirrored. Then this pack could not be written without a copy in memory. */
-		bool fleeting = m->deferred || (!p->bytes && m->env->opts->mirrors.delete_local);
+		bool fleeting = m->deferred || (!p->bytes && m->env->opts->uploads.delete_local);
 		p->before = fleeting ? NULL : stage_find_before(m->env->writer->reuse, plan, pp, m->codec);
 		p->undecided = p->before != NULL;
 		p->parked = bump_array(&m->memory, (uint64_t)here + 1, sizeof(struct save_unit *));

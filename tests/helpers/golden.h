@@ -269,7 +269,7 @@ golden_open(const char *root, const char *codec, struct pawl **ret)
 	struct pawl_open_opts opts = PAWL_OPEN_OPTS_INIT;
 
 	opts.root = root;
-	opts.run_id = GOLDEN_RUN_ID;
+	opts.naming.run_id = GOLDEN_RUN_ID;
 	opts.packs.pack_bytes = 64 << 10;
 	opts.packs.block_bytes = 64 << 10;
 	opts.retention.score_attributes = small_scores;

@@ -95,7 +95,7 @@ rank_open(const struct rank_job *job, struct pawl **ret, struct pawl_error *err)
 		snprintf(who.attempt, sizeof(who.attempt), "%s", job->attempt);
 	opts.root = job->root;
 	opts.ranks.self = &who;
-	opts.ranks.commit_timeout_ms = job->commit_timeout_ms;
+	opts.timeouts.commit_ms = job->commit_timeout_ms;
 	opts.packs.pack_bytes = 1 << 20;
 	return pawl_open(&opts, ret, err);
 }

@@ -226,7 +226,7 @@ start_clock(const struct rank_job *job, struct pawl *run)
 {
 	for (int r = 0; r < job->world; r++)
 		wait_until_told(&board->opened[r]);
-	run->opts.ranks.commit_timeout_ms = job->commit_timeout_ms;
+	run->opts.timeouts.commit_ms = job->commit_timeout_ms;
 }
 
 static inline int
@@ -243,7 +243,7 @@ open_run(const struct rank_job *job, struct pawl_fault *fault, struct pawl **ret
 	opts.ranks.self = &who;
 	const bool is_short = job->commit_timeout_ms == SHORT_MS;
 
-	opts.ranks.commit_timeout_ms = is_short ? LONG_MS : job->commit_timeout_ms;
+	opts.timeouts.commit_ms = is_short ? LONG_MS : job->commit_timeout_ms;
 	opts.io.fault = fault;
 	opts.ranks.broadcast = act ? act->broadcast : NULL;
 	opts.ranks.broadcast_arg = act ? act->broadcast_arg : NULL;

@@ -180,7 +180,7 @@ open_run(const struct job *job, int rank, struct pawl **ret, struct pawl_error *
 	who.world_size = job->world;
 	o.root = job->root;
 	o.ranks.self = &who;
-	o.ranks.commit_timeout_ms = job->point && job->point->nth ? TIMEOUT_MS : HANG_MS;
+	o.timeouts.commit_ms = job->point && job->point->nth ? TIMEOUT_MS : HANG_MS;
 	o.io.threads = o.staging.copy_threads = 1;
 	o.retention.num_to_keep = job->point ? job->point->num_to_keep : 0;
 	return pawl_open(&o, ret, err);

@@ -22,10 +22,10 @@ import pawl.tune
 from pawl import _arguments, _names, _options, _pawl
 
 ROOT = Path(__file__).resolve().parents[2]
-GROUPS = {name: kind for name, (kind, _) in _options._GROUPS.items()}
+GROUPS = _options._GROUPS
 
 # What a manager has no keyword for: it opens runs of its own, and counts what it is given.
-WITHOUT_KEYWORD = {"root", "single", "maintenance", "retention.n_scores", "mirrors.n", "strict_latest"}
+WITHOUT_KEYWORD = {"root", "single", "maintenance", "retention.n_scores", "n_mirrors", "strict_latest"}
 
 
 def test_each_option_of_the_library_has_a_keyword() -> None:
@@ -36,9 +36,9 @@ def test_each_option_of_the_library_has_a_keyword() -> None:
     _, _, options = _options.read(given)
     named = set(options)
     for group, kind in GROUPS.items():
-        prefix = _options._GROUPS[group][1]
         for row in dataclasses.fields(kind):
-            named.add(_options._OTHERS.get(f"{group}.{row.name}", (prefix + row.name,))[0])
+            keyword = f"{group}.{row.name}"
+            named.add(_options._OTHERS.get(keyword, (keyword,))[0])
     assert listed - named == WITHOUT_KEYWORD
 
 

@@ -143,14 +143,16 @@ def keywords(text: dict[str, str], named: set[str]) -> Iterator[Keyword]:
     modules = {name: ast.parse(text[name]) for name in MODULES}
     others = rows_of(assigned(modules["_options"], "_OTHERS"))
     without = ast.literal_eval(assigned(modules["_options"], "_WITHOUT_OPTION"))
-    for group, (kind, prefix) in rows_of(assigned(modules["_options"], "_GROUPS")).items():
-        node = find(modules["options"], ast.ClassDef, kind)
+    groups = assigned(modules["_options"], "_GROUPS")
+    assert isinstance(groups, ast.Dict)
+    for key, kind in zip(groups.keys, groups.values, strict=True):
+        group = ast.literal_eval(key) if key else ""
+        node = find(modules["options"], ast.ClassDef, ast.unparse(kind))
         for field in node.body:  # type: ignore[attr-defined]
             name = f"{group}.{ast.unparse(field.target)}" if isinstance(field, ast.AnnAssign) else ""
             if not name or name in without:
                 continue
-            plain = ast.literal_eval(prefix) + name.partition(".")[2]
-            option, convert = others.get(name, (repr(plain), ""))
+            option, convert = others.get(name, (repr(name), ""))
             annotation, doc = ast.unparse(field.annotation), documented(node, name.partition(".")[2])
             yield Keyword(
                 name, ast.literal_eval(option), convert == "_opposite", annotation, value_of(field.value), doc
@@ -184,7 +186,7 @@ def spelled(option: Option) -> str:
 
 def check_keyword(keyword: Keyword, option: Option) -> Iterator[str]:
     kind, default = TYPES[option.type], keyword.default
-    shown = f'"{default}"' if isinstance(default, str) else repr(default)
+    shown = f'"{default}"' if isinstance(default, str) else "none" if default == () else repr(default)
     if option.choices:
         words = [word.decode() for word in option.choices.split()]
         literal = f"Literal[{', '.join(map(repr, words))}]"
@@ -193,8 +195,8 @@ def check_keyword(keyword: Keyword, option: Option) -> Iterator[str]:
         is_default = default == words[0]
     elif kind == "flag":
         is_default = default is keyword.is_opposite
-    else:  # zero and None are the table's default
-        is_default = default is None or (kind not in ("text", "C only") and type(default) is int and default == 0)
+    else:  # zero, None and () are the table's default
+        is_default = default in (None, ()) or (kind not in ("text", "C only") and type(default) is int and default == 0)
     if not is_default:
         yield f"{keyword.name}: the default is {shown}, not that of {keyword.option} in src/run/option_table.c"
         return

@@ -230,8 +230,8 @@ open_target(struct copy_run *t, const char *target, struct pawl **ret, struct pa
 	opts.io.stores = t->from->opts.io.stores;
 	opts.io.write_bytes_per_second = opts.io.read_bytes_per_second = t->opts->bandwidth_bytes_per_second;
 	opts.io.meter = t->meter;
-	opts.lease.on_wait = t->opts->on_lease_wait;
-	opts.lease.on_wait_arg = t->opts->on_lease_wait_arg;
+	opts.on_lease_wait = t->opts->on_lease_wait;
+	opts.on_lease_wait_arg = t->opts->on_lease_wait_arg;
 	TRY(pawl_open(&opts, ret, err));
 	return check_same_run(t->from, *ret, err);
 }

@@ -195,8 +195,8 @@ test_what_lies_in_a_mirror_alone_is_brought_over_too(void **state)
 	static const struct pawl_mirror mirrors[] = {{.url = mirror}};
 
 	snprintf(mirror, sizeof(mirror), "%s", beside(r, "mirror"));
-	r->opts.mirrors.list = mirrors;
-	r->opts.mirrors.n = 1;
+	r->opts.mirrors = mirrors;
+	r->opts.n_mirrors = 1;
 	begin(r);
 	OK(pawl_wait_level(r->run, PAWL_LEVEL_REMOTE, -1, err));
 	keep.num_to_keep = 1;

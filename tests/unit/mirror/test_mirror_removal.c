@@ -79,8 +79,8 @@ delete_while(struct small_run *r, bool is_bucket, enum act act, const char *expe
 	keep.keep_last = 1;
 	r->opts.root = root;
 	r->opts.io.stores = opts.io.stores = &user_stores;
-	r->opts.mirrors.list = &mirror;
-	r->opts.mirrors.n = 1;
+	r->opts.mirrors = &mirror;
+	r->opts.n_mirrors = 1;
 	small_open(r);
 	small_save(r, 1, 1);
 	OK(pawl_wait_level(r->run, PAWL_LEVEL_REMOTE, -1, err));
@@ -153,8 +153,8 @@ test_P6_a_checkpoint_that_only_a_mirror_has_is_held_there(void **state)
 
 	keep.keep_last = 1;
 	r->opts.root = root.text;
-	r->opts.mirrors.list = &mirror;
-	r->opts.mirrors.n = 1;
+	r->opts.mirrors = &mirror;
+	r->opts.n_mirrors = 1;
 	small_open(r);
 	small_save(r, 1, 1);
 	OK(pawl_wait_level(r->run, PAWL_LEVEL_REMOTE, -1, err));
@@ -188,8 +188,8 @@ test_closing_reports_a_failed_save_and_a_failed_upload(void **state)
 	struct pawl_fault *fault = NULL;
 
 	r->opts.root = root.text;
-	r->opts.mirrors.list = &mirror;
-	r->opts.mirrors.n = 1;
+	r->opts.mirrors = &mirror;
+	r->opts.n_mirrors = 1;
 	OK(pawl_fault_new("publish", 2, PAWL_EIO, 0, &fault, err));
 	r->opts.io.fault = fault;
 	small_open(r);

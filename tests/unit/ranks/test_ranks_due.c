@@ -65,7 +65,7 @@ ask(const struct rank_job *job)
 	who.world_size = job->world;
 	opts.root = job->root;
 	opts.ranks.self = &who;
-	opts.ranks.commit_timeout_ms = job->commit_timeout_ms;
+	opts.timeouts.commit_ms = job->commit_timeout_ms;
 	opts.ranks.broadcast = through_pipes;
 	opts.ranks.broadcast_arg = &caller;
 	opts.save_interval = "0.25dur";

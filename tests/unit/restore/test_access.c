@@ -372,8 +372,8 @@ test_R137_no_permission_in_a_mirror_is_an_access_error(void **state)
 
 	assert_int_equal(chmod(r->root, 0755), 0);
 	r->opts.root = root.text;
-	r->opts.mirrors.list = mirrors;
-	r->opts.mirrors.n = 1;
+	r->opts.mirrors = mirrors;
+	r->opts.n_mirrors = 1;
 	save_three(r);
 	OK(pawl_close(r->run, err)); /* waits for the uploads */
 	r->run = NULL;

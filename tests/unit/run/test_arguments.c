@@ -135,8 +135,8 @@ test_a_function_that_fails_without_a_reason_is_named(void **state)
 	FAILS(PAWL_EUNSUPPORTED, "the rule of the caller failed and gave no reason",
 	      pawl_prune(r->run, &policy, 1, NULL, err));
 	again.root = r->root;
-	again.lease.on_wait = end_the_wait;
-	again.lease.wait_ms = HANG_MS;
+	again.on_lease_wait = end_the_wait;
+	again.timeouts.lease_wait_ms = HANG_MS;
 	FAILS(PAWL_ECANCELLED, "the wait for the lease failed and gave no reason", pawl_open(&again, &second, err));
 	assert_int_equal(pawl_open(&again, &second, &why), PAWL_ECANCELLED);
 	assert_int_equal(why.code, PAWL_ECANCELLED);
@@ -179,8 +179,8 @@ test_a_policy_without_a_size_is_refused(void **state)
 	FAILS(PAWL_EUSAGE, "start from PAWL_RETENTION_INIT", pawl_prune(r->run, &none, 1, NULL, err));
 	pawl_close(r->run, NULL);
 	r->run = NULL;
-	r->opts.mirrors.list = &mirror;
-	r->opts.mirrors.n = 1;
+	r->opts.mirrors = &mirror;
+	r->opts.n_mirrors = 1;
 	FAILS(PAWL_EUSAGE, "start from PAWL_RETENTION_INIT", pawl_open(&r->opts, &r->run, err));
 }
 
@@ -209,15 +209,15 @@ test_numbers_that_nothing_can_have_are_refused(void **state)
 	struct pawl_fault *fault = NULL;
 	struct pawl_arena *arena;
 
-	r->opts.after_id = UINT64_MAX;
+	r->opts.naming.after_id = UINT64_MAX;
 	FAILS(PAWL_EUSAGE, "after_id", pawl_open(&r->opts, &r->run, err));
-	r->opts.after_id = INT64_MAX;
+	r->opts.naming.after_id = INT64_MAX;
 	FAILS(PAWL_EUSAGE, "after_id", pawl_open(&r->opts, &r->run, err));
-	r->opts.after_id = 0;
+	r->opts.naming.after_id = 0;
 	r->opts.staging.arena_bytes = 17;
 	FAILS(PAWL_EUSAGE, "staging.arena_bytes: expected 8388608 to", pawl_open(&r->opts, &r->run, err));
 	r->opts.staging.arena_bytes = 0;
-	r->opts.after_id = UINT64_C(1) << 62;
+	r->opts.naming.after_id = UINT64_C(1) << 62;
 	small_open(r);
 	small_save(r, 1, NAN);
 	small_open(r);

@@ -306,7 +306,7 @@ test_P10_a_silent_lease_is_taken_over_after_the_timeout_by_ones_own_clock(void *
 		assert_in_range(p.waited_ms, TIMEOUT_MS, TIMEOUT_MS + 2000);
 		assert_true(p.n_told > 10);
 		assert_non_null(strstr(p.told, "process 1 on host 'far'"));
-		assert_non_null(strstr(p.told, "lease.wait_ms"));
+		assert_non_null(strstr(p.told, "timeouts.lease_wait_ms"));
 		assert_ours_and_drop(bed, lease);
 	}
 }
@@ -357,7 +357,7 @@ test_P10_a_wait_ends_when_the_lease_is_free_or_the_caller_wants(void **state)
 	p = (struct passing){.bed = bed};
 	FAILS(bed, take_in(&p, -1, &lease), PAWL_EBUSY, "delete .lease there if that process is dead");
 	assert_int_equal(p.waited_ms, 0);
-	FAILS(bed, take_in(&p, 3000, &lease), PAWL_EBUSY, "Wait that long (lease.wait_ms)");
+	FAILS(bed, take_in(&p, 3000, &lease), PAWL_EBUSY, "Wait that long (timeouts.lease_wait_ms)");
 	assert_int_equal(p.waited_ms, 3000);
 	p = (struct passing){.bed = bed, .answer = PAWL_ECANCELLED};
 	FAILS(bed, take_in(&p, 0, &lease), PAWL_ECANCELLED, "no patience");

@@ -368,7 +368,7 @@ test_a_mean_time_between_failures_is_no_negative_number(void **state)
 	struct small_run *r = *state;
 
 	for (size_t i = 0; i < COUNT(bad); i++) {
-		r->opts.mtbf_seconds = bad[i];
+		r->opts.timeouts.mtbf_seconds = bad[i];
 		FAILS(PAWL_EUSAGE, "mtbf_seconds", pawl_open(&r->opts, &r->run, err));
 	}
 }
@@ -383,9 +383,9 @@ test_P16_a_timeout_that_no_clock_can_hold_is_refused(void **state)
 		const char *name;
 		int64_t *value;
 		int64_t low_ms;
-	} times[] = {{"ranks.commit_timeout_ms", &r->opts.ranks.commit_timeout_ms, 100},
-	             {"lease.timeout_ms", &r->opts.lease.timeout_ms, 1000},
-	             {"mirrors.timeout_ms", &r->opts.mirrors.timeout_ms, 1}};
+	} times[] = {{"timeouts.commit_ms", &r->opts.timeouts.commit_ms, 100},
+	             {"timeouts.lease_ms", &r->opts.timeouts.lease_ms, 1000},
+	             {"timeouts.upload_ms", &r->opts.timeouts.upload_ms, 1}};
 	const int64_t longest_ms = 1000000000000;
 
 	for (size_t i = 0; i < COUNT(times); i++) {

@@ -149,7 +149,7 @@ open_new(struct bed *b, struct pawl_error *err)
 	struct small_path root = small_path(&b->files, "new/folder");
 
 	opts.root = root.text;
-	opts.name_template = "ep{epoch}-ba{batch}-{id}";
+	opts.naming.name_template = "ep{epoch}-ba{batch}-{id}";
 	opts.save_interval = "1ep";
 	opts.retention.score_attributes = small_scores;
 	opts.retention.n_scores = 1;

@@ -1102,7 +1102,7 @@ test_R90_later_checkpoints_of_another_run_are_refused(void **state)
 
 	save_and_wait(run, f, 1);
 	close_run(run);
-	opts.run_id = "00112233445566778899aabbccddeeff";
+	opts.naming.run_id = "00112233445566778899aabbccddeeff";
 	assert_int_equal(pawl_open(&opts, &run, &err), PAWL_EEXISTS);
 	assert_non_null(strstr(err.message, "00112233445566778899aabbccddeeff"));
 	opts.overwrite = 1;
