@@ -91,7 +91,7 @@ run_cli(struct cli *cli, int argc, char **argv)
 }
 
 static void
-see_signal(int number)
+note_signal(int number)
 {
 	(void)number;
 }
@@ -101,7 +101,7 @@ see_signal(int number)
 static void
 survive_file_limit(void)
 {
-	struct sigaction action = {.sa_handler = see_signal, .sa_flags = SA_RESTART};
+	struct sigaction action = {.sa_handler = note_signal, .sa_flags = SA_RESTART};
 	struct sigaction before;
 
 	if (sigaction(SIGXFSZ, NULL, &before) == 0 && before.sa_handler == SIG_DFL)

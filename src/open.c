@@ -233,7 +233,7 @@ struct shelf {
 };
 
 static int
-see_run(void *arg, const struct store_entry *entry)
+visit_run(void *arg, const struct store_entry *entry)
 {
 	struct shelf *shelf = arg;
 	struct store_entry found;
@@ -259,7 +259,7 @@ check_shelf(struct pawl *run, struct pawl_error *err)
 		return places_kind_of(run->home.root, NULL, NULL) == PAWL_KIND_OTHER
 		               ? explain_address(run->opts.root, err)
 		               : 0;
-	(void)store_list(run->store, "", see_run, &shelf, NULL);
+	(void)store_list(run->store, "", visit_run, &shelf, NULL);
 	PAWL_FREE char *name = shelf.name;
 
 	if (!name)

@@ -45,7 +45,7 @@ add_process(struct tune_runner *r, struct process *p, struct pawl_error *err)
 
 /* Passes the trial's end to the experiment and to the caller of the runner. */
 static int
-tell_end(struct tune_runner *r, uint32_t trial, enum tune_end how, const char *why, struct pawl_error *err)
+report_end(struct tune_runner *r, uint32_t trial, enum tune_end how, const char *why, struct pawl_error *err)
 {
 	struct tune_event event = {.kind = TUNE_EVENT_ENDED, .trial = trial, .how = how, .text = why};
 	struct tune_trial info;
@@ -85,9 +85,9 @@ process_start(struct tune_runner *r, const struct tune_start *start, const struc
 		process_free(p);
 		r->full = rc == PAWL_ETRANSIENT && r->n > 0;
 		if (r->full)
-			return tell_end(r, start->trial, TUNE_LOST, why.message, err);
+			return report_end(r, start->trial, TUNE_LOST, why.message, err);
 		if (rc != PAWL_ENOTFOUND && rc != PAWL_ENOMEM && rc != PAWL_ETRANSIENT)
-			return tell_end(r, start->trial, TUNE_FAILED, why.message, err);
+			return report_end(r, start->trial, TUNE_FAILED, why.message, err);
 		/* No trial can run this program, or memory or processes are exhausted. This trial
 		 * has not failed. */
 		(void)tune_experiment_ended(r->e, start->trial, TUNE_LOST, why.message, NULL, NULL);
@@ -227,7 +227,7 @@ stop_others(struct tune_runner *r)
 
 /* Sends a verdict, of the experiment or of the runner. */
 static void
-tell_verdict(struct tune_runner *r, struct process *p, enum tune_verdict_kind verdict, bool save)
+send_verdict(struct tune_runner *r, struct process *p, enum tune_verdict_kind verdict, bool save)
 {
 	send_answer(p, verdict, save);
 	if (verdict == TUNE_CONTINUE)
@@ -286,9 +286,9 @@ on_report(struct tune_runner *r, struct process *p, const struct value *metrics,
 	}
 	if (verdict.kind == TUNE_CONTINUE && p->asked) {
 		p->lost = true;
-		tell_verdict(r, p, TUNE_PAUSE, true);
+		send_verdict(r, p, TUNE_PAUSE, true);
 	} else {
-		tell_verdict(r, p, verdict.kind, verdict.save);
+		send_verdict(r, p, verdict.kind, verdict.save);
 	}
 	if (verdict.stop_all)
 		stop_others(r);
@@ -502,7 +502,7 @@ process_end(struct tune_runner *r, struct process *p, struct pawl_error *err)
 	if (rc == 0) {
 		enum tune_end how = judge_end(p, status, why, sizeof(why));
 
-		rc = tell_end(r, p->trial, how, why, err);
+		rc = report_end(r, p->trial, how, why, err);
 	}
 	process_free(p);
 	return rc;

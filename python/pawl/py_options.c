@@ -164,7 +164,7 @@ py_broadcast_from(void *arg, uint32_t root, void *bytes, size_t nbytes, struct p
  * either ends the wait. It is kept for run_new, since the library may call Python before it
  * returns. */
 static int
-tell_lease_wait(void *arg, int64_t waited_ms, const char *why, struct pawl_error *err)
+report_lease_wait(void *arg, int64_t waited_ms, const char *why, struct pawl_error *err)
 {
 	PyGILState_STATE gil = PyGILState_Ensure();
 	struct py_options *o = arg;
@@ -525,7 +525,7 @@ py_options_read(struct py_options *o, struct py_state *st, PyObject *args, PyObj
 	TRY(read_words(st, o, args, kwargs));
 	TRY(read_scores(st, o->score_attributes, o->orders, o));
 	TRY(read_mirrors(st, o));
-	o->opts.on_lease_wait = tell_lease_wait;
+	o->opts.on_lease_wait = report_lease_wait;
 	o->opts.on_lease_wait_arg = o;
 	return o->opts.read_only ? 0 : py_shared_arena(st, &o->opts.staging.arena);
 }

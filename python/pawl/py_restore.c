@@ -526,7 +526,7 @@ finish_restore(struct py_restore *r, PyObject *live)
 
 /* With an exception set: closing the handle reports it to the other ranks. */
 static void
-tell_others(struct py_restore *r)
+notify_ranks(struct py_restore *r)
 {
 	PyObject *kind, *value, *trace;
 
@@ -561,7 +561,7 @@ py_restore_run(struct py_state *st, struct pawl *run, PyObject *live, const stru
 		result = finish_restore(&r, live);
 	else {
 		py_name_long_int(st, r.saved ? pawl_state_root(r.saved) : NULL);
-		tell_others(&r);
+		notify_ranks(&r);
 	}
 	py_match_clear(&r);
 	UNLOCKED(pawl_restore_close(r.handle)); /* releases the hold, perhaps in a bucket */

@@ -258,7 +258,7 @@ call_save(struct pawl *run, struct pawl_save_opts *opts, struct py_walk *w, stru
 /* With an exception set: this rank's part of the save has failed, and the other ranks need not wait
  * for it. */
 static void
-tell_others(struct py_run *self, const struct pawl_save_opts *opts)
+notify_ranks(struct py_run *self, const struct pawl_save_opts *opts)
 {
 	PyObject *kind, *value, *trace;
 
@@ -326,7 +326,7 @@ save_walked(struct py_run *self, struct py_walk *w, struct pawl_save_opts *opts,
 		if (result && opts->lazy && PyList_Append(self->lazy, result) < 0)
 			Py_CLEAR(result);
 	} else {
-		tell_others(self, opts);
+		notify_ranks(self, opts);
 	}
 	PyMem_Free(rows);
 	py_lazy_free(w->lazy);
@@ -405,7 +405,7 @@ py_run_save(struct py_run *self, PyObject *args, PyObject *kwargs)
 	if ((records && !lazy) || py_progress(st, progress, &opts.progress) < 0 ||
 	    py_walk_begin_save(&walk, st, state, self->run, lazy, opts.lazy != 0) < 0) {
 		py_lazy_free(lazy);
-		tell_others(self, &opts);
+		notify_ranks(self, &opts);
 		return NULL;
 	}
 	if (metadata == Py_None || py_walk_begin(&notes, st, metadata, true, NULL) == 0) {
@@ -415,7 +415,7 @@ py_run_save(struct py_run *self, PyObject *args, PyObject *kwargs)
 	} else {
 		py_lazy_free(lazy);
 		py_add_note(NULL, "in the metadata");
-		tell_others(self, &opts);
+		notify_ranks(self, &opts);
 	}
 	py_walk_end(&walk);
 	if (result)

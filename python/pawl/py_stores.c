@@ -188,7 +188,7 @@ store_stat(void *store, const char *key, struct pawl_store_entry *ret, struct pa
 }
 
 static int
-see_rows(PyObject *rows, pawl_store_entry_fn *see, void *see_arg, struct pawl_error *err)
+visit_rows(PyObject *rows, pawl_store_entry_fn *visit, void *visit_arg, struct pawl_error *err)
 {
 	int rc = 0;
 
@@ -197,17 +197,17 @@ see_rows(PyObject *rows, pawl_store_entry_fn *see, void *see_arg, struct pawl_er
 
 		if (read_entry(PyList_GetItem(rows, i), &entry) < 0)
 			return take_raised(err);
-		rc = see(see_arg, &entry);
+		rc = visit(visit_arg, &entry);
 	}
 	return rc;
 }
 
 static int
-store_list(void *store, const char *folder, pawl_store_entry_fn *see, void *see_arg, struct pawl_error *err)
+store_list(void *store, const char *folder, pawl_store_entry_fn *visit, void *visit_arg, struct pawl_error *err)
 {
 	struct call call = enter_python();
 	PyObject *rows = PyObject_CallMethod(store, "list", "s", folder);
-	int rc = rows ? see_rows(rows, see, see_arg, err) : take_raised(err);
+	int rc = rows ? visit_rows(rows, visit, visit_arg, err) : take_raised(err);
 
 	Py_XDECREF(rows);
 	leave_python(&call);

@@ -456,7 +456,7 @@ struct rest {
 };
 
 static int
-see_hidden(void *arg, const struct store_entry *entry)
+visit_hidden(void *arg, const struct store_entry *entry)
 {
 	struct rest *rest = arg;
 	const char *token = hidden_token(entry->name, HIDDEN_PARTIAL);
@@ -470,7 +470,7 @@ see_hidden(void *arg, const struct store_entry *entry)
 }
 
 static int
-see_file(void *arg, const struct store_entry *entry)
+visit_file(void *arg, const struct store_entry *entry)
 {
 	(void)entry;
 	((struct rest *)arg)->found = true;
@@ -489,9 +489,9 @@ has_rest(const struct catalog *c, struct store *store, const char *name)
 	store_get_caps(store, &caps);
 	catalog_key(c, name, &folder);
 	if (caps.rename_folder)
-		rc = store_list(store, CATALOG_FOLDER, see_hidden, &rest, NULL);
+		rc = store_list(store, CATALOG_FOLDER, visit_hidden, &rest, NULL);
 	else
-		rc = store_list(store, buf_str(&folder), see_file, &rest, NULL);
+		rc = store_list(store, buf_str(&folder), visit_file, &rest, NULL);
 	return rest.found || (rc < 0 && rc != PAWL_ENOTFOUND);
 }
 

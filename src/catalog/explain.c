@@ -60,7 +60,7 @@ listing_clear(struct listing *l)
 }
 
 static int
-see_name(void *arg, const struct store_entry *entry)
+visit_name(void *arg, const struct store_entry *entry)
 {
 	struct listing *l = arg;
 
@@ -89,7 +89,7 @@ near_path(const char *path)
 		return NULL;
 	int rc = store_open(parent, false, true, &store, NULL);
 	if (rc == 0)
-		rc = store_list(store, "", see_name, &l, NULL);
+		rc = store_list(store, "", visit_name, &l, NULL);
 	if (rc == PAWL_ENOTFOUND && len > 0) {
 		PAWL_FREE char *near = near_path(parent);
 

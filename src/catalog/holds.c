@@ -27,7 +27,7 @@ struct listing {
 };
 
 static int
-see_entry(void *arg, const struct store_entry *entry)
+visit_entry(void *arg, const struct store_entry *entry)
 {
 	struct listing *l = arg;
 
@@ -112,7 +112,7 @@ holds_read(struct store *store, struct bump *memory, struct hold **ret, size_t *
 	struct listing l = {.memory = memory};
 	size_t n = 0;
 
-	int rc = store_list(store, HOLDS_FOLDER, see_entry, &l, err);
+	int rc = store_list(store, HOLDS_FOLDER, visit_entry, &l, err);
 	if (rc == PAWL_ENOMEM)
 		return err_nomem(err, HOLDS_FOLDER);
 	if (rc == PAWL_ELIMIT)

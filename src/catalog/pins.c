@@ -82,7 +82,7 @@ compare_marks(const void *a, const void *b)
 }
 
 static int
-see_entry(void *arg, const struct store_entry *entry)
+visit_entry(void *arg, const struct store_entry *entry)
 {
 	struct listing *l = arg;
 	size_t len = strlen(entry->name), suffix = strlen(MARK_SUFFIX);
@@ -129,7 +129,7 @@ pins_read(struct store *store, const char *const *names, size_t n, struct bump *
 
 	if (!l.marks)
 		return err_nomem(err, PINS_FOLDER);
-	int rc = n ? store_list(store, PINS_FOLDER, see_entry, &l, err) : 0;
+	int rc = n ? store_list(store, PINS_FOLDER, visit_entry, &l, err) : 0;
 	if (rc < 0 && rc != PAWL_ENOTFOUND)
 		return rc;
 	for (size_t i = 0; i < l.n_marks; i++)

@@ -69,7 +69,7 @@ struct contents {
 };
 
 static int
-see_content(void *arg, const struct store_entry *entry)
+visit_content(void *arg, const struct store_entry *entry)
 {
 	struct contents *c = arg;
 
@@ -84,7 +84,7 @@ static int
 kind_by_checkpoints(struct store *store, struct pawl_error *err)
 {
 	struct contents c = {0};
-	int rc = store_list(store, CATALOG_FOLDER, see_content, &c, err);
+	int rc = store_list(store, CATALOG_FOLDER, visit_content, &c, err);
 
 	if (rc < 0 && rc != PAWL_ENOTFOUND)
 		return rc;
@@ -129,7 +129,7 @@ listing_clear(struct listing *l)
 }
 
 static int
-see_entry(void *arg, const struct store_entry *entry)
+visit_entry(void *arg, const struct store_entry *entry)
 {
 	struct listing *l = arg;
 
@@ -164,7 +164,7 @@ find_kind(struct store *store, struct pawl_error *err)
 {
 	PAWL_CLEAN(listing_clear) struct listing l = {.most = LOOK_ENTRIES};
 	struct pawl_error why = {0};
-	int rc = store_list(store, "", see_entry, &l, &why);
+	int rc = store_list(store, "", visit_entry, &l, &why);
 
 	if (rc == PAWL_ENOTFOUND)
 		return PAWL_KIND_NOTHING;
@@ -298,7 +298,7 @@ scan_folder(struct scan *s, const char *folder, unsigned depth, bool inside, str
 {
 	PAWL_CLEAN(listing_clear) struct listing l = {.most = inside ? MAX_PLACES : LOOK_ENTRIES};
 	struct pawl_error why = {0};
-	int rc = store_list(s->store, folder, see_entry, &l, &why);
+	int rc = store_list(s->store, folder, visit_entry, &l, &why);
 
 	if (l.full && inside)
 		return err_set(err, PAWL_ELIMIT, "%s/%s has more than %zu entries", s->store->root, folder, MAX_PLACES);

@@ -182,7 +182,7 @@ find_item(struct copying *c, const char *name)
 }
 
 static int
-see_file(void *arg, const struct store_entry *entry)
+visit_file(void *arg, const struct store_entry *entry)
 {
 	struct copy_item *it = find_item(arg, entry->name);
 	if (!it)
@@ -199,7 +199,7 @@ static int
 find_old(struct copying *c, struct pawl_error *err)
 {
 	struct pawl_error why = {0};
-	int rc = store_list(c->job->to, c->folder, see_file, c, &why);
+	int rc = store_list(c->job->to, c->folder, visit_file, c, &why);
 	return rc == PAWL_ENOTFOUND ? 0 : err_give(err, rc, &why);
 }
 

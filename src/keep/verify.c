@@ -58,7 +58,7 @@ add_finding(struct pawl_findings *f, const struct pawl_finding *given)
 }
 
 static int
-see_damage(void *arg, uint32_t file, uint64_t begin, uint64_t end, const struct pawl_error *why)
+report_damage(void *arg, uint32_t file, uint64_t begin, uint64_t end, const struct pawl_error *why)
 {
 	struct collector *c = arg;
 	const struct manifest *m = c->r->manifest;
@@ -157,7 +157,7 @@ read_stored(struct pawl_restore *r, struct store *store, unsigned only_copy, uin
 		if (rc == 0 && !sum_equal(f->sums[i], sum_bytes(block, n)))
 			rc = err_set(&why, PAWL_ECORRUPT, "compressed: not what was written");
 		if (rc < 0)
-			see_damage(c, file, at, at + n, &why);
+			report_damage(c, file, at, at + n, &why);
 	}
 	store_close_reader(store, reader);
 	return over;
@@ -176,7 +176,7 @@ read_copy(struct pawl_restore *r, struct store *store, struct fetch *fetch, unsi
 	                        .manifest = r->manifest,
 	                        .meter = limit->meter,
 	                        .deadline_ms = limit->deadline_ms,
-	                        .bad = see_damage,
+	                        .bad = report_damage,
 	                        .arg = &c,
 	                        .only_copy = only_copy};
 	TRY(reshard_plan_all(r->manifest, fetch_unit_bytes(fetch, r->manifest->bytes), &plan, err));

@@ -105,7 +105,7 @@ compare_boxes(const void *pa, const void *pb)
 }
 
 static void
-see_hole(struct sweep *s, uint32_t d)
+note_hole(struct sweep *s, uint32_t d)
 {
 	for (uint32_t k = d; k < s->ndim; k++) {
 		s->from[k] = 0;
@@ -118,7 +118,7 @@ see_hole(struct sweep *s, uint32_t d)
 
 /* All boxes of the set contain the slab. Two that clash also clash outside it. */
 static void
-see_clash(struct sweep *s, const size_t *set, size_t n)
+note_clash(struct sweep *s, const size_t *set, size_t n)
 {
 	size_t first = set[0] < set[1] ? set[0] : set[1], second = set[0] + set[1] - first;
 
@@ -168,9 +168,9 @@ static int
 sweep_boxes(struct sweep *s, const size_t *set, size_t n, uint32_t d, struct pawl_error *err)
 {
 	if (n == 0 && !s->has_hole)
-		see_hole(s, d);
+		note_hole(s, d);
 	if (d == s->ndim && n > 1 && !s->has_clash)
-		see_clash(s, set, n);
+		note_clash(s, set, n);
 	if (n == 0 || d == s->ndim)
 		return 0;
 	PAWL_FREE struct stretch *all = mem_zalloc(n, sizeof(*all));

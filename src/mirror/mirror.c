@@ -22,7 +22,7 @@
 /* Takes the path that the store resolved, so that the journal does not depend on the working
  * directory. URLs stay as they are. */
 static int
-settle_url(struct mirror *m, struct pawl_error *err)
+resolve_url(struct mirror *m, struct pawl_error *err)
 {
 	struct store *store = atomic_load(&m->store);
 	struct store_caps caps;
@@ -90,7 +90,7 @@ open_one(struct mirrors *ms, size_t i, const char *url, struct pawl_error *err)
 			m->n_row++;
 			events_warn(&ms->run->events, &why);
 		}
-		TRY(settle_url(m, err));
+		TRY(resolve_url(m, err));
 		TRY(check_place(ms, i, err));
 	}
 	m->journal_key = mirror_journal_key(m->url);

@@ -49,7 +49,7 @@ struct folders {
 };
 
 static int
-see_key(void *arg, const struct store_entry *entry)
+visit_key(void *arg, const struct store_entry *entry)
 {
 	struct folders *f = arg;
 	const char *slash = strchr(entry->name, '/');
@@ -86,7 +86,7 @@ int
 abort_commit_all(struct store *store, const char *folder, struct pawl_error *err)
 {
 	PAWL_CLEAN(folders_clear) struct folders f = {0};
-	int rc = store_list_all(store, folder, see_key, &f, err);
+	int rc = store_list_all(store, folder, visit_key, &f, err);
 
 	if (rc == PAWL_ENOMEM)
 		return err_set(err, rc, "%s: out of memory", folder);

@@ -168,7 +168,7 @@ gathering_clear(struct gathering *g)
 }
 
 static int
-see_file(void *arg, const struct store_entry *entry)
+visit_file(void *arg, const struct store_entry *entry)
 {
 	struct gathering *g = arg;
 	char nonce[33], wanted[33];
@@ -292,7 +292,7 @@ look_once(struct gathering *g, struct pawl_error *err)
 	g->fault = NULL;
 	buf_printf(&folder, RENDEZVOUS_FOLDER "/%s", g->token);
 	TRY(buf_check(&folder, "save", err));
-	int rc = store_list(g->store, buf_str(&folder), see_file, g, err);
+	int rc = store_list(g->store, buf_str(&folder), visit_file, g, err);
 
 	if (rc == PAWL_ENOTFOUND)
 		return 0;

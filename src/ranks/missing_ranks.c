@@ -119,7 +119,7 @@ struct sight {
 };
 
 static int
-see_file(void *arg, const struct store_entry *entry)
+visit_file(void *arg, const struct store_entry *entry)
 {
 	struct sight *s = arg;
 	char nonce[33];
@@ -147,7 +147,7 @@ missing_ranks_in_verdict(const struct gather_round *round, int64_t waited_ms, st
 		for (uint32_t r = 1; r < world; r++)
 			missing[r] = r != rendezvous_rank(round->m);
 		buf_printf(&folder, RENDEZVOUS_FOLDER "/%s", round->token);
-		is_known = !folder.failed && store_list(round->store, buf_str(&folder), see_file, &sight, NULL) == 0;
+		is_known = !folder.failed && store_list(round->store, buf_str(&folder), visit_file, &sight, NULL) == 0;
 	}
 	if (is_known && count_named(missing, world) > 0) {
 		rendezvous_find_unopened(round->m, unseen);

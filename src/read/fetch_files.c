@@ -63,7 +63,7 @@ fetch_files_free(struct fetch_files *f)
 }
 
 static int
-see_mark(void *arg, const struct store_entry *entry)
+visit_mark(void *arg, const struct store_entry *entry)
 {
 	struct mark m;
 	return nodes_mark_parse(entry->name, &m) && strcmp(m.pack, arg) == 0 ? PAWL_EEXISTS : 0;
@@ -74,7 +74,7 @@ static bool
 is_on_node(struct store *store, const char *folder, const char *name)
 {
 	PAWL_FREE char *pack = mem_strdup(name);
-	return pack && store_list(store, folder, see_mark, pack, NULL) == PAWL_EEXISTS;
+	return pack && store_list(store, folder, visit_mark, pack, NULL) == PAWL_EEXISTS;
 }
 
 /* Opens a file and compares its size. The lock is held. *ret_end: the size that was found. */

@@ -229,7 +229,7 @@ note_dropped(struct matcher *m, const struct walk_leaf *leaf, struct pawl_error 
 }
 
 static int
-see_saved(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
+visit_saved(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
 {
 	struct matcher *m = arg;
 	const struct pawl_restore *r = m->r;
@@ -331,7 +331,7 @@ is_dropped(const struct matcher *m, const char *exact)
 }
 
 static int
-see_live(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
+visit_live(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
 {
 	struct matcher *m = arg;
 	struct restore_rows *rows = &m->r->report;
@@ -384,13 +384,13 @@ match_tree(struct matcher *m, struct pawl_error *err)
 		return err_nomem(err, m->r->info.name);
 	for (size_t i = 0; i < m->live->n_tensors; i++)
 		m->bound_to[i] = NO_TENSOR;
-	TRY(walk_leaves(r->manifest->state->root, see_saved, m, err));
+	TRY(walk_leaves(r->manifest->state->root, visit_saved, m, err));
 	for (size_t i = 0; i < r->n_include; i++) {
 		if (!m->glob_used[i])
 			TRY(restore_add_row(&r->report,
 			                    mem_printf("missing: no saved path matches '%s'", r->include[i]), err));
 	}
-	TRY(walk_leaves(m->live->root, see_live, m, err));
+	TRY(walk_leaves(m->live->root, visit_live, m, err));
 	/* One of many ranks need not hold everything that all of them saved. */
 	for (size_t i = 0; r->run->group.world == 1 && i < m->n; i++) {
 		if (!m->leaves[i].matched)

@@ -91,7 +91,7 @@ struct search {
 };
 
 static int
-see_near(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
+visit_near(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
 {
 	struct search *s = arg;
 	const char *both[] = {s->path, leaf->path};
@@ -112,7 +112,7 @@ report_unused(const char *what, const char *rule, size_t len, const char *hint, 
 
 	if (!glob)
 		return err_nomem(err, what);
-	TRY(walk_leaves(m->state->root, see_near, &near, err));
+	TRY(walk_leaves(m->state->root, visit_near, &near, err));
 	const bool found = near.path[0] != '\0' && !*hint;
 	PAWL_FREE char *text = mem_printf("%s matches '%s'%s%s%s", what, glob, found ? "; did you mean " : hint,
 	                                  found ? near.path : "", found ? "?" : "");
@@ -171,7 +171,7 @@ struct casting {
 
 /* The first leaf of a tied tensor decides. */
 static int
-see_leaf(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
+visit_leaf(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
 {
 	struct casting *c = arg;
 
@@ -199,7 +199,7 @@ apply_casts(const struct restore_rules *r, struct manifest *m, struct restore_ro
 
 	if (!used)
 		return err_nomem(err, "cast");
-	TRY(walk_leaves(m->state->root, see_leaf, &c, err));
+	TRY(walk_leaves(m->state->root, visit_leaf, &c, err));
 	for (size_t i = 0; i < r->n_cast; i++) {
 		const size_t len = (size_t)(strrchr(r->cast[i], '=') - r->cast[i]);
 

@@ -90,7 +90,7 @@ bind_blob(struct pawl_restore *r, size_t index, struct pawl_error *err)
 }
 
 static int
-see_blob(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
+visit_blob(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
 {
 	struct blobs *b = arg;
 	const int type = leaf->node->type;
@@ -105,7 +105,7 @@ see_blob(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
 
 /* Makes what was read visible to readers of the state; after a failure, discards it. */
 static int
-settle_blobs(struct blobs *b, bool good, struct pawl_error *err)
+finish_blobs(struct blobs *b, bool good, struct pawl_error *err)
 {
 	const struct manifest *m = b->r->manifest;
 	for (size_t i = 0; i < b->n && good; i++) {
@@ -187,15 +187,15 @@ static int
 read_once(struct pawl_restore *r, size_t n, uint64_t *ret_nbytes, struct pawl_error *err)
 {
 	PAWL_CLEAN(blobs_clear) struct blobs blobs = {.r = r};
-	int rc = walk_leaves(r->manifest->state->root, see_blob, &blobs, err);
+	int rc = walk_leaves(r->manifest->state->root, visit_blob, &blobs, err);
 	if (r->owes_word && r->share_fn)
 		rc = broadcast_reads(r, rc, ret_nbytes, err);
 	else if (rc == 0)
 		rc = restore_fetch(r, r->bindings, r->n_bindings, ret_nbytes, err);
 	if (rc == 0)
-		rc = settle_blobs(&blobs, true, err);
+		rc = finish_blobs(&blobs, true, err);
 	if (rc < 0)
-		settle_blobs(&blobs, false, NULL);
+		finish_blobs(&blobs, false, NULL);
 	restore_cut_bindings(r, n);
 	return rc;
 }

@@ -215,7 +215,7 @@ commit_publish(struct save *s, struct pawl_error *err)
 
 	if (rc == 0 || !s->is_publishing)
 		return err_give(err, rc, &why);
-	const int found = s->run->modes.commit->settle_alone(s, &trouble);
+	const int found = s->run->modes.commit->resolve(s, &trouble);
 
 	if (found < 0)
 		return commit_report_unknown(s, found, &why, &trouble, err);

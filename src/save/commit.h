@@ -24,7 +24,7 @@ struct commit_ops {
 	               struct pawl_error *err);
 	/* The three below return 1 = the checkpoint exists; 0 = it does not and never will; an
 	 * error = not known. *ret_name: its name, to be freed. After publish failed: */
-	int (*settle_alone)(struct save *s, struct pawl_error *err);
+	int (*resolve)(struct save *s, struct pawl_error *err);
 	int (*find)(struct save *s, char **ret_name, struct pawl_error *err); /* on rank 0 */
 	/* On another rank, without a verdict: no process can publish the save afterwards. */
 	int (*abort)(struct save *s, char **ret_name, struct pawl_error *err);

@@ -129,7 +129,7 @@ is_committed(const struct save *s, struct pawl_error *err)
 }
 
 static int
-settle_put(struct save *s, struct pawl_error *err)
+resolve_put(struct save *s, struct pawl_error *err)
 {
 	bool decided = check_ours(s, NULL) < 0; /* then it is not ours to decide */
 
@@ -151,9 +151,9 @@ settle_put(struct save *s, struct pawl_error *err)
 }
 
 static int
-settle_named(struct save *s, char **ret_name, struct pawl_error *err)
+find_named(struct save *s, char **ret_name, struct pawl_error *err)
 {
-	int rc = s->run->modes.commit->settle_alone(s, err);
+	int rc = s->run->modes.commit->resolve(s, err);
 
 	if (rc == 1 && !(*ret_name = mem_strdup(s->name)))
 		return err_nomem(err, "save");
@@ -170,19 +170,19 @@ withdraw_put(struct save *s)
 /* No save can be aborted here, or no other process looks for this one. So reading the key is
  * enough. */
 static int
-settle_lone(struct save *s, struct pawl_error *err)
+resolve_lone(struct save *s, struct pawl_error *err)
 {
 	return is_committed(s, err);
 }
 
 const struct commit_ops commit_by_lone_put = {.publish = publish_by_put,
-                                              .settle_alone = settle_lone,
-                                              .find = settle_named,
+                                              .resolve = resolve_lone,
+                                              .find = find_named,
                                               .withdraw = withdraw_put,
-                                              .abort = settle_named};
+                                              .abort = find_named};
 
 const struct commit_ops commit_by_put = {.publish = publish_by_put,
-                                         .settle_alone = settle_put,
-                                         .find = settle_named,
+                                         .resolve = resolve_put,
+                                         .find = find_named,
                                          .withdraw = withdraw_put,
-                                         .abort = settle_named};
+                                         .abort = find_named};

@@ -81,7 +81,7 @@ commit_all(struct save *s, struct pawl_error *err)
 /* After an error: 0 if the checkpoint exists nevertheless; else no process will publish the
  * folder. */
 static int
-settle_as_host(struct save *s, const struct pawl_error *why, struct pawl_error *err)
+resolve_as_host(struct save *s, const struct pawl_error *why, struct pawl_error *err)
 {
 	struct pawl_error trouble = {0};
 	PAWL_FREE char *name = NULL;
@@ -114,7 +114,7 @@ commit_as_host(struct save *s, struct pawl_error *err)
 
 	if (rc < 0) {
 		cause.code = rc;
-		rc = settle_as_host(s, &cause, &why);
+		rc = resolve_as_host(s, &cause, &why);
 	}
 	/* Without a verdict the others find the outcome by themselves. */
 	if (!s->in_doubt)
@@ -127,7 +127,7 @@ commit_as_host(struct save *s, struct pawl_error *err)
 /* Without a verdict: makes sure that this save never becomes a checkpoint, or finds that it has
  * become one. */
 static int
-settle_alone(struct save *s, char **ret_name, const struct pawl_error *why, struct pawl_error *err)
+resolve_alone(struct save *s, char **ret_name, const struct pawl_error *why, struct pawl_error *err)
 {
 	struct pawl_error trouble = {0};
 	int rc = s->run->modes.commit->abort(s, ret_name, &trouble);
@@ -179,7 +179,7 @@ commit_as_guest(struct save *s, struct pawl_error *err)
 	}
 	if (rc == 0) {
 		cause = why;
-		rc = settle_alone(s, &name, &cause, &why);
+		rc = resolve_alone(s, &name, &cause, &why);
 	}
 	if (rc < 0)
 		return err_set(err, rc, "save of step %lld: %s", (long long)s->request.step, why.message);

@@ -106,7 +106,7 @@ publish_by_exchange(struct save *s, const struct buf *text, const struct manifes
 
 /* No other process knows of the save, and its rename has failed. */
 static int
-settle_alone(struct save *s, struct pawl_error *err)
+resolve_alone(struct save *s, struct pawl_error *err)
 {
 	(void)s, (void)err;
 	return 0;
@@ -177,14 +177,14 @@ abort_by_rename(struct save *s, char **ret_name, struct pawl_error *err)
 
 const struct commit_ops commit_by_exchange = {.is_hidden = true,
                                               .publish = publish_by_exchange,
-                                              .settle_alone = settle_alone,
+                                              .resolve = resolve_alone,
                                               .find = find_by_catalog,
                                               .withdraw = withdraw_rename,
                                               .abort = abort_by_rename};
 
 const struct commit_ops commit_by_rename = {.is_hidden = true,
                                             .publish = publish_by_rename,
-                                            .settle_alone = settle_alone,
+                                            .resolve = resolve_alone,
                                             .find = find_by_catalog,
                                             .withdraw = withdraw_rename,
                                             .abort = abort_by_rename};

@@ -141,7 +141,7 @@ ends_equal(const struct tensor_ends *a, const struct tensor_ends *b, bool last)
 }
 
 static enum regroup_seen
-see_slot(const struct save_pack *p, size_t i)
+compare_slot(const struct save_pack *p, size_t i)
 {
 	const struct reuse_pack *before = p->before;
 	const struct plan_slot *slot = &p->plan->slots[i];
@@ -176,7 +176,7 @@ learn_changes(struct save_image *m)
 
 			regroup_note(&tensors[tensor],
 			             p->linked   ? REGROUP_SAME
-			             : p->before ? see_slot(p, i)
+			             : p->before ? compare_slot(p, i)
 			                         : REGROUP_UNKNOWN,
 			             m->probes[tensor]);
 		}

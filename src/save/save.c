@@ -147,7 +147,7 @@ make_identity(struct save *s, uint64_t id, struct pawl_error *err)
 }
 
 static int
-see_value(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
+visit_value(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
 {
 	struct save *s = arg;
 
@@ -244,7 +244,7 @@ save_new(struct writer *w, const struct pawl_save_opts *opts, const struct pawl_
 	TRY(lazy_decide(&s->image, &s->request, opts, err));
 	TRY(from_device_stage(&s->image, err));
 	if (w->run->opts.nonfinite)
-		TRY(walk_leaves(state->root, see_value, s, err)); /* tensors are checked while they are copied */
+		TRY(walk_leaves(state->root, visit_value, s, err)); /* tensors are checked while they are copied */
 	TRY(copy_metrics(s, opts, err));
 	TRY(copy_metadata(s, opts->metadata, err));
 	TRY(copy_tensors(s, state, err));

@@ -62,7 +62,7 @@ refuse_value(const struct looking *l, const char *what, const char *kind, struct
 }
 
 static int
-see_node(void *arg, const struct walk_leaf *at, struct pawl_error *err)
+visit_node(void *arg, const struct walk_leaf *at, struct pawl_error *err)
 {
 	struct looking *l = arg;
 	struct convert_job *c = l->c;
@@ -107,7 +107,7 @@ convert_add_extras(struct convert_job *c, struct pawl_error *err)
 			continue;
 		TRY(convert_make_name(c, buf_str(&plain), &l.name, err));
 		TRY(convert_take_name(c, l.name, buf_str(&plain), err));
-		TRY(walk_nodes(child, see_node, &l, err));
+		TRY(walk_nodes(child, visit_node, &l, err));
 		c->extras[c->n_extras++] = (struct convert_extra){l.name, child};
 	}
 	return l.has_texts ? restore_read_own(c->r, err) : 0;

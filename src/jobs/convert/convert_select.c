@@ -184,7 +184,7 @@ struct selecting {
 };
 
 static int
-see_leaf(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
+visit_leaf(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf plain = {0};
 	struct selecting *s = arg;
@@ -312,7 +312,7 @@ convert_select(struct convert_job *c, struct pawl_error *err)
 		TRY(convert_dcp_select(c, err));
 		return check_any(c, err);
 	}
-	TRY(walk_leaves(m->state->root, see_leaf, &s, err));
+	TRY(walk_leaves(m->state->root, visit_leaf, &s, err));
 	c->taken = mem_zalloc((size_t)m->n_tensors, sizeof *c->taken);
 	c->kept = mem_zalloc((size_t)m->n_tensors, sizeof *c->kept);
 	c->ties = mem_zalloc(s.n_leaves, sizeof *c->ties);
@@ -321,7 +321,7 @@ convert_select(struct convert_job *c, struct pawl_error *err)
 	if (!c->items || !c->ties || !c->taken || !c->kept || !c->extras)
 		return err_nomem(err, "convert");
 	TRY(add_note(c, "format", "pt", err));
-	TRY(walk_leaves(m->state->root, see_leaf, &s, err));
+	TRY(walk_leaves(m->state->root, visit_leaf, &s, err));
 	c->n_plain = c->n_items;
 	if (c->model)
 		TRY(convert_add_extras(c, err));

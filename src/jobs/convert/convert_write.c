@@ -86,7 +86,7 @@ goes_through(const struct manifest_tensor *t, const struct manifest_member *memb
 }
 
 static void
-see_members(struct convert_job *c)
+mark_members(struct convert_job *c)
 {
 	const struct manifest *m = c->r->manifest;
 
@@ -356,7 +356,7 @@ convert_write_begin(struct convert_job *c, struct pawl_error *err)
 	if (!c->raw || !c->item_crcs || (m->n_members && !c->members))
 		return err_nomem(err, "convert");
 	if (c->members)
-		see_members(c);
+		mark_members(c);
 	return 0;
 }
 

@@ -209,7 +209,7 @@ path_hash(const struct differ *d, const char *exact)
 }
 
 static int
-see_was(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
+visit_was(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
 {
 	struct differ *d = arg;
 	if (!array_reserve(d->leaves, d->cap_leaves, d->n_leaves + 1))
@@ -310,7 +310,7 @@ match_tensors(struct differ *d, const struct was_leaf *was, const struct pawl_no
 }
 
 static int
-see_is(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
+visit_is(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
 {
 	struct differ *d = arg;
 	struct was_leaf *was = find_was(d, leaf);
@@ -498,8 +498,8 @@ diff_open(struct pawl *a, uint64_t id_a, struct pawl *b, uint64_t id_b, struct p
 	TRY(open_side(&d.b, b, id_b, err));
 	const char *format = d.a.r->manifest->format, *other = d.b.r->manifest->format;
 	d.has_kinds = format && other ? strcmp(format, other) == 0 : format == other;
-	TRY(walk_nodes(d.a.r->manifest->state->root, see_was, &d, err));
-	TRY(walk_nodes(d.b.r->manifest->state->root, see_is, &d, err));
+	TRY(walk_nodes(d.a.r->manifest->state->root, visit_was, &d, err));
+	TRY(walk_nodes(d.b.r->manifest->state->root, visit_is, &d, err));
 	TRY(add_removed(&d, err));
 	TRY(compare_pairs(&d, err));
 	if (d.diff->n > 0)

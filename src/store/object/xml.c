@@ -174,7 +174,7 @@ struct wanted {
 };
 
 static int
-see_wanted(void *arg, const char *path, const char *text, size_t len)
+visit_wanted(void *arg, const char *path, const char *text, size_t len)
 {
 	struct wanted *w = arg;
 	if (!w->found && strcmp(path, w->path) == 0) {
@@ -188,7 +188,7 @@ int
 xml_get(const char *what, const void *ptr, size_t len, const char *path, struct buf *out, struct pawl_error *err)
 {
 	struct wanted w = {.path = path, .out = out};
-	TRY(xml_read(what, ptr, len, see_wanted, &w, err));
+	TRY(xml_read(what, ptr, len, visit_wanted, &w, err));
 	TRY(buf_check(out, what, err));
 	return w.found ? 0 : err_set(err, PAWL_ENOTFOUND, "%s: the answer has no %s", what, path);
 }
