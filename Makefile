@@ -77,7 +77,7 @@ demo: deps-demo demo-venv package ## train a real model, kill it in the middle o
 recording: deps-demo demo-venv package ## record make demo, as docs/tutorials/demo.svg
 	@$(PYTHON) tools/docs/record_demo.py docs/tutorials/demo.svg $(PYTHON) examples/demo/demo.py
 
-demo-tune: demo-venv package ## a real search (16 trials; ASHA and PBT) that is killed twice and goes on
+demo-tune: demo-venv package ## a real search (16 trials; ASHA and PBT) that is killed twice and resumes
 	@$(PYTHON) examples/demo/search.py
 
 test: build package ## what needs no server, no other framework, no launcher and no root (minutes)
@@ -87,7 +87,7 @@ test-all: test test-rest ## every test: also real servers, frameworks, launchers
 test-rest: deps-peers build package
 	@$(PYTHON) tools/run-tests.py --build build --set rest
 
-bench: deps-bench venv package ## measure beside torch.save, safetensors and others; writes docs/explanation/benchmarks.md
+bench: deps-bench venv package ## compare with torch.save, safetensors and others; writes docs/explanation/benchmarks.md
 	@tools/venv.sh bench/requirements-optional.txt
 	@$(PYTHON) bench/bench.py $(BENCH)
 
@@ -106,7 +106,7 @@ proof: build ## the reliability figures: every kill point, failing call, flipped
 proof-stores: build ## of these only: every fault at every request of saves, restores and uploads to a store
 	@$(PYTHON) tests/proof/stores.py --state build/proof-stores.jsonl
 
-proof-searches: build ## of these only: searches in which memory or a write fails, or that are killed, and go on
+proof-searches: build ## of these only: searches in which memory or a write fails, or that are killed, and resume
 	@build/tests/test_tune_faults --whole
 	@build/tests/test_tune_runner --whole
 	@$(PYTHON) tests/proof/searches.py

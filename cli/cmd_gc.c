@@ -73,7 +73,7 @@ const struct command cmd_gc = {
 	.summary = "remove what crashes left behind",
 	.about = "Removes what interrupted saves and deletions left in RUN (default: the current folder). These are "
 		 "unfinished folders of dead writers, folders of this run without a manifest, holds of dead "
-		 "processes, and files set aside for reuse. A training does the same each time it opens "
+		 "processes, and files set aside for reuse. A training run does the same each time it opens "
 		 "its run, except for folders without a manifest. Only this command removes those, since 'pawl repair' "
 		 "may still rebuild a lost manifest.",
 	.operands = operands,

@@ -81,9 +81,10 @@ const struct command cmd_score = {
 	.name = "score",
 	.group = GROUP_KEEP,
 	.summary = "add metrics to a checkpoint",
-	.about = "Adds metrics to the checkpoint TARGET, or replaces those of the same names, for example after an "
-		 "evaluation. A training that runs uses them at its next decision about what is best and what is kept. "
-		 "The files of the checkpoint do not change.",
+	.about =
+		"Adds metrics to the checkpoint TARGET, or replaces those of the same names, for example after an "
+		"evaluation. A training run that runs uses them at its next decision about what is best and what is kept. "
+		"The files of the checkpoint do not change.",
 	.operands = operands,
 	.examples = examples,
 	.run = run_score,

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "base/text.h"
+
 /* Three significant digits: 1.23, 12.3, 123, 1023. */
 static const char *
 three_digits(struct keep *keep, double value, const char *unit)
@@ -19,16 +21,10 @@ three_digits(struct keep *keep, double value, const char *unit)
 const char *
 human_bytes(struct keep *keep, double nbytes)
 {
-	static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-	size_t unit = 0;
+	char text[32];
 
-	while (nbytes >= 1023.5 && unit < 6) {
-		nbytes /= 1024;
-		unit++;
-	}
-	if (unit == 0)
-		return keep_printf(keep, "%.0f B", nbytes);
-	return three_digits(keep, nbytes, units[unit]);
+	text_bytes(nbytes, text);
+	return keep_printf(keep, "%s", text);
 }
 
 const char *

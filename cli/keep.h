@@ -4,12 +4,10 @@
 #ifndef PAWL_CLI_KEEP_H
 #define PAWL_CLI_KEEP_H
 
-#include <stddef.h>
+#include "base/bump.h"
 
-struct keep_chunk;
 struct keep {
-	struct keep_chunk *chunks;
-	size_t used; /* of the newest chunk */
+	struct bump memory;
 };
 
 /* Zeroed memory, aligned for any type; never NULL. */

@@ -74,7 +74,7 @@ transfer_check_place(struct cli *cli, const char *to, struct pawl_error *err)
 
 /* Checks whether the destination of one checkpoint is free, or already has it (*ret_there). */
 static int
-look_at_place(struct cli *cli, struct transfer *t, bool *ret_there, struct pawl_error *err)
+check_place(struct cli *cli, struct transfer *t, bool *ret_there, struct pawl_error *err)
 {
 	struct target target = {.text = t->to, .root = t->to, .single = true};
 	PAWL_CLEAN(cli_close) struct pawl *there = NULL;
@@ -104,7 +104,7 @@ copy_one(struct cli *cli, struct pawl *from, const struct pawl_copy_opts *opts, 
 	struct pawl_meter meter = {0};
 	int rc;
 
-	TRY(look_at_place(cli, t, &t->was_there, err));
+	TRY(check_place(cli, t, &t->was_there, err));
 	if (t->was_there || t->dry_run)
 		return 0;
 	work_begin(cli->work, "copying", &meter, t->info->bytes);
@@ -157,7 +157,7 @@ transfer_run(struct cli *cli, struct pawl *from, const struct transfer_args *arg
 
 	opts.n_streams = transfer_streams(args);
 	opts.memory_bytes = args->memory_bytes;
-	opts.bandwidth_bytes_per_second = args->bandwidth;
+	opts.bytes_per_second = args->bandwidth;
 	opts.timeout_ms = transfer_timeout_ms(args);
 	opts.on_lease_wait = target_note_wait;
 	opts.on_lease_wait_arg = cli;

@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/mem.h"
 #include "human.h"
 
 #define WORK_FIRST_MS 300 /* shorter work shows no line */
@@ -198,7 +199,7 @@ add_signal(sigset_t *set, int number)
 struct work *
 work_open(const struct term *term, bool draws)
 {
-	struct work *w = calloc(1, sizeof(*w));
+	struct work *w = mem_zalloc(1, sizeof(*w));
 
 	if (w == NULL)
 		return NULL;
@@ -215,7 +216,7 @@ work_open(const struct term *term, bool draws)
 	(void)pthread_cond_init(&w->changed, NULL);
 	if (pthread_create(&w->waiter, NULL, run_waiter, w) != 0) {
 		(void)pthread_sigmask(SIG_UNBLOCK, &w->signals, NULL);
-		free(w);
+		mem_free(w);
 		return NULL;
 	}
 	return w;
@@ -250,7 +251,7 @@ work_close(struct work *w)
 	(void)pthread_join(w->waiter, NULL);
 	(void)pthread_cond_destroy(&w->changed);
 	(void)pthread_mutex_destroy(&w->lock);
-	free(w);
+	mem_free(w);
 }
 
 static void

@@ -5,11 +5,11 @@
  *
  * Read it from top to bottom, in the order of first use:
  *
- *   1. errors                   6. saving                 11. mirrors and copies
- *   2. tensors                  7. finding checkpoints    12. stores of your own
- *   3. states                   8. restoring              13. testing programs that use pawl
- *   4. options of a run         9. when to save
- *   5. opening a run           10. maintenance
+ *   1. errors             6. saving                           11. mirrors and copies
+ *   2. tensors            7. finding runs and checkpoints     12. stores of your own
+ *   3. states             8. restoring                        13. testing programs that use pawl
+ *   4. options of a run   9. when to save
+ *   5. opening a run     10. maintenance
  *
  * pawl_jobs.h declares what is built on top of this: comparison, export, resharding, copies of
  * runs, syncing of folders, single files, archives, Composer's files.
@@ -41,7 +41,7 @@
  *   leaves all other out-parameters alone, unless its comment says otherwise. On success it leaves
  *   the error alone.
  * - Structs that may grow begin with `size`. Their _INIT macro sets it. In options, zero means the
- *   default. Later versions only add fields.
+ *   default. Later versions add fields at the end; structs inside others change with the soname.
  * - Handles are opaque. A function that frees one accepts NULL. Strings that a handle returns live
  *   as long as the handle. Close holds and restores before their run; tickets and lists may be used
  *   after it. A getter by index returns NULL beyond the last.
@@ -125,11 +125,6 @@ PAWL_API int pawl_code_from_errno(int sys);
 PAWL_API int pawl_code_exit_status(int code);
 /* 1 if a repeated call may succeed although nothing was changed, else 0. */
 PAWL_API int pawl_code_is_transient(int code);
-
-/* Hides secrets in a text, in place: passwords in URLs, the rest of a line after
- * "password:" or "token=", and values of the environment. These are of variables named KEY, SECRET,
- * TOKEN and the like, from 6 bytes on. NULL is fine. Any thread, while the environment stays. */
-PAWL_API void pawl_hide_secrets(char *text);
 
 /* --------------------------------------------------------------- 2. tensors */
 
@@ -256,7 +251,7 @@ struct pawl_scalar {
 
 PAWL_API int pawl_state_new(struct pawl_state **ret, struct pawl_error *err);
 PAWL_API void pawl_state_free(struct pawl_state *state);
-/* Which rank of how many builds the state (default 0 of 1). PAWL_EUSAGE if anything was added
+/* The rank that builds the state, of how many (default 0 of 1). PAWL_EUSAGE if anything was added
  * already. PAWL_PER_RANK needs it. */
 PAWL_API int pawl_state_set_rank(struct pawl_state *state, uint32_t rank, uint32_t world_size, struct pawl_error *err);
 
@@ -298,7 +293,7 @@ PAWL_API const struct pawl_scalar *pawl_node_key(const struct pawl_node *node); 
 /* The value of a leaf; NULL for tensors and containers. */
 PAWL_API const struct pawl_scalar *pawl_node_scalar(const struct pawl_node *node);
 /* Of PAWL_PER_RANK and PAWL_DIFFERS the value of this rank: the only child, or NULL in a restored
- * state whose world had another size. Of every other node the node itself. */
+ * state that another number of ranks has saved. Of every other node the node itself. */
 PAWL_API const struct pawl_node *pawl_node_own(const struct pawl_node *node);
 /* Index in the state's table of tensors; SIZE_MAX if the node is not a tensor. Leaves with the same
  * memory, dtype, shape and strides (tied weights) share one index. */
@@ -426,7 +421,7 @@ struct pawl_io {
 	                                     PAWL_ECANCELLED; NULL = none. Must outlive the run */
 };
 
-/* Which process of how many this one is. */
+/* The rank of this process. */
 struct pawl_rank {
 	size_t size;
 	int32_t rank, world_size;                        /* 0 of 1 if no launcher was found */
@@ -481,7 +476,7 @@ struct pawl_uploads {
 
 /* How long things may take. The lease keeps two processes from writing one run. */
 struct pawl_timeouts {
-	int64_t lease_ms;      /* a lease that is not renewed for so long is taken over; 0 = 120,000 */
+	int64_t lease_ms;      /* a lease that is not renewed for this time is taken over; 0 = 120,000 */
 	int64_t lease_wait_ms; /* for the lease of another process; 0 = until it is known to be alive or
 	                          dead; -1 = do not wait */
 	int64_t commit_ms;     /* longest wait for the other ranks; 0 = 1,800,000 */
@@ -498,16 +493,18 @@ struct pawl_naming {
 	uint64_t after_id;         /* new checkpoints get ids above this one */
 };
 
-enum pawl_on_busy { /* what a save does while another save of the run is written */
-	            PAWL_BUSY_WAIT = 0,
-	            PAWL_BUSY_SKIP = 1,   /* pawl_save returns PAWL_EBUSY and changes nothing */
-	            PAWL_BUSY_REPLACE = 2 /* copy the state; a copy that still waits is dropped (PAWL_ECANCELLED) */
+/* What a save does while another save of the run is written. */
+enum pawl_on_busy {
+	PAWL_BUSY_WAIT = 0,
+	PAWL_BUSY_SKIP = 1,   /* pawl_save returns PAWL_EBUSY and changes nothing */
+	PAWL_BUSY_REPLACE = 2 /* copy the state; a copy that still waits is dropped (PAWL_ECANCELLED) */
 };
 
-enum pawl_nonfinite { /* what a save does with NaN and Inf in tensors or floats */
-	              PAWL_NONFINITE_ACCEPT = 0,
-	              PAWL_NONFINITE_FLAG = 1,  /* mark the checkpoint */
-	              PAWL_NONFINITE_REFUSE = 2 /* fail the save */
+/* What a save does with NaN and Inf in tensors or floats. */
+enum pawl_nonfinite {
+	PAWL_NONFINITE_ACCEPT = 0,
+	PAWL_NONFINITE_FLAG = 1,  /* mark the checkpoint */
+	PAWL_NONFINITE_REFUSE = 2 /* fail the save */
 };
 
 /* Zero means the default everywhere. pawl_option_get lists all options with unit and default. */
@@ -522,7 +519,6 @@ struct pawl_open_opts {
 	const char *save_interval;       /* for pawl_should_save, section 9; NULL = always due */
 	int on_busy;                     /* enum pawl_on_busy */
 	int nonfinite;                   /* enum pawl_nonfinite */
-	int strict_latest;               /* 1: restore never falls back to an older checkpoint */
 	struct pawl_retention retention; /* without score attributes, those of the run's last training count */
 	struct pawl_staging staging;
 	struct pawl_packs packs;
@@ -566,6 +562,15 @@ PAWL_API const struct pawl_option *pawl_option_get(size_t i);
 PAWL_API int pawl_parse_bytes(const char *text, uint64_t *ret, struct pawl_error *err);
 PAWL_API int pawl_parse_seconds(const char *text, double *ret, struct pawl_error *err);
 
+/* Staging memory that several runs of a process share. limit_bytes 0 = no limit. Thread-safe. A run
+ * without one makes its own. The arena must outlive the runs that use it. */
+PAWL_API int pawl_arena_new(size_t limit_bytes, struct pawl_arena **ret, struct pawl_error *err);
+PAWL_API void pawl_arena_free(struct pawl_arena *arena);
+/* Maps nbytes and faults them in before the first save. */
+PAWL_API int pawl_arena_reserve(struct pawl_arena *arena, size_t nbytes, struct pawl_error *err);
+/* Bytes of memory held now. */
+PAWL_API size_t pawl_arena_bytes(const struct pawl_arena *arena);
+
 /* ------------------------------------------------------- 5. opening a run */
 
 /* Opens or creates a run and takes its lease, unless read_only. Strings are copied. PAWL_EBUSY
@@ -586,58 +591,6 @@ PAWL_API int pawl_reload(struct pawl *run, struct pawl_error *err);
 /* 1 while a process has the run open for writing and is not known to be dead. Only for display:
  * one look cannot prove more about a process on another host. */
 PAWL_API int pawl_is_open(struct pawl *run);
-
-/* Takes the oldest event of this handle that was not taken yet: a line of events.jsonl, as JSON
- * ("save", "save failed", "remove", "upload", "upload failed", ...). The last 1,000 are kept.
- * Returns 1 and the text, for pawl_event_free, or 0 if there is none. */
-PAWL_API int pawl_event_take(struct pawl *run, char **ret, struct pawl_error *err);
-PAWL_API void pawl_event_free(char *text);
-
-enum pawl_kind {
-	PAWL_KIND_NOTHING = 0, /* nothing, or an empty folder */
-	PAWL_KIND_RUN = 1,
-	PAWL_KIND_CHECKPOINT = 2, /* a single checkpoint */
-	PAWL_KIND_OTHER = 3,      /* not pawl's */
-	PAWL_KIND_SEARCH = 4      /* of pawl tune; only pawl_places_open reports it */
-};
-/* What a path or URL holds: enum pawl_kind, or a negative code (PAWL_ENOTFOUND: there is no such
- * bucket). stores: as in pawl_open_opts.io, for URLs that pawl does not know; NULL = none. */
-PAWL_API int pawl_kind_of(const char *root, const struct pawl_stores *stores, struct pawl_error *err);
-
-struct pawl_place {
-	const char *path;    /* below the root: "demo", "saved/ep1-ba2-rank0.pt" */
-	int kind;            /* enum pawl_kind; PAWL_KIND_OTHER: a file or a link */
-	int is_link;         /* a link, which is not followed, or a text object of Composer's saver: "a.pt.symlink" */
-	uint64_t bytes;      /* of a file */
-	double unix_seconds; /* of a file or a search: its last change; 0 = unknown */
-	const char *problem; /* why this folder was not listed; NULL = it was */
-	const char *target;  /* the name in the store that the text object holds; NULL = unknown */
-};
-struct pawl_places;
-/* Lists what is in a folder or URL and in its folder `checkpoints`, in natural order: runs, single
- * checkpoints, searches and other files. recursive: at any depth up to 32 folders. Leaves out
- * hidden names, and what is in a run or a checkpoint. PAWL_ENOTFOUND: no such folder. */
-PAWL_API int pawl_places_open(const char *root, int recursive, struct pawl_places **ret, struct pawl_error *err);
-PAWL_API size_t pawl_places_count(const struct pawl_places *places);
-PAWL_API const struct pawl_place *pawl_places_get(const struct pawl_places *places, size_t i);
-PAWL_API void pawl_places_free(struct pawl_places *places);
-
-/* The schemes of URLs that pawl opens itself, by number: "file", "s3", "gs", "az", "ssh", "mem";
- * NULL after the last. A build may lack the engine of one; opening such a URL then says why. */
-PAWL_API const char *pawl_url_scheme(size_t i);
-
-/* The names by which checkpoints of other programs are known, by number; NULL after the last. They
- * are suffixes of files (".pt"), and files that mark a folder (".metadata"; *ret_is_mark = 1). */
-PAWL_API const char *pawl_foreign_name(size_t i, int *ret_is_mark);
-
-/* Staging memory that several runs of a process share. limit_bytes 0 = no limit. Thread-safe. A run
- * without one makes its own. The arena must outlive the runs that use it. */
-PAWL_API int pawl_arena_new(size_t limit_bytes, struct pawl_arena **ret, struct pawl_error *err);
-PAWL_API void pawl_arena_free(struct pawl_arena *arena);
-/* Maps nbytes and faults them in before the first save. */
-PAWL_API int pawl_arena_reserve(struct pawl_arena *arena, size_t nbytes, struct pawl_error *err);
-/* Bytes of memory held now. */
-PAWL_API size_t pawl_arena_bytes(const struct pawl_arena *arena);
 
 /* ---------------------------------------------------------------- 6. saving */
 
@@ -788,7 +741,44 @@ struct pawl_saving {
 /* The writer reports once a second, in the events of the run. PAWL_ENOTFOUND: no save runs. */
 PAWL_API int pawl_saving(struct pawl *run, struct pawl_saving *ret, struct pawl_error *err);
 
-/* -------------------------------------------------- 7. finding checkpoints */
+/* ----------------------------------------- 7. finding runs and checkpoints */
+
+enum pawl_kind {
+	PAWL_KIND_NOTHING = 0, /* nothing, or an empty folder */
+	PAWL_KIND_RUN = 1,
+	PAWL_KIND_CHECKPOINT = 2, /* a single checkpoint */
+	PAWL_KIND_OTHER = 3,      /* not pawl's */
+	PAWL_KIND_SEARCH = 4      /* of pawl tune; only pawl_places_open reports it */
+};
+/* What a path or URL holds: enum pawl_kind, or a negative code (PAWL_ENOTFOUND: there is no such
+ * bucket). stores: as in pawl_open_opts.io, for URLs that pawl does not know; NULL = none. */
+PAWL_API int pawl_kind_of(const char *root, const struct pawl_stores *stores, struct pawl_error *err);
+
+struct pawl_place {
+	const char *path;    /* below the root: "demo", "saved/ep1-ba2-rank0.pt" */
+	int kind;            /* enum pawl_kind; PAWL_KIND_OTHER: a file or a link */
+	int is_link;         /* a link, which is not followed, or a text object of Composer's saver: "a.pt.symlink" */
+	uint64_t bytes;      /* of a file */
+	double unix_seconds; /* of a file or a search: its last change; 0 = unknown */
+	const char *problem; /* why this folder was not listed; NULL = it was */
+	const char *target;  /* the name in the store that the text object holds; NULL = unknown */
+};
+struct pawl_places;
+/* Lists what is in a folder or URL and in its folder `checkpoints`, in natural order: runs, single
+ * checkpoints, searches and other files. recursive: at any depth up to 32 folders. Leaves out
+ * hidden names, and what is in a run or a checkpoint. PAWL_ENOTFOUND: no such folder. */
+PAWL_API int pawl_places_open(const char *root, int recursive, struct pawl_places **ret, struct pawl_error *err);
+PAWL_API size_t pawl_places_count(const struct pawl_places *places);
+PAWL_API const struct pawl_place *pawl_places_get(const struct pawl_places *places, size_t i);
+PAWL_API void pawl_places_free(struct pawl_places *places);
+
+/* The schemes of URLs that pawl opens itself, by number: "file", "s3", "gs", "az", "ssh", "mem";
+ * NULL after the last. A build may lack the engine of one; opening such a URL then says why. */
+PAWL_API const char *pawl_url_scheme(size_t i);
+
+/* The names by which checkpoints of other programs are known, by number; NULL after the last. They
+ * are suffixes of files (".pt"), and files that mark a folder (".metadata"; *ret_is_mark = 1). */
+PAWL_API const char *pawl_foreign_name(size_t i, int *ret_is_mark);
 
 enum pawl_mark {
 	PAWL_MARK_LATEST = 1, /* on no checkpoint if one that cannot be read may be the latest; so is BEST */
@@ -866,8 +856,7 @@ PAWL_API int pawl_explain_address(const char *address, struct pawl_error *err);
 PAWL_API int pawl_metadata(struct pawl *run, uint64_t id, struct pawl_state **ret, struct pawl_error *err);
 
 /* Waits for a checkpoint with an id above `after`, by polling. PAWL_ETIMEOUT: none came; the
- * message has the store's error if the last look failed. A look ends only when the store's retries
- * do. */
+ * message has the store's error if the last look failed. A look may take as long as the store's retries. */
 PAWL_API int pawl_wait_for_new(struct pawl *run, uint64_t after, int64_t timeout_ms, uint64_t *ret_id,
                                struct pawl_error *err);
 /* Protects a checkpoint from deletion by any process until it is closed or this process dies. A
@@ -1002,6 +991,17 @@ PAWL_API void pawl_watch_close(struct pawl_watch *watch);
 
 /* ---------------------------------------------------------- 10. maintenance */
 
+/* Takes the oldest event of this handle that was not taken yet: a line of events.jsonl, as JSON
+ * ("save", "save failed", "remove", "upload", "upload failed", ...). The last 1,000 are kept.
+ * Returns 1 and the text, for pawl_event_free, or 0 if there is none. */
+PAWL_API int pawl_event_take(struct pawl *run, char **ret, struct pawl_error *err);
+PAWL_API void pawl_event_free(char *text);
+
+/* Hides secrets in a text, in place: passwords in URLs, the rest of a line after
+ * "password:" or "token=", and values of the environment. These are of variables named KEY, SECRET,
+ * TOKEN and the like, from 6 bytes on. NULL is fine. Any thread, while the environment stays. */
+PAWL_API void pawl_hide_secrets(char *text);
+
 /* What retention does with a checkpoint. */
 struct pawl_decision {
 	uint64_t id;
@@ -1105,12 +1105,12 @@ PAWL_API int pawl_sync(struct pawl *run, struct pawl_meter *meter, struct pawl_e
 
 struct pawl_copy_opts {
 	size_t size;
-	uint32_t n_streams;                  /* pieces in flight; 0 = 4, at most 64 */
-	uint64_t memory_bytes;               /* of all buffers; 0 = 256 MiB */
-	int64_t timeout_ms;                  /* 0 = none */
-	uint64_t bandwidth_bytes_per_second; /* of the target; 0 = no limit */
-	int dry_run;                         /* pawl_copy_run: 1 = only report what would be copied */
-	const uint64_t *ids;                 /* pawl_copy_run: only these; NULL = all */
+	uint32_t n_streams;        /* pieces in flight; 0 = 4, at most 64 */
+	uint64_t memory_bytes;     /* of all buffers; 0 = 256 MiB */
+	int64_t timeout_ms;        /* 0 = none */
+	uint64_t bytes_per_second; /* of the target; 0 = no limit */
+	int dry_run;               /* pawl_copy_run: 1 = only report what would be copied */
+	const uint64_t *ids;       /* pawl_copy_run: only these; NULL = all */
 	size_t n_ids;
 	pawl_lease_wait_fn *on_lease_wait; /* pawl_copy_run: while it waits for the target's lease */
 	void *on_lease_wait_arg;

@@ -171,11 +171,11 @@ PAWL_API int pawl_clone_folder(const char *from, const char *to, struct pawl_met
 
 struct pawl_files_opts {
 	size_t size;
-	struct pawl_arena *arena; /* NULL = own */
-	uint32_t threads;         /* that copy, at most 16, and that write, at most 4; 0 = one per
-	                             processor */
-	uint64_t bandwidth_bytes; /* written per second; 0 = no limit */
-	struct pawl_fault *fault; /* failures for tests; NULL = none */
+	struct pawl_arena *arena;  /* NULL = own */
+	uint32_t threads;          /* that copy, at most 16, and that write, at most 4; 0 = one per
+	                              processor */
+	uint64_t bytes_per_second; /* written; 0 = no limit */
+	struct pawl_fault *fault;  /* failures for tests; NULL = none */
 };
 #define PAWL_FILES_OPTS_INIT {.size = sizeof(struct pawl_files_opts)}
 

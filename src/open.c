@@ -149,7 +149,7 @@ open_store(struct pawl *run, struct pawl_error *err)
 		return err_set(err, PAWL_EUNSUPPORTED,
 		               "%s: many ranks need a store that keeps two writers apart; this one does not", root);
 	if (o->ranks.node_folder && !run->home.caps.rename_folder)
-		return err_set(err, PAWL_EUNSUPPORTED, "%s: node_folder needs a run in a folder, not in a bucket",
+		return err_set(err, PAWL_EUNSUPPORTED, "%s: ranks.node_folder needs a run in a folder, not in a bucket",
 		               root);
 	if (run->home.caps.local) /* as the store resolved it: a later chdir or deletion does no harm */
 		run->home.root = o->single ? mem_printf("%s/%s", run->store->root, run->home.single_name)
@@ -279,7 +279,8 @@ identify_run(struct pawl *run, struct pawl_error *err)
 	bool found;
 
 	if (wanted && !text_is_hex32(wanted))
-		return err_set(err, PAWL_EUSAGE, "run_id: expected 32 lower-case hex digits, found '%.80s'", wanted);
+		return err_set(err, PAWL_EUSAGE, "naming.run_id: expected 32 lower-case hex digits, found '%.80s'",
+		               wanted);
 	TRY(run_file_read(run, &found, err));
 	if (!found && !latest)
 		TRY(adopt_mirrored(run, &found, err));

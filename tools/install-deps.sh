@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Installs the system packages of the named groups (default: build test) by apt. Says nothing and asks nobody when
+# Installs the system packages of the named groups (default: build test) by apt. Says and asks nothing when
 # they are all there. Without root or sudo it prints the line to run and fails.
 #
 #   usage: tools/install-deps.sh [build] [test] [wheel] [packages] [cross] [demo] [bench] [rgw] [azurite] [ssh] [swift] [slurm] [browser]
@@ -70,7 +70,7 @@ run() {
 	$as_root env DEBIAN_FRONTEND=noninteractive "$@" </dev/null >"$log" 2>&1 || { tail -n 20 "$log" >&2; return 1; }
 }
 echo "installing system packages: $wanted"
-run apt-get -o DPkg::Lock::Timeout=600 update -q || echo "install-deps.sh: the package lists could not be refreshed; going on with the old ones" >&2
+run apt-get -o DPkg::Lock::Timeout=600 update -q || echo "install-deps.sh: the package lists could not be refreshed; the old ones are used" >&2
 # The lists may be new: on a bare machine the runtime's name was not known before.
 wanted=$(missing "$@")
 # shellcheck disable=SC2086

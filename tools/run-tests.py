@@ -100,7 +100,7 @@ def run_c(build: pathlib.Path, jobs: int, chosen: list[str], env: dict[str, str]
 
 def run_python(marks: str, word: str, jobs: int, env: dict[str, str], scratch: pathlib.Path, tally: Tally) -> None:
     report = scratch / "report.xml"
-    # Whole files at a time, since servers and trained models are made once per file.
+    # Complete files at a time, since servers and trained models are made once per file.
     command = [
         sys.executable,
         "-m",

@@ -42,7 +42,7 @@ for file in "$@"; do
 	case $file in
 	*optional*)
 		sed -e 's/#.*//' -e '/^ *$/d' "$file" | while read -r line; do
-			install -c tests/requirements.txt "$line" 2>/dev/null || echo "venv.sh: $line cannot be installed here; going on without it"
+			install -c tests/requirements.txt "$line" 2>/dev/null || echo "venv.sh: $line cannot be installed here; it is left out"
 		done
 		;;
 	*) install -r "$file" ;;

@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -15,6 +14,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/os.h"
+#include "base/vec.h"
 
 int
 channel_open(struct channel *ret, int *ret_theirs, struct pawl_error *err)
@@ -64,15 +64,8 @@ channel_fill(struct channel *c, struct pawl_error *err)
 		drop_taken(c);
 		if (c->len > CHANNEL_MAX_LINE)
 			return 0; /* the caller takes lines first */
-		if (c->cap - c->len < 4096) {
-			size_t cap = c->cap < 8192 ? 16384 : c->cap * 2;
-			char *more = realloc(c->ptr, cap);
-
-			if (more == NULL)
-				return err_nomem(err, NULL);
-			c->ptr = more;
-			c->cap = cap;
-		}
+		if (!array_reserve(c->ptr, c->cap, c->len + 4096))
+			return err_nomem(err, NULL);
 		n = recv(c->fd, c->ptr + c->len, c->cap - c->len, 0);
 		if (n > 0)
 			c->len += (size_t)n;

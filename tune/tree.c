@@ -172,7 +172,7 @@ put_in_place(const char *hidden, const char *to, struct pawl_error *err)
 
 /* Moves or copies `from` to the hidden name, durably. *ret_copied: the original still exists. */
 static int
-bring_in(const char *from, const char *hidden, bool *ret_copied, struct pawl_error *err)
+copy_or_move(const char *from, const char *hidden, bool *ret_copied, struct pawl_error *err)
 {
 	if (rename(from, hidden) == 0)
 		return tree_sync(hidden, err);
@@ -193,7 +193,7 @@ bring_in_file(const char *from, const char *hidden, bool *ret_copied, struct paw
 		return err_nomem(err, from);
 	if (mkdir(hidden, 0777) < 0)
 		return err_sys(err, errno, "%s: make folder", hidden);
-	TRY(bring_in(from, inner, ret_copied, err));
+	TRY(copy_or_move(from, inner, ret_copied, err));
 	return fd_sync_dirat(AT_FDCWD, hidden, err);
 }
 
@@ -207,7 +207,7 @@ move_in(const char *from, const char *hidden, const char *to, bool *ret_copied, 
 	if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
 		return err_set(err, PAWL_EUSAGE, "%.300s: expected a folder or a file", from);
 	TRY(S_ISREG(st.st_mode) ? bring_in_file(from, hidden, ret_copied, err)
-	                        : bring_in(from, hidden, ret_copied, err));
+	                        : copy_or_move(from, hidden, ret_copied, err));
 	return put_in_place(hidden, to, err);
 }
 

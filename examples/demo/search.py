@@ -89,8 +89,8 @@ def run_demo(name: str, folder: pathlib.Path) -> bool:
             len((search / "pbt_global.txt").read_text().splitlines()) if (search / "pbt_global.txt").exists() else 0
         )
         whole = whole and clones > 0
-        print(f"    {clones} times a trial went on from a better one's checkpoint")
-    print(f"    {'WHOLE' if whole else 'NOT WHOLE'}; it lies in {search}", flush=True)
+        print(f"    {clones} times a trial continued from a better one's checkpoint")
+    print(f"    {'WHOLE' if whole else 'NOT WHOLE'}; it is in {search}", flush=True)
     return whole
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Going on by hand from a bucket: a program for Ray Tune with pawl in the place of ray."""
+"""Resuming by hand from a bucket: a program for Ray Tune with pawl in the place of ray."""
 
 from pawl import tune
 from your_module import my_trainable

@@ -26,11 +26,12 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 def size(nbytes: float) -> str:
     """A number of bytes with a unit, as the command shows it."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if nbytes < 1023.5:
-            return f"{nbytes:.0f} B" if unit == "B" else f"{nbytes:.1f} {unit}"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if nbytes < 1023.5 or unit == "TiB":
+            break
         nbytes /= 1024
-    return f"{nbytes:.1f} TiB"
+    decimals = 0 if unit == "B" or nbytes >= 99.95 else 1 if nbytes >= 9.995 else 2
+    return f"{nbytes:.{decimals}f} {unit}"
 
 
 def cell(name: str, value: object) -> object:

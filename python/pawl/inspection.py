@@ -448,7 +448,7 @@ def prune(
 
     Raises:
         UsageError: There is no rule, or no checkpoint has the metric.
-        BusyError: A training has the run open.
+        BusyError: A training run has the run open.
     """
     if num_to_keep is None and retention is None:
         raise UsageError("prune: no rule was given, expected num_to_keep or retention=pawl.Retention(...)")
@@ -477,7 +477,7 @@ def gc(run: Place, *, dry_run: bool = False, progress: Progress | None = None) -
         The number of files and folders, and their bytes.
 
     Raises:
-        BusyError: A training has it open.
+        BusyError: A training run has it open.
     """
     with _edited(run, read_only=True) as opened:
         before = Cleaned(*opened.gc(True))
@@ -502,7 +502,7 @@ def repair(run: Place, *, dry_run: bool = False, progress: Progress | None = Non
         or that may not be read, is left alone.
 
     Raises:
-        BusyError: A training has it open.
+        BusyError: A training run has it open.
     """
     done: Rows[Repaired] = Rows()
     sums = _Sum(progress)

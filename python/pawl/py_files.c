@@ -25,7 +25,7 @@ files_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 	    py_shared_arena(st, &opts.arena) < 0)
 		return NULL;
 	opts.threads = threads;
-	opts.bandwidth_bytes = bandwidth;
+	opts.bytes_per_second = bandwidth;
 
 	struct py_files *self = py_object_new(type);
 

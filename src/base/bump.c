@@ -2,7 +2,6 @@
 /* bump: see bump.h. Chunks double in size up to a limit. */
 #include "base/bump.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -116,20 +115,27 @@ bump_strndup(struct bump *b, const char *text, size_t len)
 }
 
 char *
+bump_vprintf(struct bump *b, const char *format, va_list args)
+{
+	va_list again;
+
+	va_copy(again, args);
+	const int len = vsnprintf(NULL, 0, format, args);
+	char *text = len < 0 ? NULL : bump_take(b, (size_t)len + 1);
+
+	if (text)
+		vsnprintf(text, (size_t)len + 1, format, again);
+	va_end(again);
+	return text;
+}
+
+char *
 bump_printf(struct bump *b, const char *format, ...)
 {
 	va_list args;
 
 	va_start(args, format);
-	int len = vsnprintf(NULL, 0, format, args);
-	va_end(args);
-	if (len < 0)
-		return NULL;
-	char *text = bump_take(b, (size_t)len + 1);
-	if (!text)
-		return NULL;
-	va_start(args, format);
-	vsnprintf(text, (size_t)len + 1, format, args);
+	char *text = bump_vprintf(b, format, args);
 	va_end(args);
 	return text;
 }

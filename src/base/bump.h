@@ -3,6 +3,8 @@
 #ifndef PAWL_BASE_BUMP_H
 #define PAWL_BASE_BUMP_H
 
+#include <stdarg.h>
+
 #include "base/mem.h"
 
 /* Memory that is freed all at once. Zero-initialised = empty. */
@@ -21,6 +23,7 @@ void *bump_array(struct bump *b, uint64_t n, size_t size); /* NULL also on overf
 void *bump_copy(struct bump *b, const void *items, uint64_t n, size_t size);
 char *bump_strndup(struct bump *b, const char *text, size_t len);
 char *bump_printf(struct bump *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
+char *bump_vprintf(struct bump *b, const char *format, va_list args) __attribute__((format(printf, 2, 0)));
 void bump_clear(struct bump *b);
 
 #endif

@@ -73,7 +73,7 @@ int json_get_type(const char *what, const struct json *object, const char *key, 
                   const struct json **ret, struct pawl_error *err);
 
 /* Writing one token: the caller places commas and braces. */
-/* Quoted and escaped; bytes that are no UTF-8 become U+FFFD, a NUL fails the buffer (the reader
+/* Quoted and escaped; bytes other than UTF-8 become U+FFFD, a NUL fails the buffer (the reader
  * refuses it). */
 void json_put_string(struct buf *out, const char *text, size_t len);
 /* The same for people: every control character is escaped, so that a terminal interprets none. */

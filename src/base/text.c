@@ -274,16 +274,20 @@ text_bytes(double nbytes, char out[32])
 		snprintf(out, 32, "%u B", (unsigned)(nbytes + 0.5));
 		return;
 	}
-	/* 1023.95 would print as 1024.0: move on to the next unit before that. */
-	while (unit == 0 || (nbytes >= 1023.95 && unit + 1 < sizeof(units) / sizeof(units[0]))) {
+	while (nbytes >= 1023.5 && unit + 1 < sizeof(units) / sizeof(units[0])) {
 		nbytes /= 1024;
 		unit++;
 	}
 	if (nbytes > 999999)
 		nbytes = 999999;
 	/* Integers, because the locale decides the decimal point of %f. */
-	unsigned tenths = (unsigned)(nbytes * 10 + 0.5);
-	snprintf(out, 32, "%u.%u %s", tenths / 10, tenths % 10, units[unit]);
+	const unsigned decimals = nbytes < 9.995 ? 2 : nbytes < 99.95;
+	const unsigned scale = decimals == 2 ? 100 : decimals ? 10 : 1;
+	const unsigned n = (unsigned)(nbytes * scale + 0.5);
+	if (decimals)
+		snprintf(out, 32, "%u.%0*u %.3s", n / scale, (int)decimals, n % scale, units[unit]);
+	else
+		snprintf(out, 32, "%u %.3s", n, units[unit]);
 }
 
 int

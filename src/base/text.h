@@ -32,7 +32,7 @@ size_t text_get_number(const char *text, size_t len, double *ret);
 void text_put_base64(struct buf *out, const void *ptr, size_t len);
 /* Strict (padding required, no white space); PAWL_ECORRUPT. */
 int text_get_base64(const char *text, size_t len, struct buf *out, struct pawl_error *err);
-/* "1.2 GiB"-like into out. */
+/* Three significant digits: "310 MiB", "2.48 GiB", "512 B". The locale does not matter. */
 void text_bytes(double nbytes, char out[32]);
 /* The path of "file://PATH"; any other address as it is. */
 const char *text_skip_file(const char *address);

@@ -24,7 +24,7 @@ struct outlook {
 
 /* What may be another one, since a checkpoint cannot be read, is not marked. */
 static struct outlook
-look_at(const struct catalog *c, const struct pawl_retention *policy, struct bump *memory)
+make_outlook(const struct catalog *c, const struct pawl_retention *policy, struct bump *memory)
 {
 	const struct catalog_entry *latest = catalog_latest(c);
 
@@ -132,7 +132,7 @@ int
 catalog_info(const struct catalog *c, const struct catalog_entry *e, const struct pawl_retention *policy,
              struct bump *memory, struct pawl_info *ret, struct pawl_error *err)
 {
-	const struct outlook o = look_at(c, policy, memory);
+	const struct outlook o = make_outlook(c, policy, memory);
 
 	return fill_info(&o, e, ret, err);
 }
@@ -164,7 +164,7 @@ static int
 fill_list(const struct pawl *run, int with_bad, struct pawl_list *list, struct pawl_error *err)
 {
 	const struct catalog *c = run->catalog;
-	const struct outlook o = look_at(c, &run->settings.retention, &list->memory);
+	const struct outlook o = make_outlook(c, &run->settings.retention, &list->memory);
 
 	list->infos = bump_array(&list->memory, c->n, sizeof(*list->infos));
 	if (!list->infos)

@@ -51,7 +51,7 @@ take_marks(struct mirror *m, const struct json *row, struct pawl_error *err)
 	return 0;
 }
 
-/* A training has its own; maintenance takes that of the last training. */
+/* A training run has its own; maintenance takes that of the last training. */
 static int
 take_every(struct mirror *m, const struct json *every, struct pawl_error *err)
 {

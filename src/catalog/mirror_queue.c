@@ -257,7 +257,7 @@ is_wanted(const struct mirror *m, const struct catalog_entry *e)
 	return e->summary && !e->at && mirror_lacks(m, e->id, e->summary->token);
 }
 
-/* A training that was set back counts from its beginning again. */
+/* A training run that was set back counts from its beginning again. */
 static bool
 is_due(const struct mirror *m, const struct pawl_progress *last, const struct pawl_progress *now)
 {

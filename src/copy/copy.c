@@ -119,7 +119,7 @@ pass_withdrawn(const struct copying *c, struct pawl_error *err)
 /* 1 = the target holds the same manifest; 0 = none; PAWL_EEXISTS = another one; PAWL_ETRANSIENT = a
  * save was withdrawn there recently. */
 static int
-look_at_target(struct copying *c, struct pawl_error *err)
+compare_target(struct copying *c, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf there = {0};
 	struct pawl_error why = {0};
@@ -333,7 +333,7 @@ commit_copy(struct copying *c, struct pawl_error *err)
 		return 0;
 	/* An earlier try, or another process that copies the same checkpoint, may have done it
 	 * (P15). */
-	there = look_at_target(c, &in_the_way);
+	there = compare_target(c, &in_the_way);
 	if (c->ending->is_hidden && (there == 1 || gone))
 		store_remove_folder(c->job->to, c->folder, NULL);
 	if (there == PAWL_EEXISTS || (there < 0 && rc == PAWL_EEXISTS))
@@ -397,7 +397,7 @@ copy_and_commit(struct copying *c, struct pawl_error *err)
 	result->id = c->manifest->id;
 	result->bytes = c->manifest->bytes;
 	add_total(c->job, result->bytes);
-	int rc = look_at_target(c, err);
+	int rc = compare_target(c, err);
 	TRY(rc);
 	result->was_there = rc == 1;
 	if (rc == 1) {

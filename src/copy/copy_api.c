@@ -115,7 +115,7 @@ copy_to(struct pawl *run, uint64_t id, const char *to, const struct pawl_copy_op
 	source.reading.is_held = hold != NULL;
 	TRY(split_target(to, &parent, &name, err));
 	TRY(copy_open_target(run->opts.io.stores, parent, run->opts.io.no_direct, &target, err));
-	TRY(store_limit(&target, o.bandwidth_bytes_per_second, o.bandwidth_bytes_per_second, meter, err));
+	TRY(store_limit(&target, o.bytes_per_second, o.bytes_per_second, meter, err));
 	job.from = source.store;
 	job.to = target;
 	job.from_folder = buf_str(&source.folder);

@@ -44,7 +44,7 @@ struct looked_for {
 };
 
 static int
-look_for(void *arg, const struct store_entry *entry)
+note_name(void *arg, const struct store_entry *entry)
 {
 	struct looked_for *l = arg;
 
@@ -57,7 +57,7 @@ try_listing(struct store *store, const char *key, struct pawl_error *err)
 {
 	struct looked_for l = {.name = key};
 
-	TRY(store_list(store, "", look_for, &l, err));
+	TRY(store_list(store, "", note_name, &l, err));
 	return l.found ? 0 : err_set(err, PAWL_EIO, "an object is not listed at once");
 }
 

@@ -81,8 +81,8 @@ put_folder(struct pawl *run, const struct catalog_entry *e, const char *folder, 
 
 /* Nothing is put over what another process has put there meanwhile, where the store can tell. */
 static int
-put_back(struct pawl *run, const struct catalog_entry *e, const char *key, const struct buf *text,
-         struct pawl_error *err)
+put_manifest_back(struct pawl *run, const struct catalog_entry *e, const char *key, const struct buf *text,
+                  struct pawl_error *err)
 {
 	const int flags = STORE_DURABLE | (run->home.caps.exclusive_put ? STORE_EXCLUSIVE : 0);
 	struct pawl_error why = {0};
@@ -111,7 +111,7 @@ remove_manifest(struct pawl *run, struct catalog_entry *e, const char *folder, c
 	if (rc == 0)
 		rc = check_unclaimed(run, e, err);
 	if (rc < 0)
-		TRY(put_back(run, e, buf_str(&key), &text, err));
+		TRY(put_manifest_back(run, e, buf_str(&key), &text, err));
 	return rc;
 }
 

@@ -82,7 +82,7 @@ copy_options(struct pawl_restore *r, const struct pawl_restore_opts *given, stru
 	if (o.rank_values < PAWL_RANK_VALUES_STRICT || o.rank_values > PAWL_RANK_VALUES_WRAP)
 		return err_set(err, PAWL_EUSAGE, "restore: rank_values: expected 0 to %d, found %d",
 		               PAWL_RANK_VALUES_WRAP, o.rank_values);
-	r->can_fall_back = latest && !o.no_fallback && !r->run->opts.strict_latest;
+	r->can_fall_back = latest && !o.no_fallback;
 	r->ring_bytes = o.ring_bytes;
 	r->share_fn = o.share_reads;
 	r->share_arg = o.share_arg;

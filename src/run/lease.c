@@ -275,7 +275,7 @@ take_over_locked(struct attempt *a, struct pawl_error *err)
 }
 
 static int
-take_over(struct attempt *a, struct pawl_error *err)
+take_over_lease(struct attempt *a, struct pawl_error *err)
 {
 	struct pawl_error why = {0};
 	int rc = take_over_matching(a, &why);
@@ -308,7 +308,7 @@ acquire_lease(struct attempt *a, struct pawl_error *err)
 		return refuse_start(a, &now, err);
 	if (rc < 0 && !is_broken(rc))
 		return rc;
-	return take_over(a, err);
+	return take_over_lease(a, err);
 }
 
 static int64_t

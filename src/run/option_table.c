@@ -34,7 +34,6 @@ static const struct pawl_option options[] = {
 	TEXT(save_interval, "when a save is due, as a time string; default: at every call"),
 	CHOICE(on_busy, 3, "wait skip replace", "what a save does while another one is written"),
 	CHOICE(nonfinite, 3, "accept flag refuse", "what a save does with NaN and Inf"),
-	FLAG(strict_latest, "never restore an older checkpoint than the latest"),
 
 	ANY(retention.num_to_keep, INT, "keep the newest N, or with score attributes the best N"),
 	ANY(retention.keep_last, COUNT, "keep the newest N"),

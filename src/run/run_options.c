@@ -68,13 +68,14 @@ check_template(const char *text, struct pawl_error *err)
 	PAWL_CLEAN(buf_clear) struct buf name = {0};
 
 	TRY(name_format(text, &sample, false, &name, err));
-	TRY(buf_check(&name, "name_template", err));
+	TRY(buf_check(&name, "naming.name_template", err));
 	if (!text_is_component(buf_str(&name)))
 		return err_set(err, PAWL_EUSAGE,
-		               "name_template: expected a folder name of letters, digits and '._=-', found '%s'", text);
+		               "naming.name_template: expected a folder name of letters, digits and '._=-', found '%s'",
+		               text);
 	if (!name_uses(text, "id"))
 		return err_set(err, PAWL_EUSAGE,
-		               "name_template: '%s' has no {id}, so two checkpoints could have one name", text);
+		               "naming.name_template: '%s' has no {id}, so two checkpoints could have one name", text);
 	return 0;
 }
 
@@ -93,11 +94,11 @@ check_ranks(const struct pawl *run, struct pawl_error *err)
 	else if (o->maintenance)
 		what = "maintenance: a run is maintained by one process";
 	else if (run->settings.retention.num_to_keep == PAWL_KEEP_MEMORY)
-		what = "num_to_keep: ranks cannot meet in memory";
+		what = "retention.num_to_keep: ranks cannot meet in memory";
 	else if (o->on_busy != PAWL_BUSY_WAIT)
 		what = "on_busy: expected wait, since all ranks must take part in the same saves";
 	else if (run->settings.retention.strict_score)
-		what = "strict_score: one rank cannot refuse a save that the others have begun";
+		what = "retention.strict_score: one rank cannot refuse a save that the others have begun";
 	else if (triggers_use_clock(&run->settings.triggers) && !o->ranks.broadcast)
 		what = "save_interval: clocks differ between ranks, so an interval in seconds, 'dur' or 'auto' needs a "
 		       "broadcast function";
@@ -249,7 +250,7 @@ fill_defaults(struct pawl *run, struct pawl_error *err)
 	if (!o->naming.name_template)
 		o->naming.name_template = "checkpoint_{id:06d}";
 	if (o->packs.block_bytes & (o->packs.block_bytes - 1))
-		return err_set(err, PAWL_EUSAGE, "block_bytes: expected a power of two, found %llu",
+		return err_set(err, PAWL_EUSAGE, "packs.block_bytes: expected a power of two, found %llu",
 		               (unsigned long long)o->packs.block_bytes);
 	TRY(check_template(o->naming.name_template, err));
 	if (o->save_interval)

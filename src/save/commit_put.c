@@ -106,9 +106,10 @@ check_ours(const struct save *s, struct pawl_error *err)
 	return 0;
 }
 
-/* 1 = the key holds the manifest of this save, 0 = something else, or nothing. */
+/* 1 = the key holds the manifest of this save, 0 = something else, or nothing. That decides where
+ * no save can be aborted, or no other process looks for this one. */
 static int
-is_committed(const struct save *s, struct pawl_error *err)
+resolve_lone(struct save *s, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf key = {0}, text = {0};
 	struct manifest *m = NULL;
@@ -141,7 +142,7 @@ resolve_put(struct save *s, struct pawl_error *err)
 		decided = rc == PAWL_EEXISTS;
 	}
 	if (decided) {
-		int rc = is_committed(s, err);
+		int rc = resolve_lone(s, err);
 
 		if (rc != 0)
 			return rc;
@@ -165,14 +166,6 @@ static void
 withdraw_put(struct save *s)
 {
 	(void)s;
-}
-
-/* No save can be aborted here, or no other process looks for this one. So reading the key is
- * enough. */
-static int
-resolve_lone(struct save *s, struct pawl_error *err)
-{
-	return is_committed(s, err);
 }
 
 const struct commit_ops commit_by_lone_put = {.publish = publish_by_put,

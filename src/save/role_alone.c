@@ -61,7 +61,7 @@ role_name_by_template(const struct save *s, struct buf *ret, struct pawl_error *
 		return 0;
 	/* the catalog would ignore it */
 	return err_set(err, PAWL_EUSAGE,
-	               "name_template: '%s' makes the name '%s' at step %lld; a name has at most 128 letters, "
+	               "naming.name_template: '%s' makes the name '%s' at step %lld; a name has at most 128 letters, "
 	               "digits and '._=-', and begins with neither '-' nor '.'",
 	               run->opts.naming.name_template, buf_str(ret), (long long)s->request.step);
 }

@@ -217,7 +217,8 @@ struct save {
 	struct buf manifest;   /* of this rank, or ""; as it was put, from the commit until the catalog has taken it */
 	bool is_publishing; /* the rename or the manifest's put was tried: it may have happened, whatever it returned */
 	bool in_doubt;      /* it has failed, but may be a checkpoint: the written files must stay */
-	bool mark_settled, mark_good; /* mark_outcome was called, and with what; the run's lock guards them */
+	bool mark_settled,
+		mark_good; /* mark_outcome was called, and with what; the lock of run->interval guards them */
 };
 
 /* Remembers the first error; later units are skipped. Returns code. */

@@ -144,7 +144,7 @@ install_handler(const struct pawl_watch *watch, size_t i)
 }
 
 static void
-put_back(const struct pawl_watch *watch, size_t n)
+restore_handlers(const struct pawl_watch *watch, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
 		struct sigaction now;
@@ -199,7 +199,7 @@ pawl_watch_open(double grace_seconds, struct pawl_watch **ret, struct pawl_error
 		if (install_handler(watch, i) == 0)
 			continue;
 		int sys = errno;
-		put_back(watch, i);
+		restore_handlers(watch, i);
 		release_watch(watch);
 		return err_sys(err, sys, "watch: handler of signal %d", watched[i]);
 	}
@@ -233,6 +233,6 @@ pawl_watch_close(struct pawl_watch *watch)
 {
 	if (!watch)
 		return;
-	put_back(watch, N_WATCHED);
+	restore_handlers(watch, N_WATCHED);
 	release_watch(watch);
 }

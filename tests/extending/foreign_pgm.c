@@ -5,7 +5,7 @@
 #include "foreign/foreign_tree.h"
 
 static bool
-looks(const unsigned char *first, size_t n, uint64_t file_nbytes)
+is_pgm(const unsigned char *first, size_t n, uint64_t file_nbytes)
 {
 	(void)file_nbytes;
 	return pgm_looks(first, n);
@@ -34,4 +34,4 @@ read_image(struct store *store, const char *key, struct manifest *m, struct pawl
 	return foreign_tree_finish(&tree, err);
 }
 
-const struct foreign_format foreign_pgm = {"pgm", {".pgm"}, NULL, looks, read_image};
+const struct foreign_format foreign_pgm = {"pgm", {".pgm"}, NULL, is_pgm, read_image};

@@ -6,7 +6,7 @@
 #include "sched_own.h"
 
 static int
-report(struct sched *s, uint32_t trial, struct sched_decision *ret, struct pawl_error *err)
+top_report(struct sched *s, uint32_t trial, struct sched_decision *ret, struct pawl_error *err)
 {
 	const struct sched_trial *t = &s->trials[trial];
 	uint32_t better = 0;
@@ -19,4 +19,4 @@ report(struct sched *s, uint32_t trial, struct sched_decision *ret, struct pawl_
 	return 0;
 }
 
-const struct sched_algorithm sched_top = {.name = "top", .report = report};
+const struct sched_algorithm sched_top = {.name = "top", .report = top_report};

@@ -14,7 +14,7 @@ struct mask {
 
 /* XORs n bytes, from src to dst. */
 static void
-apply(struct store *s, void *dst, const void *src, size_t n)
+mask_bytes(struct store *s, void *dst, const void *src, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		((unsigned char *)dst)[i] = ((const unsigned char *)src)[i] ^ ((struct mask *)s)->mask;
@@ -29,7 +29,7 @@ mask_put(struct store *s, const char *key, const struct pawl_slice *parts, size_
 		buf_put(&whole, parts[i].ptr, parts[i].len);
 	TRY(buf_check(&whole, key, err));
 	if (whole.len > 0)
-		apply(s, whole.ptr, whole.ptr, whole.len);
+		mask_bytes(s, whole.ptr, whole.ptr, whole.len);
 	return store_put_bytes(s->inner, key, whole.ptr, whole.len, flags, err);
 }
 
@@ -40,7 +40,7 @@ mask_write(struct store *s, struct store_file *f, uint64_t offset, const void *p
 	PAWL_FREE char *masked = mem_alloc(len);
 	if (!masked)
 		return err_nomem(err, f->key);
-	apply(s, masked, ptr, len);
+	mask_bytes(s, masked, ptr, len);
 	return layer_write(s->inner, f, offset, masked, len, err);
 }
 
@@ -48,7 +48,7 @@ static int
 mask_read(struct store *s, struct store_reader *r, uint64_t offset, void *dst, size_t n, struct pawl_error *err)
 {
 	TRY(store_read(s->inner, r, offset, dst, n, err));
-	apply(s, dst, dst, n);
+	mask_bytes(s, dst, dst, n);
 	return 0;
 }
 

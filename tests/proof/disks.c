@@ -92,7 +92,7 @@ train(const struct scenario *sc, const char *root, enum shim_mode mode, long nth
 	waitpid(pid, NULL, 0);
 }
 
-/* One training on a disk of this size; then space is freed. Returns 0 or what scenario_check
+/* One training run on a disk of this size; then space is freed. Returns 0 or what scenario_check
  * found. */
 static int
 on_full_disk(const struct scenario *sc, const char *root, enum shim_mode mode, long kib, struct shared *shared)
@@ -163,9 +163,9 @@ cut(const char *mount_point)
 	return rc;
 }
 
-/* One training, killed at its n-th call. The power is cut at once, then the disk is mounted again
- * and checked. Returns 0 or what scenario_check found; SCENARIO_BAD also if the disk could not be
- * cut or mounted. */
+/* One training run, killed at its n-th call. The power is cut at once, then the disk is mounted
+ * again and checked. Returns 0 or what scenario_check found; SCENARIO_BAD also if the disk could
+ * not be cut or mounted. */
 static int
 one_cut(const struct scenario *sc, const struct disk *d, enum shim_mode mode, long nth, struct shared *shared,
         char *why, size_t len)

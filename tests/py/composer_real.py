@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One training with the real Composer, in a process of its own (test_composer.py starts it with the interpreter that
+"""One training run with the real Composer, in a process of its own (test_composer.py starts it with the interpreter that
 composer_venv.py makes): composer_real.py '{"folder": ..., ...}' prints one line of JSON with what has become of it.
 
 ``saver``: "pawl", "trainer" (pawl's Trainer) or "composer", whose own is the peer. ``kill``: SIGKILL to oneself after so

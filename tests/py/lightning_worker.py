@@ -143,7 +143,7 @@ def failed_save(folder: pathlib.Path) -> None:
 
 
 def on_ranks(folder: pathlib.Path) -> None:
-    """A training of two processes. Lightning starts the second one by this same program."""
+    """A training run of two processes. Lightning starts the second one by this same program."""
     rank = int(os.environ.get("LOCAL_RANK", 0))
     os.environ.setdefault("MASTER_PORT", str(free_port()))
     drawn = []  # after each fit

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training that logs to the real TensorBoard and the real MLflow, which test_loggers.py starts."""
+"""A training run that logs to the real TensorBoard and the real MLflow, which test_loggers.py starts."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def test_P10_where_puts_know_no_condition_of_the_kind_a_lock_decides_who_takes_o
 
 
 def test_P6_a_checkpoint_read_by_its_own_path_is_held_in_a_bucket(fake: Fake) -> None:
-    """A training that keeps one checkpoint saves another while it is read."""
+    """A training run that keeps one checkpoint saves another while it is read."""
     reached, go, loaded = threading.Event(), threading.Event(), list[object]()
 
     def busy(method: str, target: str) -> None:
@@ -204,7 +204,7 @@ def test_P2_E1_a_killed_save_in_a_bucket_does_not_block_names_with_the_id_in_the
 
 
 def test_P8_folders_of_other_programs_are_left_alone(fake: Fake) -> None:
-    """Whoever takes a bucket over aborts what may be a save; what has no packs is not its own, whatever its name.
+    """A process that takes a bucket over aborts what may be a save; what has no packs is not its own, whatever its name.
     A save that was cut off is aborted (negative control)."""
     with pawl.CheckpointManager("s3://bucket/run") as m:
         m.save(1, {"w": np.arange(4)}, wait=True)

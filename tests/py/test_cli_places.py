@@ -388,7 +388,7 @@ def test_ls_invents_no_facts_of_a_file_of_another_program(tmp_path: pathlib.Path
 
 
 def test_ls_of_a_bucket_asks_nothing_twice(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Besides whether a place is there, which each opening of a store asks."""
+    """In addition to whether a place is there, which each opening of a store asks."""
     with contextlib.closing(Fake()) as fake:
         for variable, value in keys_for(fake.endpoint).items():
             monkeypatch.setenv(variable, value)

@@ -97,7 +97,7 @@ def test_R51_R85_R107_a_run_is_mirrored_and_comes_back(store: Store, tmp_path: p
 
 
 def test_R94_R144_sync_by_hand_works_the_queue_of_the_mirrors(store: Store, tmp_path: pathlib.Path) -> None:
-    """A training that ended without waiting for its uploads: `pawl sync RUN` sends what the mirror lacks."""
+    """A training run that ended without waiting for its uploads: `pawl sync RUN` sends what the mirror lacks."""
     root, url = tmp_path / "run", f"{store.url}/by-hand"
     save(root, range(1, 2), (url,))
     save_more = pawl.CheckpointManager(

@@ -49,7 +49,7 @@ def test_tables_show_sizes_times_and_the_step_0_for_people(tmp_path: pathlib.Pat
     with pawl.CheckpointManager(tmp_path / "run") as manager:
         manager.save(0, {"w": np.zeros(1 << 18)}, metrics={"loss": 1 / 3}, wait=True)
         head, row = cells(manager.checkpoints()._repr_html_())
-        assert re.fullmatch(r"2\.0 MiB", row[head.index("nbytes")]), row
+        assert re.fullmatch(r"2\.00 MiB", row[head.index("nbytes")]), row
         assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", row[head.index("time")]), row
         restored = manager.restore()
         assert restored is not None

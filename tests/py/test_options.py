@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 GROUPS = _options._GROUPS
 
 # What a manager has no keyword for: it opens runs of its own, and counts what it is given.
-WITHOUT_KEYWORD = {"root", "single", "maintenance", "retention.n_scores", "n_mirrors", "strict_latest"}
+WITHOUT_KEYWORD = {"root", "single", "maintenance", "retention.n_scores", "n_mirrors"}
 
 
 def test_each_option_of_the_library_has_a_keyword() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training that logs to the real Weights & Biases without a network, which test_loggers.py starts. What is checked is
+"""A training run that logs to the real Weights & Biases without a network, which test_loggers.py starts. What is checked is
 the file that would be uploaded."""
 
 from __future__ import annotations

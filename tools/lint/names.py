@@ -27,7 +27,9 @@ def main() -> None:
     headers = [*common.files("include/*.h"), common.ROOT / "tune" / "tune.h"]
     public = {name for path in headers for name in PUBLIC.findall(common.text_of(path))} | {"main", "PyInit__pawl"}
     problems, seen = [], 0
-    for path in common.files("src/**/*.[ch]", "tune/*.[ch]", "cli/*.[ch]", "python/**/*.[ch]"):
+    for path in common.files(
+        "src/**/*.[ch]", "tune/*.[ch]", "cli/*.[ch]", "python/**/*.[ch]", "tests/extending/*.[ch]"
+    ):
         name, text = common.name(path), common.strip_c(common.text_of(path))
         words = words_of(path.stem)
         for match in DEFINITION.finditer(text):

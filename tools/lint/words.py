@@ -41,7 +41,7 @@ PLAIN = {
         "training run"
     ),
     r"\bbesides?\b": "compared with, next to",
-    r"\bwhole\b(?! (numbers?\b|bytes\b|\")|\()": "complete",
+    r"\bwhole\b(?! (numbers?\b|bytes\b|or\b|\")|\(|,)": "complete",
     r"\bmend(s|ed|ing)?\b": "repair, fix",
 }
 PRODUCT = ("include/", "src/", "tune/", "cli/", "python/")
@@ -54,6 +54,9 @@ MAX_WORDS = 25  # in a sentence
 ITEM = r"\s*(?:[-*]|\d+\.)\s"
 TEXT = ("*", "*/*", "*/**/*")
 SOURCES = (".c", ".h", ".py", ".sh", ".pyi")
+SCRIPTS = ("Makefile", "meson_options.txt", "run")
+PLAIN_TYPES = (".md", ".build", ".sh")
+QUOTES = "tests/requirements.md"  # has the words of the requirements
 BINARY = {".safetensors", ".bin", ".zip", ".pt", ".png", ".gz"}
 NO_WORDS = {"LICENSE"}
 
@@ -83,6 +86,11 @@ def prose(name: str, text: str) -> Iterator[tuple[int, str]]:
         text = re.sub(r"(?ms)^( *)```.*?^\1```$", lambda found: "\n" * found[0].count("\n"), text)
         yield 1, re.sub(r"`[^`]+`", "code", text)
         return
+    if not name.endswith((".py", ".pyi")):
+        for number, line in enumerate(text.split("\n"), 1):
+            if comment := re.search(r"(?:^|\s)##? (?!-)(.*)|description: '(.*)'", line):
+                yield number, comment[0]
+        return
     begins = True  # a statement, where a string is a docstring
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         is_text = begins or (strings and " " in token.string)
@@ -96,7 +104,7 @@ def check_english(name: str, text: str) -> list[str]:
     problems = []
     for first, words in prose(name, text):
         for pattern, instead in PLAIN.items():
-            for match in re.finditer(pattern, words):
+            for match in re.finditer(pattern, words, re.IGNORECASE):
                 line = first + words[: match.start()].count("\n")
                 problems.append(f"{name}:{line}: '{match[0]}': write {instead}")
         for found in CODE.finditer(words if words.startswith("/*") else ""):
@@ -192,18 +200,14 @@ def main() -> None:
         checked += 1
         if name not in NO_WORDS:
             problems += check(name, text)
-        if name.startswith(PLAIN_FOLDERS) and path.suffix in (".c", ".h", ".py", ".pyi"):
+        if (name.startswith(PLAIN_FOLDERS) or path.name in SCRIPTS or path.suffix in PLAIN_TYPES) and name != QUOTES:
             problems += check_english(name, text)
         if name.startswith(PRODUCT) and path.suffix in (".c", ".h", ".py", ".pyi"):
             problems += check_sentences(name, paragraphs_of_source(name, text))
         if path.suffix in (".c", ".h"):
             problems += check_comment_columns(name, text)
-        if name == "README.md" or (name.startswith("docs/") and path.suffix == ".md"):
-            problems += (
-                check_english(name, text)
-                + check_sentences(name, paragraphs(lines_of_page(text), 1))
-                + check_columns(name, text)
-            )
+        if path.suffix == ".md":
+            problems += check_sentences(name, paragraphs(lines_of_page(text), 1)) + check_columns(name, text)
         if text and not text.endswith("\n"):
             problems.append(f"{name}: does not end with a line feed")
         if path.suffix != ".md":

@@ -156,7 +156,7 @@ finish_load(struct codec_source *s, struct cached *c, bool good)
 }
 
 static void
-put_back(struct codec_source *s, struct cached *c)
+release_block(struct codec_source *s, struct cached *c)
 {
 	pthread_mutex_lock(&s->lock);
 	if (--c->users == 0)
@@ -191,7 +191,7 @@ copy_part(struct codec_source *s, size_t frame, size_t from, unsigned char *dst,
 		TRY(rc);
 	}
 	memcpy(dst, c->ptr + from, n);
-	put_back(s, c);
+	release_block(s, c);
 	return 0;
 }
 

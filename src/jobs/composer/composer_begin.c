@@ -213,7 +213,7 @@ struct look {
 	struct pawl_error *err;
 };
 
-static int look_in(struct look *look, struct pawl_error *err);
+static int check_folder(struct look *look, struct pawl_error *err);
 
 const struct composer_row *
 composer_own_row(const struct pawl_saver *s, const char *name)
@@ -237,7 +237,7 @@ check_entry(void *arg, const struct store_entry *entry)
 		struct look below = *look;
 		below.folder = folder;
 		below.depth--;
-		return folder ? look_in(&below, look->err) : err_nomem(look->err, "checkpoint saver");
+		return folder ? check_folder(&below, look->err) : err_nomem(look->err, "checkpoint saver");
 	}
 	if (entry->is_folder || entry->is_link)
 		return 0;
@@ -255,7 +255,7 @@ check_entry(void *arg, const struct store_entry *entry)
 }
 
 static int
-look_in(struct look *look, struct pawl_error *err)
+check_folder(struct look *look, struct pawl_error *err)
 {
 	size_t len = strlen(look->folder);
 	PAWL_FREE char *folder = mem_strndup(look->folder, len > 0 ? len - 1 : 0);
@@ -273,7 +273,7 @@ check_conflicts(struct pawl_saver *s, const struct pawl_progress *now, bool as_t
 	TRY(find_unlinked(s, as_tar, &look.unlinked, err));
 	for (const char *at = s->filename + strspn(s->filename, "/"); (at = strchr(at, '/')); at++)
 		look.depth++;
-	return look_in(&look, err);
+	return check_folder(&look, err);
 }
 
 /* Intervals continue from the last save before `now`. With several ranks a save at `now` does not

@@ -235,8 +235,8 @@ fetch_checkpoint(const struct pawl_saver_opts *opts, const char *place, const ch
 }
 
 static int
-bring_to(const struct pawl_saver_opts *opts, const char *place, const char *folder, char *ret, size_t cap,
-         struct pawl_error *err)
+copy_to_folder(const struct pawl_saver_opts *opts, const char *place, const char *folder, char *ret, size_t cap,
+               struct pawl_error *err)
 {
 	PAWL_FREE char *found = NULL;
 	struct pawl_saver_opts o;
@@ -253,5 +253,5 @@ pawl_saver_bring(const struct pawl_saver_opts *opts, const char *place, const ch
 {
 	struct pawl_error own = {0};
 
-	return err_give(err, bring_to(opts, place, folder, ret, cap, &own), &own);
+	return err_give(err, copy_to_folder(opts, place, folder, ret, cap, &own), &own);
 }

@@ -93,7 +93,7 @@ reshard_clear(struct reshard_job *x)
 /* ---- the tree ---- */
 
 static int
-look_at_tree(struct reshard_job *x, struct pawl_error *err)
+check_tree(struct reshard_job *x, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf lost = {0};
 	const struct manifest *m = x->from;
@@ -533,7 +533,7 @@ write_anew(struct reshard_job *x, uint64_t id, const char *target, struct pawl_e
 
 	TRY(open_source(x, id, err));
 	TRY(reshard_rules_apply(&rules, x->from, err));
-	TRY(look_at_tree(x, err));
+	TRY(check_tree(x, err));
 	TRY(make_table(x, err));
 	TRY(open_target(x, target, err));
 	TRY(copy_summary(x, err));

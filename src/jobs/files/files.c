@@ -75,7 +75,7 @@ open_files(const struct pawl_files_opts *given, struct pawl_files **ret, struct 
 	pthread_mutex_init(&f->lock, NULL);
 	pool_cond_init(&f->changed);
 	f->threads = n_threads(opts.threads);
-	f->bandwidth = opts.bandwidth_bytes;
+	f->bandwidth = opts.bytes_per_second;
 	f->fault = opts.fault;
 	f->arena = opts.arena;
 	if (!f->arena) {

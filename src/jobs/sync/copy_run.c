@@ -228,7 +228,7 @@ open_target(struct copy_run *t, const char *target, struct pawl **ret, struct pa
 	opts.maintenance = 1;
 	opts.packs.no_reuse = 1;
 	opts.io.stores = t->from->opts.io.stores;
-	opts.io.write_bytes_per_second = opts.io.read_bytes_per_second = t->opts->bandwidth_bytes_per_second;
+	opts.io.write_bytes_per_second = opts.io.read_bytes_per_second = t->opts->bytes_per_second;
 	opts.io.meter = t->meter;
 	opts.on_lease_wait = t->opts->on_lease_wait;
 	opts.on_lease_wait_arg = t->opts->on_lease_wait_arg;

@@ -384,8 +384,8 @@ needs_view(const struct pawl_syncer *s)
 }
 
 static int
-go_up_from_view(struct pawl_syncer *s, enum what what, const struct sync_limit *limit,
-                struct pawl_syncer_report *report, struct pawl_error *err)
+send_from_view(struct pawl_syncer *s, enum what what, const struct sync_limit *limit, struct pawl_syncer_report *report,
+               struct pawl_error *err)
 {
 	PAWL_CLEAN(sync_view_clear) struct sync_view view = {.fd = -1};
 	if (s->command != NULL)
@@ -399,12 +399,12 @@ go_up_from_view(struct pawl_syncer *s, enum what what, const struct sync_limit *
 }
 
 static int
-go_up(struct pawl_syncer *s, enum what what, const struct sync_limit *limit, struct pawl_syncer_report *report,
-      struct pawl_error *err)
+send_files(struct pawl_syncer *s, enum what what, const struct sync_limit *limit, struct pawl_syncer_report *report,
+           struct pawl_error *err)
 {
 	PAWL_CLEAN(sync_names_clear) struct sync_names before = {0};
 	if (what != VERIFY_ONLY && needs_view(s))
-		return go_up_from_view(s, what, limit, report, err);
+		return send_from_view(s, what, limit, report, err);
 	if (s->view.path != NULL)
 		return verify_there(s, what, &s->view.names, limit, report, err);
 	TRY(list_here(s, limit, &before, err));
@@ -416,8 +416,8 @@ go_up(struct pawl_syncer *s, enum what what, const struct sync_limit *limit, str
 }
 
 static int
-go_down(struct pawl_syncer *s, enum what what, const struct sync_limit *limit, struct pawl_syncer_report *report,
-        struct pawl_error *err)
+receive_files(struct pawl_syncer *s, enum what what, const struct sync_limit *limit, struct pawl_syncer_report *report,
+              struct pawl_error *err)
 {
 	TRY(fd_mkdirs(AT_FDCWD, s->local.text, err));
 	if (what != VERIFY_ONLY)
@@ -448,7 +448,7 @@ run_transfer(struct pawl_syncer *s, bool down, enum what what, struct pawl_meter
 	TRY(begin_sync(s, err));
 	limit.deadline_ms = limit.begin_ms + s->timeout_ms;
 	sync_sent_clear(&s->sent);
-	int rc = (down ? go_down : go_up)(s, what, &limit, &report, &own);
+	int rc = (down ? receive_files : send_files)(s, what, &limit, &report, &own);
 	pthread_mutex_unlock(&s->lock);
 	report.seconds = (double)(clock_mono_ms() - limit.begin_ms) / 1000;
 	if (rc == 0 && ret != NULL) {

@@ -89,7 +89,7 @@ is_ours_alone(int fd, uint64_t nbytes)
 /* Takes over an old file as f's own and keeps its blocks. Removes it if it cannot be overwritten. A
  * file with other names stays. Returns false if f needs a new file. */
 static bool
-take_over(const struct file_store *s, struct file_file *f, const char *old_key)
+reuse_file(const struct file_store *s, struct file_file *f, const char *old_key)
 {
 	PAWL_CLEAN(file_place_clear) struct file_place old = FILE_PLACE_INIT;
 	struct stat st;
@@ -117,7 +117,7 @@ take_over(const struct file_store *s, struct file_file *f, const char *old_key)
 static int
 make_file(const struct file_store *s, struct file_file *f, const char *recycle_key, struct pawl_error *err)
 {
-	if (recycle_key != NULL && take_over(s, f, recycle_key))
+	if (recycle_key != NULL && reuse_file(s, f, recycle_key))
 		return 0;
 	f->fd = openat(f->place.dir_fd, f->place.name, O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0666);
 	if (f->fd < 0)

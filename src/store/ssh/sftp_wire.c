@@ -138,7 +138,7 @@ wait_for(struct sftp *s, short events, struct pawl_error *err)
 
 /* Receives the available bytes into the buffer. */
 static int
-take_in(struct sftp *s, struct pawl_error *err)
+receive_bytes(struct sftp *s, struct pawl_error *err)
 {
 	if (s->in_begin > 0 && s->in_end == WIRE_BUFFER_BYTES) {
 		memmove(s->in, s->in + s->in_begin, s->in_end - s->in_begin);
@@ -170,7 +170,7 @@ sftp_send(struct sftp *s, const void *ptr, size_t len, struct pawl_error *err)
 			continue;
 		bool room = s->in_end - s->in_begin < WIRE_BUFFER_BYTES;
 		TRY(wait_for(s, room ? POLLOUT | POLLIN : POLLOUT, err));
-		TRY(take_in(s, err));
+		TRY(receive_bytes(s, err));
 	}
 	return 0;
 }
@@ -201,6 +201,6 @@ sftp_receive(struct sftp *s, struct wire *ret, struct pawl_error *err)
 			s->in_end = have;
 		}
 		TRY(wait_for(s, POLLIN, err));
-		TRY(take_in(s, err));
+		TRY(receive_bytes(s, err));
 	}
 }

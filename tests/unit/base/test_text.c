@@ -268,13 +268,24 @@ test_bytes_for_people(void **state)
 		double nbytes;
 		const char *text;
 	} rows[] = {
-		{0, "0 B"},           {1, "1 B"},
-		{1023, "1023 B"},     {1024, "1.0 KiB"},
-		{1536, "1.5 KiB"},    {1048575, "1.0 MiB"},
-		{1048576, "1.0 MiB"}, {1288490189, "1.2 GiB"},
-		{0x1p40, "1.0 TiB"},  {0x1p50, "1.0 PiB"},
-		{0x1p64, "16.0 EiB"}, {-5, "0 B"},
-		{NAN, "0 B"},         {INFINITY, "999999.0 EiB"},
+		{0, "0 B"},
+		{1, "1 B"},
+		{1023, "1023 B"},
+		{1024, "1.00 KiB"},
+		{1536, "1.50 KiB"},
+		{1048575, "1.00 MiB"},
+		{1048576, "1.00 MiB"},
+		{1288490189, "1.20 GiB"},
+		{0x1p40, "1.00 TiB"},
+		{0x1p50, "1.00 PiB"},
+		{0x1p64, "16.0 EiB"},
+		{-5, "0 B"},
+		{10235, "10.0 KiB"},
+		{102348, "99.9 KiB"},
+		{102400, "100 KiB"},
+		{1048064, "1.00 MiB"},
+		{NAN, "0 B"},
+		{INFINITY, "999999 EiB"},
 	};
 	for (size_t i = 0; i < COUNT(rows); i++) {
 		char text[32];
@@ -383,7 +394,7 @@ test_numbers_do_not_depend_on_the_locale(void **state)
 	assert_true(value == 0x1.f9add3746f65fp-4);
 	char text[32];
 	text_bytes(1536, text);
-	assert_string_equal(text, "1.5 KiB");
+	assert_string_equal(text, "1.50 KiB");
 	comma_locale_reset();
 }
 

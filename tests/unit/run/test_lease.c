@@ -245,7 +245,7 @@ test_P10_a_newcomer_who_is_faster_during_a_takeover_keeps_its_lease(void **state
 	FAILS(bed, store_stat(bed->store, TAKEOVER, &entry, &bed->err), PAWL_ENOTFOUND, ""); /* for the next one */
 }
 
-/* Who has got the lock file after another has finished with it finds a lease that lives. */
+/* A process that gets the lock file after another has finished with it finds a lease that lives. */
 static void
 test_P10_a_takeover_that_comes_second_leaves_the_first_ones_lease(void **state)
 {
