@@ -855,9 +855,8 @@ PAWL_API int pawl_explain_address(const char *address, struct pawl_error *err);
 /* The metadata given to pawl_save; NULL if none was given. The caller frees it. */
 PAWL_API int pawl_metadata(struct pawl *run, uint64_t id, struct pawl_state **ret, struct pawl_error *err);
 
-/* Waits for a checkpoint with an id above `after`, by polling. PAWL_ETIMEOUT: none came; the
- * message has the store's error if the last look failed. A look may take as long as the store's
- * retries. */
+/* Waits for a checkpoint with an id above `after`, by polling. PAWL_ETIMEOUT: none came, with the
+ * store's error if the last look failed. A look can take as long as the store's retries. */
 PAWL_API int pawl_wait_for_new(struct pawl *run, uint64_t after, int64_t timeout_ms, uint64_t *ret_id,
                                struct pawl_error *err);
 /* Protects a checkpoint from deletion by any process until it is closed or this process dies. A

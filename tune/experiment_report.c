@@ -121,23 +121,66 @@ check_metric(const struct tune_experiment *e, const struct trial *t, const struc
 	               t->name, e->spec.metric, keys);
 }
 
-/* Checkpoints without a score are all equal: the first ones would be kept forever (R27, R127).
- * result: includes the keys that pawl adds to each report; the score may be one of them. */
+/* The message about a name that the first report lacks. found: its value, if of another type. */
 static int
-check_score(const struct tune_experiment *e, const struct trial *t, const struct value *metrics,
-            const struct value *result, struct pawl_error *err)
+refuse_first(const struct trial *t, const struct value *metrics, const char *name, const char *type,
+             const struct value *found, const char *purpose, struct pawl_error *err)
 {
-	const struct value *found = value_at(result, e->spec.score_attr);
 	char keys[300];
-	double value;
 
-	if (t->n_results > 0 || value_get_number(found, &value))
-		return 0;
 	list_names(metrics, keys, sizeof(keys));
 	return err_set(err, PAWL_EUSAGE,
-	               "%s: its first report has no %s '%s', by which checkpoints are kept (checkpoint_score_attr); "
-	               "it has %s",
-	               t->name, found ? "number" : "metric", e->spec.score_attr, keys);
+	               "%s: its first report has no %s '%s', %s; it has %s, and pawl adds 'training_iteration', "
+	               "'time_total_s' and others",
+	               t->name, found ? type : "metric", name, purpose, keys);
+}
+
+/* result: includes the keys that pawl adds to each report; the number may be one of them. */
+static int
+check_number(const struct trial *t, const struct value *metrics, const struct value *result, const char *name,
+             const char *purpose, struct pawl_error *err)
+{
+	const struct value *found = value_at(result, name);
+	double value;
+
+	return value_get_number(found, &value) ? 0 : refuse_first(t, metrics, name, "number", found, purpose, err);
+}
+
+static int
+check_stop(const struct tune_experiment *e, const struct trial *t, const struct value *metrics,
+           const struct value *result, struct pawl_error *err)
+{
+	static const char purpose[] = "by which the trial ends (stop)";
+	const char *name;
+	struct value *item;
+
+	if (value_is_true(value_get(result, "done"))) /* it ends now */
+		return 0;
+	VALUE_MEMBERS(e->spec.stop, name, item) {
+		const struct value *found = value_at(result, name);
+		if (!value_is(item, JSON_BOOL))
+			TRY(check_number(t, metrics, result, name, purpose, err));
+		else if (!value_is(found, JSON_BOOL))
+			return refuse_first(t, metrics, name, "flag", found, purpose, err);
+	}
+	return 0;
+}
+
+/* A misspelt name would have no effect. Checkpoints without a score are all equal: the first ones
+ * would be kept forever (R27, R127). Trials would never end, or never be compared. Later reports
+ * may lack a name, e.g. those between two validations. */
+static int
+check_first(const struct tune_experiment *e, const struct trial *t, const struct value *metrics,
+            const struct value *result, struct pawl_error *err)
+{
+	if (t->n_results > 0)
+		return 0;
+	TRY(check_number(t, metrics, result, e->spec.score_attr,
+	                 "by which checkpoints are kept (checkpoint_score_attr)", err));
+	if (e->spec.kind->algorithm != &sched_fifo)
+		TRY(check_number(t, metrics, result, e->spec.time_attr,
+		                 "by which the scheduler measures time (time_attr)", err));
+	return check_stop(e, t, metrics, result, err);
 }
 
 static int
@@ -344,7 +387,7 @@ tune_experiment_report(struct tune_experiment *e, uint32_t trial, const char *me
 	if (!result)
 		return err_nomem(err, NULL);
 	TRY(complete_result(e, t, checkpoint, result, err));
-	TRY(check_score(e, t, metrics, result, err));
+	TRY(check_first(e, t, metrics, result, err));
 	return record_result(e, t, result, checkpoint, ret, err);
 }
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import _checks, _pawl
-from ._pawl import MismatchError
+from ._pawl import MismatchError, NotFoundError
 from .checkpoint import load
 
 Path = str | os.PathLike[str]
@@ -85,13 +85,24 @@ def load_checkpoint(
     names = (_checks.path("folder", folder), text_of("latest_filename", latest_filename))
     remote = text_of("latest_remote_file_name", latest_remote_file_name)
     with tempfile.TemporaryDirectory() as there:
-        found = _pawl.saver_find(run_name, *names, remote, None, _checks.path("path", path), there)
-        assert found is not None
-        tree = load(found)
+        tree = _load(lambda: _pawl.saver_find(run_name, *names, remote, None, _checks.path("path", path), there))
     tree = _chosen(tree, load_weights_only, load_ignore_keys)
     if state is not None:
         _give(state, tree, strict, "")
     return tree
+
+
+def _load(find: Callable[[], str | None]) -> Any:
+    """Loads what a link leads to. Its file may be removed meanwhile, when the link leads to a newer one."""
+    found = find()
+    while True:
+        assert found is not None
+        try:
+            return load(found)
+        except NotFoundError:
+            last, found = found, find()
+            if found == last:
+                raise
 
 
 def _chosen(tree: Any, weights_only: bool, ignore: IgnoreKeys) -> Any:

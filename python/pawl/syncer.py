@@ -98,8 +98,8 @@ class SyncReport:
 class Syncer:
     """Syncs one folder. ``up`` and ``down`` do it now.
 
-    As a context manager, or after ``start``, a thread syncs up every ``sync_period``, and soon
-    after a new checkpoint (``sync_on_checkpoint``).
+    As a context manager, or after ``start`` or ``request``, a thread syncs up every
+    ``sync_period``, and soon after a new checkpoint (``sync_on_checkpoint``).
 
     Args:
         local: The folder: a run, or many in one.
@@ -323,16 +323,20 @@ class Syncer:
 
     def start(self) -> None:
         """Syncs up in the background from now on."""
-        if self._sync is not None and self._thread is None:
-            self._stop = False
-            self._seen = self._checkpoints()
-            self._thread = threading.Thread(target=self._work, name="pawl-syncer", daemon=True)
-            self._thread.start()
+        with self._wake:  # several threads may make the first request
+            if self._sync is not None and self._thread is None:
+                self._stop = False
+                self._seen = self._checkpoints()
+                self._thread = threading.Thread(target=self._work, name="pawl-syncer", daemon=True)
+                self._thread.start()
 
     def request(self) -> None:
-        """Asks the background thread for a sync as soon as it can."""
+        """Asks the background thread for a sync as soon as it can. Starts the thread if it does not
+        run yet.
+        """
         with self._wake:
             self._begun += 1
+            self.start()
             self._wake.notify_all()
 
     def wait(self, timeout: Duration | None = None) -> None:
@@ -421,7 +425,7 @@ class Syncer:
 
     def close(self, sync: bool = True) -> None:
         """Ends the background thread, after one more sync. Raises the error of the last sync if no
-        call has raised it.
+        call has raised it. Without a thread nothing is synced: ``down`` and ``close`` send nothing.
 
         Args:
             sync: Sync once more. Default: True.

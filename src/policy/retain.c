@@ -20,6 +20,8 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/mem.h"
+#include "base/names.h"
 #include "policy/retain_own.h"
 
 #define MAX_SCORES 16
@@ -226,6 +228,23 @@ retain_check_names(const char *what, const struct pawl_metric *metrics, size_t n
 	return 0;
 }
 
+/* Names the metrics that there are. */
+static int
+refuse_missing(const char *name, const struct pawl_metric *metrics, size_t n, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf known = {0};
+	PAWL_FREE const char **names = mem_zalloc(n + 1, sizeof(*names));
+
+	for (size_t i = 0; names && i < n; i++)
+		names[i] = metrics[i].name;
+	if (names && n > 0)
+		names_put_known(&known, name, names, n);
+	return err_set(err, PAWL_EUSAGE,
+	               "the checkpoint was not saved: score attribute '%s' is missing; "
+	               "include it in the metrics of this save%s",
+	               name, buf_str(&known));
+}
+
 int
 retain_check_metrics(const struct pawl_retention *policy, const struct pawl_metric *metrics, size_t n_metrics,
                      struct pawl_error *err)
@@ -235,10 +254,7 @@ retain_check_metrics(const struct pawl_retention *policy, const struct pawl_metr
 		const struct pawl_metric *m = find_metric(name, metrics, n_metrics);
 
 		if (!m)
-			return err_set(err, PAWL_EUSAGE,
-			               "the checkpoint was not saved: score attribute '%s' is missing; "
-			               "include it in the metrics of this save",
-			               name);
+			return refuse_missing(name, metrics, n_metrics, err);
 		if (m->not_a_number)
 			return err_set(err, PAWL_EUSAGE,
 			               "the checkpoint was not saved: score attribute '%s' must be "

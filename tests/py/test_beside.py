@@ -380,3 +380,33 @@ def test_R137_the_command_copies_and_restores_no_older_one_for_lack_of_permissio
         refused = run_denied("restore", root, tmp_path / "restored")
     assert refused.returncode == 1 and "checkpoint_000002 cannot be read" in refused.stderr, refused
     assert "skipped: " in refused.stderr and not (tmp_path / "restored").exists()
+
+
+FIND = """
+import sys
+import pawl
+from pawl.composer import find_latest, load_checkpoint
+for call in find_latest, lambda name, folder: load_checkpoint("latest", run_name=name, folder=folder):
+    try:
+        print(call("demo", folder=sys.argv[1]))
+    except pawl.PawlError as error:
+        print(type(error).__name__)
+"""
+
+
+def test_R81_no_permission_for_a_saver_s_folder_is_an_access_error(tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "demo" / "ck"
+    folder.mkdir(parents=True)
+    pawl.save({"w": 1}, folder / "ep1.pt")
+    (folder / "latest-rank0.pt").symlink_to("ep1.pt")
+    for what in (folder, folder.parent):
+        with shut(what):
+            done = subprocess.run(
+                [sys.executable, "-c", FIND, str(tmp_path / "{run_name}" / "ck")],
+                capture_output=True,
+                text=True,
+                timeout=HANG_SECONDS,
+                preexec_fn=cli.obey_permissions,
+                check=False,
+            )
+        assert done.stdout.split() == ["AccessError", "AccessError"], (what, done)

@@ -25,6 +25,7 @@ from s3_servers import Server, environment, moto, tool
 from waiting import HANG_SECONDS
 
 import pawl
+from pawl import _composer_load
 from pawl.composer import BATCH_CHECKPOINT, EPOCH_CHECKPOINT, CheckpointSaver, find_latest, load_checkpoint
 
 HERE = pathlib.Path(__file__).parent
@@ -560,6 +561,29 @@ def test_loading_into_live_objects_strictly_or_not() -> None:
     with pytest.raises(pawl.MismatchError, match="only one of live and saved state has extra"):
         load_checkpoint("latest", {**live, "extra": 1}, run_name="run")
     load_checkpoint("latest", {"model": other, "extra": 1}, run_name="run", strict=False)
+
+
+def test_R81_the_latest_is_looked_up_again_where_it_is_removed_before_it_is_read(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The saver removes the file that was found and points the link to the next one."""
+    link = tmp_path / "latest-rank0.pt"
+    for step in (1, 2):
+        pawl.save({"step": step}, tmp_path / f"ep{step}.pt")
+    link.symlink_to("ep1.pt")
+    load = _composer_load.load
+
+    def remove_and_load(place: str) -> Any:
+        (tmp_path / "ep1.pt").unlink(missing_ok=True)
+        link.unlink()
+        link.symlink_to("ep2.pt")
+        return load(place)
+
+    monkeypatch.setattr(_composer_load, "load", remove_and_load)
+    assert load_checkpoint("latest", folder=tmp_path)["step"] == 2
+    (tmp_path / "ep2.pt").unlink()
+    with pytest.raises(pawl.NotFoundError):
+        load_checkpoint(link)
 
 
 # ------------------------------------------------------------ the real Composer

@@ -354,6 +354,102 @@ def test_R113_R118_a_command_runs_beside_a_training_that_removes_checkpoints(tmp
     assert set(steps_of(there)) == {1, 3} and not list(there.glob("**/.*partial*"))
 
 
+def test_R111_a_store_gets_no_part_of_a_checkpoint_that_is_removed_meanwhile(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The training saves, and removes the checkpoint of which the store has got the first file."""
+    there = f"memory://removed-{os.getpid()}/run"
+    put = Store.put
+    with pawl.CheckpointManager(tmp_path / "run", num_to_keep=1) as manager:
+
+        def save(step: int) -> None:
+            manager.save(step, {"x": np.arange(5000) + step})
+            manager.wait_until_finished()
+
+        def put_and_save(self: Store, key: str, data: bytes) -> None:
+            put(self, key, data)
+            if "rank00000" in key and manager.all_steps() == [1]:
+                save(2)
+
+        save(1)
+        monkeypatch.setattr(Store, "put", put_and_save)
+        pawl.Syncer(tmp_path / "run", remote=there).up()
+        assert manager.all_steps() == [2]
+        pawl.Syncer(tmp_path / "run", remote=there).up()
+    pawl.Syncer(tmp_path / "back", remote=there).down()
+    assert steps_of(tmp_path / "back") == [1, 2]
+    assert pawl.verify(tmp_path / "back") == []
+
+
+def test_R116_rsync_is_given_files_that_stay(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An rsync that waits after it has read the names: all of these files are still there."""
+    (tmp_path / "bin").mkdir()
+    script(
+        tmp_path / "bin" / "rsync",
+        f'for last; do from="$to"; to="$last"; done; names=$(tr "\\0" "\\n"); touch {tmp_path}/listed\n'
+        f"until [ -e {tmp_path}/go ]; do sleep 0.02; done\n"
+        f'for name in $names; do test -e "$from$name" || exit 24; echo "$name" >> {tmp_path}/found; done',
+    )
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    config = pawl.SyncConfig(sync_period=3600, sync_on_checkpoint=False, verify=False)
+    with pawl.CheckpointManager(tmp_path / "run", num_to_keep=1) as manager:
+        manager.save(1, {"x": 1})
+        manager.wait_until_finished()
+        with pawl.Syncer(tmp_path / "run", config, remote="host:/there/run") as syncer:
+            syncer.request()
+            exists(tmp_path / "listed")
+            manager.save(2, {"x": 2})
+            manager.wait_until_finished()
+            assert manager.all_steps() == [2]
+            (tmp_path / "go").touch()
+            syncer.wait(HANG_SECONDS)
+            assert "checkpoints/checkpoint_000001/manifest.json" in (tmp_path / "found").read_text().split()
+
+
+@pytest.mark.parametrize("way", ["function", "store"])
+def test_R113_files_that_are_set_aside_for_reuse_are_not_sent(tmp_path: pathlib.Path, way: str) -> None:
+    copy = pawl.SyncConfig(syncer=lambda source, target: shutil.copytree(source, target, symlinks=True))
+    with pawl.CheckpointManager(tmp_path / "run", num_to_keep=1, packs=pawl.Packs(recycle=2)) as manager:
+        for step in range(3):
+            manager.save(step, {"x": np.full(1 << 18, step)})
+            manager.wait_until_finished()
+        assert list((tmp_path / "run" / ".pawl" / "recycle").iterdir())
+        pawl.Syncer(tmp_path / "run", copy if way == "function" else None, remote=str(tmp_path / "there")).up()
+    assert not list(tmp_path.glob("there/**/recycle*"))
+    assert steps_of(tmp_path / "there") == [2]
+
+
+def test_a_request_without_a_with_block_syncs_and_close_syncs_once_more(tmp_path: pathlib.Path) -> None:
+    run = make_run(tmp_path / "run")
+    config = pawl.SyncConfig(tmp_path / "up", sync_period=3600, sync_on_checkpoint=False)
+    syncer = pawl.Syncer(run, config)
+    syncer.request()
+    syncer.wait(HANG_SECONDS)
+    assert steps_of(tmp_path / "up" / "run") == [0, 1]
+    (run / "late").write_text("late")
+    syncer.close()
+    assert (tmp_path / "up" / "run" / "late").read_text() == "late"
+
+
+def test_an_error_of_a_request_without_a_with_block_is_raised(tmp_path: pathlib.Path) -> None:
+    failing = pawl.SyncConfig(tmp_path / "up", "false {source} {target}", 3600, sync_on_checkpoint=False)
+    syncer = pawl.Syncer(make_run(tmp_path / "run"), failing)
+    syncer.request()
+    with pytest.raises(pawl.StorageError, match="false: ended with status 1"):
+        syncer.wait(HANG_SECONDS)
+    syncer.close(sync=False)
+
+
+def test_close_after_a_fetch_sends_nothing(tmp_path: pathlib.Path) -> None:
+    """Without a request and outside of a with block there is no sync in the background."""
+    run = make_run(tmp_path / "run")
+    syncer = pawl.Syncer(tmp_path / "back", remote=str(run))
+    syncer.down()
+    (tmp_path / "back" / "new").touch()
+    syncer.close()
+    assert not (run / "new").exists()
+
+
 def test_an_error_is_forgotten_once_a_later_sync_has_succeeded(
     tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -10,8 +10,10 @@ import functools
 import os
 import pathlib
 import random
+import subprocess
 import sys
 import time
+import zlib
 from typing import Any
 
 import cloudpickle
@@ -91,6 +93,54 @@ def test_a_folder_that_cannot_be_listed_is_an_error_and_not_left_out(
     monkeypatch.setattr(os, "scandir", scan)
     with pytest.raises(pawl.StorageError, match="Input/output error: .*/sub"):
         parts.list_files(str(tmp_path))
+
+
+TRUNCATED = """
+import os, sys, zlib
+import pawl
+from pawl.train import parts
+
+folder, real = sys.argv[1], zlib.crc32
+
+def checksum(data, *more):  # another worker truncates the file before the first bytes are checksummed
+    os.truncate(os.path.join(folder, "model"), 5000)
+    return real(data, *more)
+
+zlib.crc32, parts._PIECE_BYTES = checksum, 4096
+try:
+    parts.of_files(folder, 0)
+except pawl.ConflictError as error:
+    print(error)
+"""
+
+
+def test_a_reported_file_that_is_truncated_while_it_is_read_is_an_error_and_no_signal(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "model").write_bytes(bytes(50_000))
+    done = subprocess.run([sys.executable, "-c", TRUNCATED, str(tmp_path)], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    expected = f"{tmp_path}/model: its size changed while it was read: expected 50000 bytes, found 5000\n"
+    assert done.stdout == expected
+
+
+def test_the_bytes_of_a_reported_file_are_those_of_its_checksum(tmp_path: pathlib.Path) -> None:
+    """A file that changes after it was read changes nothing in the state."""
+    data = os.urandom(20_000)
+    (tmp_path / "model").write_bytes(data)
+    (tmp_path / "empty").touch()
+    state, facts = parts.of_files(str(tmp_path), 3)
+    with (tmp_path / "model").open("r+b") as file:
+        file.write(bytes(len(data)))
+    assert facts == {"empty": (0, 0), "model": (len(data), zlib.crc32(data))}
+    assert state["files"]["model"]["3"].tensor.tobytes() == data
+    assert state["files"]["empty"]["3"].tensor.tobytes() == b""
+
+
+def test_a_reported_file_that_is_removed_meanwhile_is_an_error_that_names_it(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "list_files", lambda folder: ["gone"])
+    with pytest.raises(pawl.NotFoundError, match="/gone: expected a file, found none"):
+        parts.of_files(str(tmp_path), 0)
 
 
 @pytest.mark.parametrize("rank", ["/../../outside/here", "../../../outside", "", "-1", "1/../../../outside", "²", 1])

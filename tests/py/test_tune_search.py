@@ -127,6 +127,23 @@ def test_a_plateau_stopper_lets_a_trial_go_on_that_diverges_or_lacks_its_metric(
     assert [stopper("b", {"loss": 1}) for _ in range(2)] == [False, True]
 
 
+def test_a_plateau_stopper_names_a_metric_that_a_first_result_lacks(tmp_path: pathlib.Path) -> None:
+    text = r"has no metric 'losss', by which the trial ends \(TrialPlateauStopper\); it has 'loss', 'step'"
+    with pytest.raises(pawl.UsageError, match=text):
+        run(descend, tmp_path, config={"x": 1}, stop=tune.stopper.TrialPlateauStopper("losss"))
+    stopper = tune.stopper.TrialPlateauStopper("a/b", num_results=2, grace_period=2)
+    for result, text in (
+        ({"a": {"c": 1}}, "no metric 'a/b', .* it has 'a'$"),
+        ({"a": {"b": "low"}}, "no number 'a/b'"),
+    ):
+        with pytest.raises(pawl.UsageError, match=text):
+            stopper(text, result)
+    for name, first in (("a", {"a": {"b": 1}}), ("b", {"a/b": 1})):
+        assert [stopper(name, one) for one in (first, {}, first)] == [False, False, True]
+    resumed = {"training_iteration": 6, "iterations_since_restore": 1}  # may be between two validations
+    assert not stopper("c", resumed)
+
+
 # ---- Tuner.restore, and more samples
 
 

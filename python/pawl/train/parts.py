@@ -20,12 +20,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from .. import _files, _kinds
-from .._pawl import UnsupportedError, UsageError
+from .._pawl import ConflictError, NotFoundError, UnsupportedError, UsageError
 from ..shard import PerRank, Shard
 from . import workers
 
 _NOTHING = object()
 NOTES = "pawl.train"  # the key of kind and first number in the metadata
+_PIECE_BYTES = 8 << 20  # read and checksummed at once
 
 
 def _is_shared(value: object) -> bool:
@@ -177,20 +178,47 @@ def list_files(folder: str) -> list[str]:
     return sorted(found)
 
 
-def of_files(folder: str | None, rank: int) -> tuple[dict[str, Any], dict[str, tuple[int, int]]]:
-    """The state, and the length and checksum of each file."""
+def _read_file(path: str) -> tuple[Any, int]:
+    """The bytes of a file, and their checksum.
+
+    Other workers may change the file meanwhile. So it is read once, into memory of our own. A map
+    would raise SIGBUS after a truncation, and its bytes could change after the checksum. The bytes
+    stay in memory until the save has copied them, as the pages of a map would.
+    """
     import zlib
 
     import numpy as np
 
+    try:
+        file = open(path, "rb", buffering=0)
+    except FileNotFoundError as error:
+        raise NotFoundError(f"{path}: expected a file, found none: it was removed during the report") from error
+    with file:
+        data = np.empty(os.fstat(file.fileno()).st_size, np.uint8)
+        view = data.data
+        at = sum_ = 0
+        while at < len(view):
+            n = file.readinto(view[at : at + _PIECE_BYTES])
+            if not n:
+                raise ConflictError(
+                    f"{path}: its size changed while it was read: expected {len(view)} bytes, found {at}"
+                )
+            sum_ = zlib.crc32(view[at : at + n], sum_)
+            at += n
+    return data, sum_
+
+
+def of_files(folder: str | None, rank: int) -> tuple[dict[str, Any], dict[str, tuple[int, int]]]:
+    """The state, and the length and checksum of each file.
+
+    Raises ConflictError if a file is truncated while it is read, and NotFoundError if it is removed.
+    """
     files: dict[str, Any] = {}
     facts: dict[str, tuple[int, int]] = {}
     for name in list_files(folder) if folder is not None else ():
-        path = os.path.join(folder or "", name)
-        size = os.path.getsize(path)
-        data: Any = np.memmap(path, np.uint8, "r") if size else np.empty(0, np.uint8)
-        files[name] = {str(rank): Shard(data, (size,), (0,), "here")}
-        facts[name] = (size, zlib.crc32(data))
+        data, sum_ = _read_file(os.path.join(folder or "", name))
+        files[name] = {str(rank): Shard(data, data.shape, (0,), "here")}
+        facts[name] = (data.size, sum_)
     return {"files": files}, facts
 
 

@@ -95,14 +95,27 @@ class MaximumIterationStopper(Stopper):
         return int(result.get("training_iteration", self._n[trial_id])) >= self._most
 
 
+def _find(result: Any, name: str) -> Any:
+    """The value of a name as limits have them: ``a/b`` is ``b`` in ``a``. None if there is none."""
+    if not isinstance(result, Mapping):
+        return None
+    outer, _, inner = name.partition("/")
+    return result[name] if name in result else _find(result.get(outer), inner) if inner else None
+
+
+def _is_first(result: Mapping[str, Any]) -> bool:
+    """Whether its trial began at the beginning, not from a checkpoint, as that of a resumed experiment may."""
+    return bool(result.get("iterations_since_restore") == result.get("training_iteration"))
+
+
 class TrialPlateauStopper(Stopper):
     """Ends a trial whose metric no longer changes.
 
-    A result without the metric counts for the grace period only. Values that are not finite count as
-    changes.
+    The first result of a trial must have the metric. A later one without it counts for the grace
+    period only. Values that are not finite count as changes.
 
     Args:
-        metric: Name of the metric.
+        metric: Name of the metric; ``"a/b"`` is a nested one.
         std: Largest standard deviation that counts as no change. Default: 0.01.
         num_results: Number of results that it is computed from. Default: 4.
         grace_period: No trial ends before this many results. Default: 4.
@@ -139,8 +152,14 @@ class TrialPlateauStopper(Stopper):
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         self._n[trial_id] += 1
-        value = result.get(self._metric)
+        value = _find(result, self._metric)
         if not isinstance(value, int | float):
+            if self._n[trial_id] == 1 and _is_first(result):
+                names = ", ".join(f"'{name}'" for name in result if name != "config") or "nothing"
+                raise UsageError(
+                    f"{trial_id}: its first result has no {'metric' if value is None else 'number'} '{self._metric}', "
+                    f"by which the trial ends (TrialPlateauStopper); it has {names}"
+                )
             return False  # e.g. a result between two validations
         last = self._last[trial_id]
         last.append(float(value))

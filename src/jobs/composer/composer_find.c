@@ -3,13 +3,16 @@
  * composer_find: finds the checkpoint that a run continues from, and a local file of it. R76, R81,
  * R88, R89; P12 (a link is a hint: the caller that opens its target checks it).
  */
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/err.h"
+#include "base/err_path.h"
 #include "base/text.h"
 #include "jobs/composer/composer.h"
 #include "pawl_jobs.h"
@@ -65,16 +68,44 @@ is_of_rank_0(struct name_values *v)
 
 /* --------------------------------------------------------------------- here */
 
-/* 1 and the file that the link leads to, or 0. */
+/* The target of a link, "" for a file, or a negative errno. */
+static int
+read_link(const char *path, char ret[PATH_MAX])
+{
+	const ssize_t n = readlink(path, ret, PATH_MAX - 1);
+
+	ret[n > 0 ? n : 0] = '\0';
+	return n < 0 && errno != EINVAL ? -errno : 0;
+}
+
+static bool
+is_missing(int sys)
+{
+	return sys == ENOENT || sys == ENOTDIR;
+}
+
+/* 1 and the file that the link leads to, or 0. A saver may replace the link and remove the file
+ * that it led to meanwhile: then the link is read again. */
 static int
 try_link(const char *folder, const char *name, char **ret, struct pawl_error *err)
 {
 	struct stat st;
-	char real[PATH_MAX];
+	char real[PATH_MAX], before[PATH_MAX], after[PATH_MAX];
 	PAWL_FREE char *path = mem_printf("%s/%s", folder, name);
 	if (!path)
 		return err_nomem(err, "checkpoint saver");
-	if (!realpath(path, real) || stat(real, &st) < 0 || !S_ISREG(st.st_mode))
+	int sys = read_link(path, before);
+	while (sys == 0 && (!realpath(path, real) || stat(real, &st) < 0)) {
+		if (!is_missing(errno))
+			return err_path(err, errno, path, false, "cannot read");
+		sys = read_link(path, after);
+		if (sys == 0 && strcmp(before, after) == 0)
+			return 0; /* it leads to nothing */
+		memcpy(before, after, sizeof before);
+	}
+	if (sys < 0)
+		return is_missing(-sys) ? 0 : err_path(err, -sys, path, false, "cannot read");
+	if (!S_ISREG(st.st_mode))
 		return 0;
 	*ret = mem_strdup(real);
 	return *ret ? 1 : err_nomem(err, "checkpoint saver");

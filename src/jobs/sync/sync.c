@@ -373,14 +373,15 @@ make_parents(const struct sync_place *target, struct pawl_error *err)
 	return 0;
 }
 
-/* A command does not know which files are temporary. The journal of a search names checkpoints: it
- * must be sent with those that existed when it was written. */
+/* A run may remove a checkpoint of which a part was sent. The journal of a search names
+ * checkpoints: it must be sent with those that existed when it was written. */
 static bool
-needs_view(const struct pawl_syncer *s)
+changes_meanwhile(const struct pawl_syncer *s, const struct sync_names *names)
 {
 	PAWL_FREE char *journal = mem_printf("%s/" SYNC_JOURNAL, s->local.text);
-	return s->command != NULL ||
-	       (journal != NULL && access(journal, F_OK) == 0 && access(s->local.text, W_OK) == 0);
+
+	return (names->runs.len > 0 || (journal != NULL && access(journal, F_OK) == 0)) &&
+	       access(s->local.text, W_OK) == 0;
 }
 
 static int
@@ -403,11 +404,13 @@ send_files(struct pawl_syncer *s, enum what what, const struct sync_limit *limit
            struct pawl_error *err)
 {
 	PAWL_CLEAN(sync_names_clear) struct sync_names before = {0};
-	if (what != VERIFY_ONLY && needs_view(s))
+	if (what != VERIFY_ONLY && s->command != NULL) /* which does not know what files are temporary */
 		return send_from_view(s, what, limit, report, err);
 	if (s->view.path != NULL)
 		return verify_there(s, what, &s->view.names, limit, report, err);
 	TRY(list_here(s, limit, &before, err));
+	if (what != VERIFY_ONLY && changes_meanwhile(s, &before))
+		return send_from_view(s, what, limit, report, err);
 	if (what != VERIFY_ONLY)
 		TRY(transfer_files(s, &s->local, &s->remote, false, limit, err));
 	if (what != MOVE_ONLY)

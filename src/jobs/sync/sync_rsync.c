@@ -69,6 +69,7 @@ begin_line(struct line *l)
 	                                     "--exclude=.lease.*",
 	                                     "--exclude=.pawl/holds",
 	                                     "--exclude=.pawl/meet",
+	                                     "--exclude=.pawl/recycle",
 	                                     "--exclude=/.lock",
 	                                     "--exclude=/.runner",
 	                                     "-e"};

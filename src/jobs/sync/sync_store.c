@@ -68,14 +68,15 @@ is_pointer(const char *name)
 	return strcmp(name, "latest") == 0 || strcmp(name, "best") == 0;
 }
 
-/* Who runs a search, holds of readers and files for meeting ranks mean nothing elsewhere. */
+/* What runs a search, holds of readers, files for meeting ranks and files set aside for reuse mean
+ * nothing elsewhere. */
 static bool
 is_of_this_place(const char *folder, const char *name)
 {
 	size_t len = strlen(folder);
 	if (len == 0 && (strcmp(name, ".lock") == 0 || strcmp(name, ".runner") == 0))
 		return true;
-	bool passing = strcmp(name, "holds") == 0 || strcmp(name, "meet") == 0;
+	bool passing = strcmp(name, "holds") == 0 || strcmp(name, "meet") == 0 || strcmp(name, "recycle") == 0;
 	return passing && len >= 5 && strcmp(folder + len - 5, ".pawl") == 0;
 }
 

@@ -7,6 +7,8 @@
 #include <cmocka.h>
 
 #include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "jobs/composer/composer.h"
 #include "pawl_jobs.h"
 
@@ -597,6 +600,56 @@ test_R76_R91_E2_bad_options_are_refused(void **state)
 	bed_drop(&b);
 }
 
+/* What a saver does between two calls of a reader: it removes the file that the link leads to and
+ * points the link to the next one. */
+static const char *replaced_in;
+
+char *__real_realpath(const char *path, char *ret);
+char *__wrap_realpath(const char *path, char *ret);
+
+char *
+__wrap_realpath(const char *path, char *ret)
+{
+	char old[200], new[200], link[200];
+
+	if (!replaced_in)
+		return __real_realpath(path, ret);
+	snprintf(old, sizeof old, "%s/old.pt", replaced_in);
+	snprintf(new, sizeof new, "%s/new.pt", replaced_in);
+	snprintf(link, sizeof link, "%s/latest-rank0.pt", replaced_in);
+	assert_int_equal(rename(old, new), 0);
+	ret = __real_realpath(path, ret);
+	assert_null(ret);
+	assert_int_equal(unlink(link), 0);
+	assert_int_equal(symlink("new.pt", link), 0);
+	replaced_in = NULL;
+	errno = ENOENT;
+	return ret;
+}
+
+static void
+test_R81_a_link_that_is_replaced_while_it_is_read_is_read_again(void **state)
+{
+	(void)state;
+	struct bed b;
+	struct pawl_error err = {0};
+	char folder[160], path[200], found[256];
+	bed_make(&b);
+	snprintf(folder, sizeof folder, "%s/r/checkpoints", b.root);
+	assert_int_equal(fd_mkdirs(AT_FDCWD, folder, NULL), 0);
+	snprintf(path, sizeof path, "%s/old.pt", folder);
+	assert_int_equal(close(open(path, O_CREAT | O_WRONLY, 0666)), 0);
+	snprintf(path, sizeof path, "%s/latest-rank0.pt", folder);
+	assert_int_equal(symlink("old.pt", path), 0);
+	replaced_in = folder;
+	assert_int_equal(pawl_saver_latest(&b.opts, found, sizeof found, &err), 0);
+	assert_string_equal(strrchr(found, '/'), "/new.pt");
+	snprintf(path, sizeof path, "%s/new.pt", folder);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(pawl_saver_latest(&b.opts, found, sizeof found, &err), PAWL_ENOTFOUND);
+	bed_drop(&b);
+}
+
 /* --------------------------------------------------------------- what goes wrong */
 
 /* Uploads of test_R85_an_upload_that_is_late_.., which wait for the gate. */
@@ -786,6 +839,7 @@ main(void)
 		cmocka_unit_test(test_R78_R88_R94_R102_E7_files_a_link_and_a_memory),
 		cmocka_unit_test(test_R85_R89_R95_R96_E12_uploads_pointers_and_what_stays),
 		cmocka_unit_test(test_R81_R88_R89_the_latest_is_found_again_here_and_there),
+		cmocka_unit_test(test_R81_a_link_that_is_replaced_while_it_is_read_is_read_again),
 		cmocka_unit_test(test_R90_R91_conflicts_and_intervals),
 		cmocka_unit_test(test_R92_after_a_restart_every_rank_counts_from_the_last_save_of_rank_0),
 		cmocka_unit_test(test_R90_E7_a_file_that_the_link_did_not_reach_does_not_stop_the_run),

@@ -276,6 +276,7 @@ test_R27_missing_score_is_refused(void **state)
 	assert_int_equal(retain_check_metrics(&p, &other, 1, &err), PAWL_EUSAGE);
 	assert_non_null(strstr(err.message, "'accuracy'"));
 	assert_non_null(strstr(err.message, "include it"));
+	assert_non_null(strstr(err.message, "(known: loss)"));
 	assert_int_equal(retain_check_metrics(&p, NULL, 0, NULL), PAWL_EUSAGE);
 }
 

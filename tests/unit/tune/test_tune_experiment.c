@@ -578,11 +578,122 @@ test_R27_R127_a_score_that_the_first_report_lacks_is_named(void **state)
 	tune_experiment_close(e);
 }
 
+/* The first report of an experiment of this document is an error, which has this text and names the
+ * metrics. It changes nothing: then a complete report counts, and one that lacks the name. */
+static void
+assert_first_is_refused(struct tune_bed *bed, const char *spec, const char *bad, const char *text, const char *good)
+{
+	static unsigned n;
+	char folder[16];
+	struct pawl_error err = {0};
+	struct tune_verdict verdict;
+	struct tune_start start;
+	enum tune_next next;
+	struct tune_counts counts;
+
+	snprintf(folder, sizeof(folder), "first%u", n++);
+	struct tune_experiment *e = bed_open(bed, spec, folder, TUNE_NEW);
+	assert_int_equal(tune_experiment_next(e, &next, &start, &err), 0);
+	assert_error(tune_experiment_report(e, 0, bad, NULL, &verdict, &err), PAWL_EUSAGE, &err, text);
+	assert_non_null(strstr(err.message, "it has 'loss'"));
+	assert_non_null(strstr(err.message, "and pawl adds 'training_iteration', 'time_total_s' and others"));
+	tune_experiment_counts(e, &counts);
+	assert_int_equal(counts.reports, 0);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(tune_experiment_report(e, 0, i == 0 ? good : bad, NULL, &verdict, &err), 0);
+		assert_int_equal(verdict.kind, TUNE_CONTINUE);
+	}
+	tune_experiment_close(e);
+}
+
+static void
+test_a_limit_that_the_first_report_lacks_is_named(void **state)
+{
+	static const char none[] = "its first report has no metric 'itt', by which the trial ends (stop)";
+	static const char itt[] = "{\"name\": \"l\", \"stop\": {\"training_iteration\": 9, \"itt\": 3}}";
+	static const struct {
+		const char *spec, *bad, *text, *good;
+	} rows[] = {
+		{itt, "{\"loss\": 1}", none, "{\"loss\": 1, \"itt\": 1}"},
+		{itt, "{\"loss\": 1, \"itt\": \"one\"}", "has no number 'itt'", "{\"loss\": 1, \"itt\": \"NaN\"}"},
+		{"{\"name\": \"l\", \"stop\": {\"a/itt\": 3}}", "{\"loss\": 1, \"a\": {\"b\": 2}}",
+	         "has no metric 'a/itt'", "{\"loss\": 1, \"a\": {\"itt\": 2}}"},
+		{"{\"name\": \"l\", \"stop\": {\"itt\": true}}", "{\"loss\": 1}", none, "{\"itt\": false}"},
+		{"{\"name\": \"l\", \"stop\": {\"itt\": true}}", "{\"loss\": 1, \"itt\": 1}", "has no flag 'itt'",
+	         "{\"itt\": false}"},
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		assert_first_is_refused(*state, rows[i].spec, rows[i].bad, rows[i].text, rows[i].good);
+}
+
+/* Also those that pawl adds, and none if the first report ends the trial. */
+static void
+test_limits_that_the_first_report_has_are_accepted(void **state)
+{
+	struct tune_bed *bed = *state;
+	struct tune_experiment *e = bed_open(bed,
+	                                     "{\"name\": \"k\", \"num_samples\": 2, \"stop\": {\"time_total_s\": 1e9,"
+	                                     " \"iterations_since_restore\": 9, \"done\": true, \"loss\": 5}}",
+	                                     "k", TUNE_NEW);
+	struct pawl_error err = {0};
+	struct tune_verdict verdict;
+	struct tune_start start;
+	enum tune_next next;
+
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(tune_experiment_next(e, &next, &start, &err), 0);
+	assert_int_equal(tune_experiment_report(e, 0, "{\"loss\": 1}", NULL, &verdict, &err), 0);
+	assert_int_equal(verdict.kind, TUNE_CONTINUE);
+	assert_int_equal(tune_experiment_report(e, 0, "{\"loss\": 5}", NULL, &verdict, &err), 0);
+	assert_string_equal(verdict.reason, "loss >= 5");
+	assert_int_equal(tune_experiment_report(e, 1, "{\"done\": true}", NULL, &verdict, &err), 0);
+	assert_int_equal(verdict.kind, TUNE_STOP);
+	tune_experiment_close(e);
+}
+
+static void
+test_a_time_that_the_first_report_lacks_is_named(void **state)
+{
+	static const char text[] =
+		"its first report has no metric 'epch', by which the scheduler measures time (time_attr)";
+	static const char *const types[] = {"asha", "hyperband", "bohb", "median",
+	                                    "pbt\", \"hyperparam_mutations\": {\"lr\": [1, 2]}, \"mode\": \"min"};
+	struct tune_bed *bed = *state;
+	struct pawl_error err = {0};
+	struct tune_verdict verdict;
+	struct tune_start start;
+	enum tune_next next;
+	char spec[300];
+
+	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+		snprintf(spec, sizeof(spec),
+		         "{\"name\": \"t\", \"metric\": \"loss\", \"space\": {\"lr\": 1}, "
+		         "\"scheduler\": {\"time_attr\": \"epch\", \"type\": \"%s\"}}",
+		         types[i]);
+		assert_first_is_refused(bed, spec, "{\"loss\": 1}", text, "{\"loss\": 1, \"epch\": 0.5}");
+		assert_first_is_refused(bed, spec, "{\"loss\": 1, \"epch\": \"one\"}", "has no number 'epch'",
+		                        "{\"loss\": 1, \"epch\": 0.5}");
+	}
+	struct tune_experiment *e = bed_open(
+		bed, "{\"name\": \"u\", \"scheduler\": {\"type\": \"fifo\", \"time_attr\": \"epch\"}}", "u", TUNE_NEW);
+	assert_int_equal(tune_experiment_next(e, &next, &start, &err), 0);
+	assert_int_equal(tune_experiment_report(e, 0, "{\"loss\": 1}", NULL, &verdict, &err),
+	                 0); /* has no use for it */
+	tune_experiment_close(e);
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_R27_R127_a_score_that_the_first_report_lacks_is_named, bed_setup,
+	                                        bed_teardown),
+		cmocka_unit_test_setup_teardown(test_a_limit_that_the_first_report_lacks_is_named, bed_setup,
+	                                        bed_teardown),
+		cmocka_unit_test_setup_teardown(test_limits_that_the_first_report_has_are_accepted, bed_setup,
+	                                        bed_teardown),
+		cmocka_unit_test_setup_teardown(test_a_time_that_the_first_report_lacks_is_named, bed_setup,
 	                                        bed_teardown),
 		cmocka_unit_test_setup_teardown(test_a_search_ends_with_its_best_trial, bed_setup, bed_teardown),
 		cmocka_unit_test_setup_teardown(test_R130_fifo_left_anywhere_comes_to_the_same, bed_setup,
