@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One training run of two workers that report a model again and again. One of them is then killed: by pawl.train, by
-Ray Train as its guide does it (torch.save into a temporary folder, Checkpoint.from_directory), or by pawl.ray in Ray Train.
-Started by trains.py with an interpreter that has Ray; the first worker writes what it measured as lines of JSON."""
+Ray Train as its guide does it (torch.save into a temporary folder, Checkpoint.from_directory), or by pawl.ray in Ray
+Train. Started by trains.py with an interpreter that has Ray; the first worker writes what it measured as lines of
+JSON."""
 
 from __future__ import annotations
 
