@@ -8,8 +8,8 @@ import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from . import _checks, _pawl
-from ._pawl import MismatchError, NotFoundError
+from . import _checks, _fsspec, _pawl
+from ._pawl import MismatchError, NotFoundError, UsageError
 from .checkpoint import load
 
 Path = str | os.PathLike[str]
@@ -21,6 +21,15 @@ _LATEST = "latest-rank{rank}.pt"
 
 def text_of(option: str, value: Path | None) -> str | None:
     return None if value is None else _checks.path(option, value)
+
+
+def remote_of(option: str, value: Path | None) -> str | None:
+    """The same for a name in a store, or a URL of a file in a store that can be opened."""
+    text = text_of(option, value)
+    if text is None or "://" not in text or _fsspec.takes(text) or text.split("://")[0] in _pawl.url_schemes():
+        return text
+    known = ", ".join(_pawl.url_schemes())
+    raise UsageError(f"{option}: expected a URL of {known} or of fsspec, received {_checks.shown(value)}")
 
 
 def find_latest(

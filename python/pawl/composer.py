@@ -28,7 +28,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from . import _checks, _pawl
-from ._composer_load import IgnoreKeys, Path, find_latest, load_checkpoint, text_of
+from ._composer_load import IgnoreKeys, Path, find_latest, load_checkpoint, remote_of, text_of
 from ._composer_ranks import latest_for_all, together
 from ._composer_state import (
     SavedPath,
@@ -150,9 +150,9 @@ class CheckpointSaver:
         self.folder = _checks.path("folder", folder)
         self._names = (
             _checks.path("filename", filename),
-            text_of("remote_file_name", remote_file_name),
+            remote_of("remote_file_name", remote_file_name),
             text_of("latest_filename", latest_filename),
-            text_of("latest_remote_file_name", latest_remote_file_name),
+            remote_of("latest_remote_file_name", latest_remote_file_name),
         )
         # In Composer these have Composer's types.
         self.filename: Any

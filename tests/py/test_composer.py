@@ -323,6 +323,12 @@ def test_R73_R82_names_that_cannot_be_written_are_refused_when_the_saver_is_made
     assert list(pathlib.Path().iterdir()) == []
 
 
+def test_R85_a_url_of_an_unknown_store_is_refused_when_the_saver_is_made() -> None:
+    for option in ("remote_file_name", "latest_remote_file_name"):
+        with pytest.raises(pawl.UsageError, match=f"{option}: expected a URL of .*s3.*, received 'xyz://b/ep'"):
+            CheckpointSaver(**{option: "xyz://b/ep"})
+
+
 @pytest.mark.parametrize("option", ["filename", "latest_filename", "remote_file_name"])
 @pytest.mark.parametrize("suffix", [".tar.xz", ".tar.zst", ".gz", ".ckpt.lz4", ".planes", ".npy", ".pt.br"])
 def test_R82_a_suffix_that_the_saver_does_not_write_is_refused_with_the_known_ones(option: str, suffix: str) -> None:
