@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "cli.h"
+#include "copy.h"
 #include "info.h"
 #include "target.h"
 #include "transfer.h"
@@ -106,6 +107,7 @@ prepare_transfer(struct cli *cli, const struct cp_args *args, struct taken *from
 	bool is_run;
 
 	TRY(transfer_check_place(cli, t->to, err));
+	TRY(copy_check_suffix(cli, "cp", t->to, err));
 	TRY(target_parse(cli, cli->operands[0], target, err));
 	target->bandwidth = args->transfer.bandwidth;
 	is_run = !target->single && target->selector == NULL;

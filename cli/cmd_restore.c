@@ -177,31 +177,12 @@ print_json(struct cli *cli, struct pawl *run, const char *dest, const struct res
 	jsonout_end(&j);
 }
 
-/* A folder with such a name would look like a file that 'pawl convert' writes. */
-static bool
-has_file_suffix(const char *dest)
-{
-	static const char *const suffixes[] = {".safetensors", ".pt", ".pth", ".npz", ".npy"};
-	const size_t len = strlen(dest);
-
-	for (size_t i = 0; i < sizeof(suffixes) / sizeof(suffixes[0]); i++) {
-		const size_t n = strlen(suffixes[i]);
-
-		if (len > n && strcmp(dest + len - n, suffixes[i]) == 0)
-			return true;
-	}
-	return false;
-}
-
 static int
 check_dest(struct cli *cli, const char *dest, struct pawl_error *err)
 {
 	struct stat st;
 
-	if (has_file_suffix(dest))
-		return err_set(err, PAWL_EUSAGE,
-		               "%s: 'pawl restore' writes a folder; 'pawl convert %s %s' writes a file", dest,
-		               cli->operands[0], dest);
+	TRY(copy_check_suffix(cli, "restore", dest, err));
 	if (target_is_url(dest))
 		return 0;
 	if (lstat(dest, &st) == 0)

@@ -53,6 +53,23 @@ is_checkpoint(struct keep *keep, const char *folder)
 }
 
 int
+copy_check_suffix(struct cli *cli, const char *command, const char *dest, struct pawl_error *err)
+{
+	static const char *const suffixes[] = {".safetensors", ".pt", ".pth", ".npz", ".npy"};
+	const size_t len = strlen(dest);
+
+	for (size_t i = 0; i < sizeof(suffixes) / sizeof(suffixes[0]); i++) {
+		const size_t n = strlen(suffixes[i]);
+
+		if (len > n && strcmp(dest + len - n, suffixes[i]) == 0)
+			return err_set(err, PAWL_EUSAGE,
+			               "%s: 'pawl %s' writes a folder; 'pawl convert %s %s' writes a file", dest,
+			               command, cli->operands[0], dest);
+	}
+	return 0;
+}
+
+int
 copy_check_place(struct cli *cli, const char *path, struct pawl_error *err)
 {
 	const char *parent = copy_parent(&cli->keep, path);

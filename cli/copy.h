@@ -12,6 +12,8 @@ int copy_publish(const char *from, const char *to, struct pawl_error *err);
 void copy_remove(const char *path);
 /* The folder that contains `path`. */
 const char *copy_parent(struct keep *keep, const char *path);
+/* Refuses a folder whose name would look like a file that 'pawl convert' writes. */
+int copy_check_suffix(struct cli *cli, const char *command, const char *dest, struct pawl_error *err);
 /* Refuses a destination inside a checkpoint, or inside the internal folders of a run. */
 int copy_check_place(struct cli *cli, const char *path, struct pawl_error *err);
 

@@ -44,7 +44,8 @@ def save(
     Raises:
         ExistsError: Something exists at ``path``, and ``overwrite`` is False.
         UnsupportedError: The state has a value that cannot be saved; the message gives its path.
-        UsageError: A single file holds no metadata, and its suffix selects the compression.
+        UsageError: A single file holds no metadata, and its suffix selects the compression; or that
+            suffix is unknown.
     """
     if isinstance(state, str | os.PathLike) and not isinstance(path, str | os.PathLike):
         raise UsageError("save: the path comes second: pawl.save(state, path)")

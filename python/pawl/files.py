@@ -18,8 +18,15 @@ _COMPRESSIONS = (".gz", ".bz2", ".lz4", ".lzma", ".lzo", ".planes", ".xz", ".zst
 
 
 def is_file_name(path: str) -> bool:
-    """Whether the name is that of a single file, and not of a checkpoint's folder."""
+    """Whether the name is that of a single file, and not of a checkpoint's folder.
+
+    Raises:
+        UsageError: It is that of a file with an unknown compression.
+    """
     stem, suffix = os.path.splitext(path)
+    if suffix not in (*_FORMATS, *_COMPRESSIONS) and stem.endswith(_FORMATS) and not os.path.isdir(path):
+        known = ", ".join(_COMPRESSIONS)
+        raise UsageError(f"{path}: expected one of {known} after {os.path.splitext(stem)[1]}, received {suffix}")
     return (stem if suffix in _COMPRESSIONS else path).endswith(_FORMATS) and not os.path.isdir(path)
 
 

@@ -410,3 +410,28 @@ def test_R81_no_permission_for_a_saver_s_folder_is_an_access_error(tmp_path: pat
                 check=False,
             )
         assert done.stdout.split() == ["AccessError", "AccessError"], (what, done)
+
+
+AGAIN = """
+import sys
+import pawl.tune
+try:
+    pawl.tune.Tuner.restore(sys.argv[1], print)
+except pawl.PawlError as error:
+    print(type(error).__name__)
+"""
+
+
+def test_R137_no_permission_for_an_experiment_is_an_access_error(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "exp").mkdir()
+    (tmp_path / "exp" / "experiment.json").write_text("{}")
+    with shut(tmp_path / "exp"):
+        done = subprocess.run(
+            [sys.executable, "-c", AGAIN, str(tmp_path / "exp")],
+            capture_output=True,
+            text=True,
+            timeout=HANG_SECONDS,
+            preexec_fn=cli.obey_permissions,
+            check=False,
+        )
+    assert done.stdout.split() == ["AccessError"], done

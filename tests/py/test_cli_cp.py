@@ -151,6 +151,7 @@ def test_wrong_calls_are_told(demo: pathlib.Path, tmp_path: pathlib.Path) -> Non
     assert "no such file or folder" in run("cp", tmp_path / "none", tmp_path / "x", status=3).stderr
     assert "unknown kind of store" in run("cp", demo, "gopher://x/y", status=2).stderr
     assert "has no mirrors" in run("sync", demo, status=2).stderr
+    assert "writes a folder; 'pawl convert" in run("cp", f"{demo}@latest", tmp_path / "x.pt", status=2).stderr
 
 
 # -------------------------------------------------------------- interruption

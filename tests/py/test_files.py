@@ -257,6 +257,13 @@ def test_a_saver_writes_in_the_background_and_copies_first(
         saver.check_for_errors()
 
 
+@pytest.mark.parametrize("name", ["x.pt.br", "x.safetensors.br", "x.pth.zip"])
+def test_a_suffix_of_an_unknown_compression_makes_no_folder(tmp_path: pathlib.Path, name: str) -> None:
+    with pytest.raises(pawl.UsageError, match=r"expected one of .*\.zst after \."):
+        pawl.save({"a": 1}, tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
 def test_what_cannot_be_written_is_refused_by_name(tmp_path: pathlib.Path) -> None:
     pawl.save({"a": 1}, tmp_path / "x.pt")
     with pytest.raises(pawl.ExistsError, match=r"x\.pt"):

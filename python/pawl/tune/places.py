@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import shutil
+import stat
 import sys
 from dataclasses import dataclass
 from types import TracebackType
@@ -20,7 +21,7 @@ from typing import Any, Self
 from .. import _checks, _pawl
 from .._fsspec import has, takes
 from .._names import listed
-from .._pawl import ExistsError, NotFoundError, PawlError, UsageError
+from .._pawl import AccessError, ExistsError, NotFoundError, PawlError, UsageError
 from ..syncer import SyncConfig, Syncer, SyncReport
 from . import elsewhere
 
@@ -31,7 +32,13 @@ _RESUME = {"AUTO": 1, "LOCAL": 2, "ERRORED_ONLY": 3}  # of enum tune_resume
 
 
 def is_experiment(folder: str) -> bool:
-    return os.path.isfile(os.path.join(folder, "experiment.json"))
+    path = os.path.join(folder, "experiment.json")
+    try:
+        return stat.S_ISREG(os.stat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except PermissionError as error:
+        raise AccessError(f"{path}: {error.strerror}") from error
 
 
 def _syncs(sync: SyncConfig) -> bool:
