@@ -294,8 +294,13 @@ list_folder(struct cli *cli, const char *place, const struct ls_args *args, int 
 {
 	const struct folder_opts opts = {.recursive = args->recursive, .names = args->names, .last = args->last};
 
-	return search_ls_folder(cli, place, args->names, args->last, ret_status) ||
-	       folder_ls(cli, place, &opts, ret_status);
+	const bool is_listed = search_ls_folder(cli, place, args->names, args->last, ret_status) ||
+	                       folder_ls(cli, place, &opts, ret_status);
+
+	if (is_listed && args->score.by.n > 0)
+		cli_warn(cli, "--by %s changes nothing here: it is for the checkpoints of one run",
+		         args->score.by.items[0]);
+	return is_listed;
 }
 
 static int

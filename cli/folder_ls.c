@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* folder_ls: prints what is in a folder. Runs are opened for reading; one that cannot be read is a
  * row with the reason. */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "ask.h"
 #include "disk.h"
@@ -42,9 +44,18 @@ show_problem(struct found *f, const struct pawl_error *err, struct cell *row, st
 			(struct cell){term_clean(keep, keep_printf(keep, "%s", err->message)), STYLE_BAD, NULL};
 }
 
-/* Prints a row for a search, or its document. */
+/* Was it removed since the folder was listed? Then it is not shown. */
+static bool
+is_gone(const char *path, int code)
+{
+	struct stat st;
+
+	return code == PAWL_ENOTFOUND && !target_is_url(path) && lstat(path, &st) < 0 && errno == ENOENT;
+}
+
+/* Prints a row for a search; with j its document instead. */
 static void
-show_search(struct found *f, const struct run *found, struct cell *row, struct jsonout *j)
+show_search(struct found *f, const struct run *found, struct grid *grid, struct jsonout *j)
 {
 	struct keep *keep = &f->cli->keep;
 	const char *whole = target_join(f->cli, f->root, found->name), *summary = NULL;
@@ -52,7 +63,11 @@ show_search(struct found *f, const struct run *found, struct cell *row, struct j
 	uint32_t n = 0;
 	int rc = search_summary(f->cli, whole, &summary, &n, &err);
 
-	if (j == NULL) {
+	if (is_gone(whole, rc))
+		return;
+	if (grid != NULL) {
+		struct cell *row = grid_row(grid);
+
 		row[RUN_NAME] = (struct cell){term_clean(keep, found->name), STYLE_BOLD, NULL};
 		if (rc < 0)
 			show_problem(f, &err, row, NULL);
@@ -85,9 +100,9 @@ open_run(struct found *f, const struct run *found, struct pawl **ret, struct paw
 	return pawl_list_open(*ret, 0, ret_list, err);
 }
 
-/* Prints a row for a run; with j also its document. */
+/* Prints a row for a run; with j its document instead. */
 static void
-show_run(struct found *f, const struct run *found, struct cell *row, struct jsonout *j)
+show_run(struct found *f, const struct run *found, struct grid *grid, struct jsonout *j)
 {
 	struct keep *keep = &f->cli->keep;
 	PAWL_CLEAN(cli_close) struct pawl *run = NULL;
@@ -100,13 +115,15 @@ show_run(struct found *f, const struct run *found, struct cell *row, struct json
 	const size_t n = rc == 0 ? pawl_list_count(list) : 0;
 	const struct pawl_info *last = n > 0 ? pawl_list_get(list, n - 1) : NULL;
 
+	if (is_gone(whole, rc))
+		return;
 	if (rc == 0 && !found->single)
 		disk_of_run(f->cli, whole, list, &disk);
 	else if (last != NULL)
 		disk_of_checkpoint(f->cli, last, &use);
 	if (found->single)
 		disk.bytes = disk.used = use.bytes;
-	if (j != NULL) {
+	if (grid == NULL) {
 		jsonout_begin_object(j, NULL);
 		jsonout_text(j, "run", whole);
 		if (rc < 0)
@@ -121,6 +138,8 @@ show_run(struct found *f, const struct run *found, struct cell *row, struct json
 		jsonout_end(j);
 		return;
 	}
+	struct cell *row = grid_row(grid);
+
 	row[RUN_NAME] = (struct cell){term_clean(keep, found->name), STYLE_BOLD, NULL};
 	if (rc < 0) {
 		show_problem(f, &err, row, NULL);
@@ -152,7 +171,7 @@ print_runs(struct found *f)
 	struct grid *grid = grid_new(&f->cli->keep, columns, RUN_COLUMNS);
 
 	for (size_t i = 0; i < f->n_runs; i++)
-		(f->runs[i].search ? show_search : show_run)(f, &f->runs[i], grid_row(grid), NULL);
+		(f->runs[i].search ? show_search : show_run)(f, &f->runs[i], grid, NULL);
 	grid_print(grid, &f->cli->out);
 }
 

@@ -146,6 +146,16 @@ check_number(const struct trial *t, const struct value *metrics, const struct va
 	return value_get_number(found, &value) ? 0 : refuse_first(t, metrics, name, "number", found, purpose, err);
 }
 
+/* A number; a flag counts as 0 or 1, as in Ray. */
+static bool
+number_of(const struct value *v, double *ret)
+{
+	if (!value_is(v, JSON_BOOL))
+		return value_get_number(v, ret);
+	*ret = value_is_true(v);
+	return true;
+}
+
 static int
 check_stop(const struct tune_experiment *e, const struct trial *t, const struct value *metrics,
            const struct value *result, struct pawl_error *err)
@@ -153,15 +163,15 @@ check_stop(const struct tune_experiment *e, const struct trial *t, const struct 
 	static const char purpose[] = "by which the trial ends (stop)";
 	const char *name;
 	struct value *item;
+	double value;
 
 	if (value_is_true(value_get(result, "done"))) /* it ends now */
 		return 0;
 	VALUE_MEMBERS(e->spec.stop, name, item) {
 		const struct value *found = value_at(result, name);
-		if (!value_is(item, JSON_BOOL))
-			TRY(check_number(t, metrics, result, name, purpose, err));
-		else if (!value_is(found, JSON_BOOL))
-			return refuse_first(t, metrics, name, "flag", found, purpose, err);
+		const bool is_flag = value_is(item, JSON_BOOL);
+		if (is_flag ? !value_is(found, JSON_BOOL) : !number_of(found, &value))
+			return refuse_first(t, metrics, name, is_flag ? "flag" : "number", found, purpose, err);
 	}
 	return 0;
 }
@@ -215,7 +225,7 @@ is_reached(struct tune_experiment *e, const struct value *result)
 			snprintf(e->reason, sizeof(e->reason), "%.100s", name);
 			return true;
 		}
-		if (value_get_number(item, &limit) && value_get_number(found, &value) && value >= limit) {
+		if (value_get_number(item, &limit) && number_of(found, &value) && value >= limit) {
 			snprintf(e->reason, sizeof(e->reason), "%.100s >= %g", name, limit);
 			return true;
 		}

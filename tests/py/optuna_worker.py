@@ -53,6 +53,27 @@ def checkpoints_and_differences_are_frames(root: pathlib.Path) -> None:
     assert list(pawl.diff(f"{root}@100", f"{root}@200").to_pandas().path) == ["x"]
 
 
+def report_nested(config: dict[str, Any]) -> None:
+    tune.report(out={"loss": config["x"]})
+
+
+def a_metric_may_be_nested(folder: pathlib.Path) -> None:
+    search = OptunaSearch(seed=1)
+    tune.run(
+        report_nested,
+        name="nested",
+        local_dir=folder,
+        config={"x": tune.uniform(0, 1)},
+        num_samples=2,
+        search_alg=search,
+        metric="out/loss",
+        mode="min",
+        verbose=0,
+        resources_per_trial={"cpu": 0.25},
+    )
+    assert [one.state.name for one in search._study.trials] == ["COMPLETE"] * 2
+
+
 def main() -> None:
     folder = pathlib.Path(sys.argv[1])
     point = {"x": 3.0, "inner": {"kind": (1, "a"), "n": 1}}
@@ -81,6 +102,7 @@ def main() -> None:
         assert list(rows.loss) == list(lines.loss) == [row["loss"] for row in more.results_of(one)]
         assert list(rows.training_iteration) == list(lines.training_iteration) == [1, 2]
     checkpoints_and_differences_are_frames(folder / "run")
+    a_metric_may_be_nested(folder)
     for wrong in ({"x": tune.randn(0, 1)}, {"x": tune.grid_search([1])}, {"x": 1}):
         try:
             OptunaSearch(wrong).set_search_properties("loss", "min", {})

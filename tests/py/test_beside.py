@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import threading
@@ -154,6 +155,33 @@ def test_R137_a_command_at_any_call_while_a_save_deletes(training: Training, wor
         if ended:
             break
     assert n > 1  # it was stopped at some
+
+
+@pytest.mark.parametrize("words", [("ls", "-r"), ("ls", "-r", "--json"), ("du",)], ids=" ".join)
+def test_a_checkpoint_that_is_removed_while_its_folder_is_listed_is_not_shown(
+    tmp_path: pathlib.Path, words: tuple[str, ...]
+) -> None:
+    folder = tmp_path / "trials"
+    folder.mkdir()
+    pawl.save({"w": 1}, folder / "stays")
+    n_gone = 0
+    for room in ROOMS:
+        pawl.save({"w": 1}, folder / "one", overwrite=True)
+        gate = Gate(tmp_path / "calls", room)
+        process = subprocess.Popen(
+            [cli.PAWL, words[0], str(folder), *words[1:]],
+            env=cli.environment(PAWL_STORE_LOG=str(gate.path)),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        wait_until(lambda process=process, path=gate.path: stopped(process, path))
+        shutil.rmtree(folder / "one")
+        gate.open(lambda process=process: process.poll() is not None)
+        out, err = process.communicate(timeout=HANG_SECONDS)
+        assert process.returncode == 0 and "stays" in out, (room, out, err)
+        n_gone += "one" not in out
+    assert n_gone > 0
 
 
 def in_thread(fn: Callable[[], Any], training: Training, room: int, monkeypatch: pytest.MonkeyPatch) -> Any:

@@ -237,6 +237,12 @@ def test_du_shows_what_checkpoints_of_all_kinds_take(place: Place, demo: pathlib
     assert run_json("du", place.at(f"saved/{names[0]}"))["bytes"] > 0
 
 
+def test_ls_of_a_folder_says_that_a_score_is_for_the_checkpoints_of_one_run(demo: pathlib.Path) -> None:
+    listed = run("ls", demo.parent, "--by", "loss")
+    assert demo.name in listed.stdout and "--by loss changes nothing here" in listed.stderr
+    assert "--by" not in run("ls", demo.parent).stderr
+
+
 @pytest.mark.parametrize("command", ["du", "gc", "prune", "sync"])
 def test_a_file_that_is_no_checkpoint_is_not_called_one(demo: pathlib.Path, command: str) -> None:
     done = run(command, "/etc/passwd", *(["--keep-last", 1] if command == "prune" else []), status=2)

@@ -15,7 +15,7 @@ from typing import Any
 
 from .._pawl import UnsupportedError, UsageError
 from . import space
-from .search import Searcher
+from .search import Searcher, value_at
 
 __all__ = [
     "OptunaSearch",
@@ -145,7 +145,7 @@ class OptunaSearch(Searcher):
         return config
 
     def _value(self, result: Mapping[str, Any] | None) -> float | None:
-        value = (result or {}).get(self.metric or "")
+        value = value_at(result, self.metric or "")
         return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:

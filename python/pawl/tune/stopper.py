@@ -17,6 +17,7 @@ from typing import Any
 
 from .. import _checks, _files
 from .._pawl import UsageError
+from .search import value_at
 
 __all__ = [
     "CombinedStopper",
@@ -95,14 +96,6 @@ class MaximumIterationStopper(Stopper):
         return int(result.get("training_iteration", self._n[trial_id])) >= self._most
 
 
-def _find(result: Any, name: str) -> Any:
-    """The value of a name as limits have them: ``a/b`` is ``b`` in ``a``. None if there is none."""
-    if not isinstance(result, Mapping):
-        return None
-    outer, _, inner = name.partition("/")
-    return result[name] if name in result else _find(result.get(outer), inner) if inner else None
-
-
 def _is_first(result: Mapping[str, Any]) -> bool:
     """Whether its trial began at the beginning, not from a checkpoint, as that of a resumed experiment may."""
     return bool(result.get("iterations_since_restore") == result.get("training_iteration"))
@@ -152,7 +145,7 @@ class TrialPlateauStopper(Stopper):
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         self._n[trial_id] += 1
-        value = _find(result, self._metric)
+        value = value_at(result, self._metric)
         if not isinstance(value, int | float):
             if self._n[trial_id] == 1 and _is_first(result):
                 names = ", ".join(f"'{name}'" for name in result if name != "config") or "nothing"

@@ -653,6 +653,24 @@ test_limits_that_the_first_report_has_are_accepted(void **state)
 }
 
 static void
+test_a_flag_reaches_a_limit_that_is_a_number(void **state)
+{
+	struct tune_bed *bed = *state;
+	struct tune_experiment *e = bed_open(bed, "{\"name\": \"f\", \"stop\": {\"over\": 1}}", "f", TUNE_NEW);
+	struct pawl_error err = {0};
+	struct tune_verdict verdict;
+	struct tune_start start;
+	enum tune_next next;
+
+	assert_int_equal(tune_experiment_next(e, &next, &start, &err), 0);
+	assert_int_equal(tune_experiment_report(e, 0, "{\"over\": false}", NULL, &verdict, &err), 0);
+	assert_int_equal(verdict.kind, TUNE_CONTINUE);
+	assert_int_equal(tune_experiment_report(e, 0, "{\"over\": true}", NULL, &verdict, &err), 0);
+	assert_int_equal(verdict.kind, TUNE_STOP);
+	tune_experiment_close(e);
+}
+
+static void
 test_a_time_that_the_first_report_lacks_is_named(void **state)
 {
 	static const char text[] =
@@ -693,6 +711,7 @@ main(void)
 	                                        bed_teardown),
 		cmocka_unit_test_setup_teardown(test_limits_that_the_first_report_has_are_accepted, bed_setup,
 	                                        bed_teardown),
+		cmocka_unit_test_setup_teardown(test_a_flag_reaches_a_limit_that_is_a_number, bed_setup, bed_teardown),
 		cmocka_unit_test_setup_teardown(test_a_time_that_the_first_report_lacks_is_named, bed_setup,
 	                                        bed_teardown),
 		cmocka_unit_test_setup_teardown(test_a_search_ends_with_its_best_trial, bed_setup, bed_teardown),
