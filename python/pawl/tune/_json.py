@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """JSON as the runner writes it: numbers that are not finite are the texts "NaN", "Infinity" and
-"-Infinity".
+"-Infinity". And how a result names a nested value.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .._metrics import as_float
@@ -41,3 +41,11 @@ def loads(text: str) -> Any:
     if "NaN" not in text and "Infinity" not in text:
         return found
     return _map(found, lambda leaf: _WORDS.get(leaf, leaf) if isinstance(leaf, str) else leaf)
+
+
+def value_at(result: Any, name: str) -> Any:
+    """The value of a name as limits have them: ``a/b`` is ``b`` in ``a``. None if there is none."""
+    if not isinstance(result, Mapping):
+        return None
+    outer, _, inner = name.partition("/")
+    return result[name] if name in result else value_at(result.get(outer), inner) if inner else None

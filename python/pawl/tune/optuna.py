@@ -15,7 +15,8 @@ from typing import Any
 
 from .._pawl import UnsupportedError, UsageError
 from . import space
-from .search import Searcher, value_at
+from ._json import value_at
+from .search import Searcher
 
 __all__ = [
     "OptunaSearch",

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
 from typing import Any
 
 from .. import _pawl
@@ -31,14 +30,6 @@ __all__ = [
 
 FINISHED = "FINISHED"
 _LIVE = ("PENDING", "RUNNING", "PAUSED")
-
-
-def value_at(result: Any, name: str) -> Any:
-    """The value of a name as limits have them: ``a/b`` is ``b`` in ``a``. None if there is none."""
-    if not isinstance(result, Mapping):
-        return None
-    outer, _, inner = name.partition("/")
-    return result[name] if name in result else value_at(result.get(outer), inner) if inner else None
 
 
 class Searcher:

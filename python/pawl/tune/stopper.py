@@ -17,7 +17,7 @@ from typing import Any
 
 from .. import _checks, _files
 from .._pawl import UsageError
-from .search import value_at
+from ._json import value_at
 
 __all__ = [
     "CombinedStopper",
