@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training run that logs to the real Weights & Biases without a network, which test_loggers.py starts. What is checked is
-the file that would be uploaded."""
+"""A training run that logs to the real Weights & Biases, without a network. test_loggers.py starts it, and checks the
+file that would be uploaded."""
 
 from __future__ import annotations
 
