@@ -15,9 +15,9 @@
 #include <sys/stat.h>
 
 #include "base/err_path.h"
+#include "base/fd.h"
+#include "base/mem.h"
 #include "base/text.h"
-
-#define FOLLOW_LOOKS 100u /* attempts, if what a link leads to is deleted each time */
 
 static bool
 is_folder(const char *path)
@@ -35,22 +35,13 @@ is_link(const char *path)
 	return lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
 }
 
-/* The path that a link leads to, in memory of the invocation. RUN/latest may change to another
- * checkpoint at any time, and the older one may then be deleted. NULL: it leads nowhere. */
+/* Where a path leads, in memory of the invocation. NULL: nowhere. */
 static const char *
-follow_link(struct cli *cli, const char *path)
+follow_link(struct cli *cli, const char *path, struct stat *ret_st)
 {
-	char *real = NULL;
-	const char *ret;
+	PAWL_FREE char *real = NULL;
 
-	for (unsigned looks = 0; looks < FOLLOW_LOOKS && real == NULL; looks++) {
-		real = realpath(path, NULL);
-		if (real == NULL && errno != ENOENT)
-			break;
-	}
-	ret = real != NULL ? keep_printf(&cli->keep, "%s", real) : NULL;
-	free(real);
-	return ret;
+	return fd_follow(path, &real, ret_st, NULL) == 0 ? keep_printf(&cli->keep, "%s", real) : NULL;
 }
 
 static bool
@@ -106,7 +97,7 @@ parse_folder(struct cli *cli, const char *path, struct target *t, struct pawl_er
 		t->root = path;
 		return 0;
 	}
-	real = follow_link(cli, path);
+	real = follow_link(cli, path, &st);
 	if (real == NULL)
 		return pawl_explain_address(path, err);
 	folder = parent_of(cli, real);
@@ -137,12 +128,8 @@ parse_folder(struct cli *cli, const char *path, struct target *t, struct pawl_er
 
 /* A link to a checkpoint of a run; the checkpoint need not exist any more. */
 static bool
-parse_link(struct cli *cli, const char *path, struct target *t)
+parse_link(struct cli *cli, const char *real, struct target *t)
 {
-	const char *real = follow_link(cli, path);
-
-	if (real == NULL)
-		return false;
 	const char *folder = parent_of(cli, real), *run = parent_of(cli, folder);
 
 	if (strcmp(name_of(folder), "checkpoints") != 0 || !exists_in(cli, run, "run.json"))
@@ -250,12 +237,13 @@ static int
 parse_path(struct cli *cli, const char *path, struct target *t, struct pawl_error *err)
 {
 	struct stat st;
+	const char *real = follow_link(cli, path, &st);
 
-	if (is_link(path) && parse_link(cli, path, t))
+	if (real != NULL && is_link(path) && parse_link(cli, real, t))
 		return 0;
-	if (is_folder(path))
+	if (real != NULL && S_ISDIR(st.st_mode))
 		return parse_folder(cli, path, t, err);
-	if (stat(path, &st) == 0) {
+	if (real != NULL) {
 		const char *name = name_of(path);
 
 		if (strcmp(name, "manifest.json") == 0)

@@ -29,47 +29,12 @@
 #include "ranks/rendezvous.h"
 #include "run/check_root.h"
 #include "run/lease.h"
+#include "run/single.h"
 #include "save/save.h"
 #include "save/commit.h"
 #include "save/role.h"
 #include "save/writer.h"
 #include "store/layers/nodes/store_nodes.h"
-
-/* single: splits root into the parent folder (the store) and the checkpoint's name. */
-static int
-split_single(struct pawl *run, const char *root, char **ret_parent, struct pawl_error *err)
-{
-	PAWL_FREE char *copy = NULL;
-	if (strcmp(root, "mem:") == 0)
-		return err_set(
-			err, PAWL_EUSAGE,
-			"mem: holds a run, and is lost when it is closed; a single checkpoint needs a path or a URL");
-	char *slash, *real = run->opts.read_only ? realpath(root, NULL)
-	                                         : NULL; /* "latest" is a link that a store would not follow */
-
-	copy = mem_strdup(real ? real : root);
-	free(real);
-	if (!copy)
-		return err_nomem(err, "run");
-	const char *sign = strstr(copy, "://"); /* of "memory://name" the root is "memory://" */
-	const size_t least = sign ? (size_t)(sign - copy) + 3 : 1;
-
-	for (size_t n = strlen(copy); n > least && copy[n - 1] == '/'; n--)
-		copy[n - 1] = 0;
-	slash = strrchr(copy, '/');
-	run->home.single_name = mem_strdup(slash ? slash + 1 : copy);
-	if (run->home.single_name && (!*run->home.single_name || strcmp(run->home.single_name, ".") == 0 ||
-	                              strcmp(run->home.single_name, "..") == 0))
-		return err_set(err, PAWL_EUSAGE,
-		               "%s: expected a path that ends in the name of a checkpoint, found '%s'", root,
-		               run->home.single_name);
-	if (slash)
-		slash[slash == copy || (sign && sign + 2 == slash) ? 1 : 0] = 0;
-	*ret_parent = mem_strdup(slash ? copy : ".");
-	if (!run->home.single_name || !*ret_parent)
-		return err_nomem(err, "run");
-	return 0;
-}
 
 static int
 open_nodes(struct pawl *run, struct pawl_error *err)
@@ -88,49 +53,20 @@ open_nodes(struct pawl *run, struct pawl_error *err)
 	return 0;
 }
 
-static bool
-has_run(const char *folder, size_t len)
-{
-	PAWL_FREE char *file = mem_printf("%.*s/" RUN_KEY, (int)len, folder);
-
-	return file && access(file, F_OK) == 0;
-}
-
-/* A new run must not be named like a checkpoint of a run that exists (RUN@10). */
-static int
-check_name(const char *root, struct pawl_error *err)
-{
-	const char *at = strrchr(root, '@');
-	const size_t len = at ? (size_t)(at - root) : 0;
-
-	if (!at || has_run(root, strlen(root)) || !has_run(root, len))
-		return 0;
-	return err_set(err, PAWL_EUSAGE, "%s names a checkpoint of the run %.*s; open the run", root, (int)len, root);
-}
-
 static int
 open_store(struct pawl *run, struct pawl_error *err)
 {
 	struct pawl_open_opts *o = &run->opts;
 	const char *root = text_skip_file(o->root);
-	PAWL_FREE char *parent = NULL;
-	bool memory = o->retention.num_to_keep == PAWL_KEEP_MEMORY;
+	const bool memory = o->retention.num_to_keep == PAWL_KEEP_MEMORY;
 
-	if (o->single)
-		TRY(split_single(run, root, &parent, err));
-	else if (!o->read_only && !memory)
-		TRY(check_name(root, err));
-	int rc = store_open_with(o->io.stores,
-	                         memory   ? "mem:"
-	                         : parent ? parent
-	                                  : root,
-	                         !o->read_only && !o->maintenance, o->io.no_direct, &run->store, err);
+	if (!o->single && !o->read_only && !memory)
+		TRY(check_root_name(root, err));
+	int rc = o->single ? single_open_store(run, root, err) : run_open_store(run, memory ? "mem:" : root, err);
 
 	if (rc == PAWL_ENOTFOUND && (o->read_only || o->maintenance) && !strstr(root, "://"))
 		return explain_address(root, err);
 	TRY(rc);
-	if (o->single)
-		TRY(store_set_place(run->store, root, err));
 	if (o->ranks.node_folder)
 		TRY(open_nodes(run, err));
 	TRY(store_limit(&run->store, o->io.write_bytes_per_second, o->io.read_bytes_per_second, o->io.meter, err));

@@ -114,6 +114,8 @@ class Syncer:
     def __init__(
         self, local: str | os.PathLike[str], config: SyncConfig | None = None, remote: str | None = None
     ) -> None:
+        if config is not None and not isinstance(config, SyncConfig):
+            raise UsageError(f"config must be a SyncConfig, received {config!r}; a place is given as remote=")
         self.config = config or SyncConfig()
         self._period = _checks.seconds("sync_period", self.config.sync_period)
         self._longest = _checks.seconds("sync_timeout", self.config.sync_timeout)

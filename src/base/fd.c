@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fd: complete system calls. Loops over short counts and EINTR, never retries a failed fsync or
- * close (P5), never follows a symbolic link in the last component (P17).
+ * fd: complete system calls. They loop over short counts and EINTR, and never retry a failed fsync
+ * or close (P5). Only fd_follow follows a symbolic link in the last component (P17).
  */
 #include "base/fd.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -428,6 +429,45 @@ remove_entry(int dirfd, const char *name, bool maybe_folder, unsigned depth, str
 	if (unlinkat(dirfd, name, AT_REMOVEDIR) < 0 && errno != ENOENT)
 		return err_sys(err, errno, "%s: remove folder", name);
 	return 0;
+}
+
+static bool
+is_missing(int sys)
+{
+	return sys == ENOENT || sys == ENOTDIR;
+}
+
+/* The text of a link, "" for a file. Returns 0 or errno. */
+static int
+read_link(const char *path, char ret[PATH_MAX])
+{
+	const ssize_t n = readlink(path, ret, PATH_MAX - 1);
+
+	ret[n > 0 ? n : 0] = '\0';
+	return n < 0 && errno != EINVAL ? errno : 0;
+}
+
+int
+fd_follow(const char *path, char **ret, struct stat *ret_st, struct pawl_error *err)
+{
+	char real[PATH_MAX], before[PATH_MAX], after[PATH_MAX];
+	int sys = read_link(path, before);
+
+	*ret = NULL;
+	while (sys == 0 && (!realpath(path, real) || stat(real, ret_st) < 0)) {
+		const int why = errno;
+
+		sys = is_missing(why) ? read_link(path, after) : why;
+		if (sys == 0 && strcmp(before, after) == 0)
+			sys = why;
+		memcpy(before, after, sizeof(before));
+	}
+	if (is_missing(sys))
+		return err_set(err, PAWL_ENOTFOUND, "%s: no such file or folder", path);
+	if (sys != 0)
+		return err_path(err, sys, path, false, "cannot read");
+	*ret = mem_strdup(real);
+	return *ret ? 0 : err_nomem(err, path);
 }
 
 bool

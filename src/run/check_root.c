@@ -3,6 +3,7 @@
 #include "run/check_root.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #include "base/buf.h"
 #include "base/err.h"
@@ -59,6 +60,25 @@ find_run(const char *folder, size_t len, struct buf *ret, struct pawl_error *err
 	if (above)
 		buf_puts(ret, above->root);
 	return buf_check(ret, folder, err);
+}
+
+static bool
+has_run(const char *folder, size_t len)
+{
+	PAWL_FREE char *file = mem_printf("%.*s/" RUN_KEY, (int)len, folder);
+
+	return file && access(file, F_OK) == 0;
+}
+
+int
+check_root_name(const char *root, struct pawl_error *err)
+{
+	const char *at = strrchr(root, '@');
+	const size_t len = at ? (size_t)(at - root) : 0;
+
+	if (!at || has_run(root, strlen(root)) || !has_run(root, len))
+		return 0;
+	return err_set(err, PAWL_EUSAGE, "%s names a checkpoint of the run %.*s; open the run", root, (int)len, root);
 }
 
 int

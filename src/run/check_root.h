@@ -11,6 +11,8 @@
 
 /* PAWL_EUSAGE names the path that was probably meant. */
 int check_root(struct pawl *run, struct pawl_error *err);
+/* A new run must not be named like a checkpoint of a run that exists (RUN@10): PAWL_EUSAGE. */
+int check_root_name(const char *root, struct pawl_error *err);
 /* Opens the store of the run whose checkpoints are in `folder`, of len characters. *ret is NULL if
  * there is none. stores: as in store_open_with. */
 int check_root_open_run(const struct pawl_stores *stores, const char *folder, size_t len, struct store **ret,

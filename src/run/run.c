@@ -46,6 +46,14 @@ run_delete(struct pawl *run)
 	mem_free(run);
 }
 
+int
+run_open_store(struct pawl *run, const char *url, struct pawl_error *err)
+{
+	const struct pawl_open_opts *o = &run->opts;
+
+	return store_open_with(o->io.stores, url, !o->read_only && !o->maintenance, o->io.no_direct, &run->store, err);
+}
+
 void
 run_lock(struct pawl *run)
 {

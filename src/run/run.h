@@ -69,6 +69,8 @@ struct pawl {
  * parts of this room own. */
 struct pawl *run_new(void);
 void run_delete(struct pawl *run);
+/* Opens run->store at a path or URL. A handle that writes makes a missing folder. */
+int run_open_store(struct pawl *run, const char *url, struct pawl_error *err);
 
 void run_lock(struct pawl *run);
 void run_unlock(struct pawl *run);

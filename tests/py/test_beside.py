@@ -157,6 +157,49 @@ def test_R137_a_command_at_any_call_while_a_save_deletes(training: Training, wor
     assert n > 1  # it was stopped at some
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("show", "{link}"),
+        ("verify", "{link}"),
+        ("export", "{link}", "{new}.safetensors"),
+        ("convert", "{link}", "{new}.npz"),
+        ("diff", "{link}", "{link}"),
+    ],
+    ids=" ".join,
+)
+def test_R81_a_command_reads_one_file_of_a_saver_that_replaces_its_link(
+    tmp_path: pathlib.Path, words: tuple[str, ...]
+) -> None:
+    link = tmp_path / "latest-rank0.pt"
+    pawl.save({"w": np.full(64, 0, np.float32)}, tmp_path / "ba0.pt")
+    link.symlink_to("ba0.pt")
+    for n, room in enumerate(ROOMS):
+        gate = Gate(tmp_path / "calls", room)
+        args = [word.format(link=link, new=tmp_path / f"new{n}") for word in words]
+        process = subprocess.Popen(
+            [cli.PAWL, *args],
+            env=cli.environment(PAWL_STORE_LOG=str(gate.path)),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        wait_until(lambda process=process, path=gate.path: stopped(process, path))
+        ended = process.poll() is not None
+        pawl.save({"w": np.full(64, n + 1, np.float32)}, tmp_path / f"ba{n + 1}.pt")
+        (tmp_path / "next").symlink_to(f"ba{n + 1}.pt")
+        (tmp_path / "next").rename(link)
+        (tmp_path / f"ba{n}.pt").unlink()
+        gate.open(lambda process=process: process.poll() is not None)
+        out, err = process.communicate(timeout=HANG_SECONDS)
+        allowed = (0, 1) if words[0] == "diff" else (0,)  # the two may be different ones
+        assert process.returncode in allowed, f"room {room}: {process.returncode}\n{out}\n{err}"
+        assert not any(word in out + err for word in ("corrupt", "damaged", "deleted")), out + err
+        if ended:
+            break
+    assert n > 1  # it was stopped at some
+
+
 @pytest.mark.parametrize("words", [("ls", "-r"), ("ls", "-r", "--json"), ("du",)], ids=" ".join)
 def test_a_checkpoint_that_is_removed_while_its_folder_is_listed_is_not_shown(
     tmp_path: pathlib.Path, words: tuple[str, ...]
@@ -277,6 +320,24 @@ def test_R137_a_load_of_a_path_that_is_deleted_meanwhile_is_not_found(
         assert isinstance(got, dict | pawl.NotFoundError), f"room {room}: {got!r}"
         gone += isinstance(got, pawl.NotFoundError)
     assert gone > 0
+
+
+def test_R113_a_fetch_brings_no_part_of_a_checkpoint_that_is_deleted_meanwhile(
+    training: Training, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n_stops = 0
+    for n, room in enumerate(range(0, 4000, 140)):
+        target = training.root.parent / f"fetched{n}"
+        syncer = pawl.Syncer(target, remote=str(training.root))
+        got = in_thread(lambda syncer=syncer: syncer.down() is not None, training, room, monkeypatch)
+        syncer.close()
+        brought = list((target / "checkpoints").glob("*")) if target.exists() else []
+        assert all((folder / "manifest.json").exists() for folder in brought), (room, brought)
+        if got is None:
+            break
+        assert got is True, f"room {room}: {got!r}"
+        n_stops += 1
+    assert n_stops > 1
 
 
 # ---- no permission

@@ -494,7 +494,8 @@ def test_R105_asha_stops_the_worse_and_hyperband_pauses(tmp_path: pathlib.Path) 
     lengths = [len(stopped.results_of(one)) for one in stopped.trials]
     assert lengths[0] == 9 and min(lengths) == 1 and all(one.status == "TERMINATED" for one in stopped.trials)
     halves = HyperBandScheduler(max_t=9, reduction_factor=3)
-    paused = run(descend, tmp_path / "b", config=space, scheduler=halves)
+    # One after the other: then the best, which is the first, has paused when the others get there.
+    paused = run(descend, tmp_path / "b", config=space, scheduler=halves, max_concurrent_trials=1)
     assert all(one.status == "TERMINATED" for one in paused.trials)
     again = [one for one in paused.trials if one.attempts > 1]
     assert again  # these were paused, and continued from their checkpoints

@@ -96,7 +96,7 @@ def search(folder: pathlib.Path) -> Any:
         mode="min",
         scheduler=HyperBandScheduler(max_t=4, reduction_factor=2),
         sync_config=tune.SyncConfig(upload_dir=str(folder / "bucket")),
-        resources_per_trial={"cpu": 0.5, "away": 0.5},
+        resources_per_trial={"cpu": 0.5, "away": 1},  # one at a time: the best is the first, and has to pause
         resume="AUTO",
         engine="ray",
     )

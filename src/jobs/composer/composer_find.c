@@ -12,7 +12,8 @@
 #include <unistd.h>
 
 #include "base/err.h"
-#include "base/err_path.h"
+#include "base/fd.h"
+#include "base/mem.h"
 #include "base/text.h"
 #include "jobs/composer/composer.h"
 #include "pawl_jobs.h"
@@ -68,47 +69,23 @@ is_of_rank_0(struct name_values *v)
 
 /* --------------------------------------------------------------------- here */
 
-/* The target of a link, "" for a file, or a negative errno. */
-static int
-read_link(const char *path, char ret[PATH_MAX])
-{
-	const ssize_t n = readlink(path, ret, PATH_MAX - 1);
-
-	ret[n > 0 ? n : 0] = '\0';
-	return n < 0 && errno != EINVAL ? -errno : 0;
-}
-
-static bool
-is_missing(int sys)
-{
-	return sys == ENOENT || sys == ENOTDIR;
-}
-
-/* 1 and the file that the link leads to, or 0. A saver may replace the link and remove the file
- * that it led to meanwhile: then the link is read again. */
+/* 1 and the file that the link leads to, or 0. */
 static int
 try_link(const char *folder, const char *name, char **ret, struct pawl_error *err)
 {
 	struct stat st;
-	char real[PATH_MAX], before[PATH_MAX], after[PATH_MAX];
+	struct pawl_error why = {0};
+	PAWL_FREE char *real = NULL;
 	PAWL_FREE char *path = mem_printf("%s/%s", folder, name);
 	if (!path)
 		return err_nomem(err, "checkpoint saver");
-	int sys = read_link(path, before);
-	while (sys == 0 && (!realpath(path, real) || stat(real, &st) < 0)) {
-		if (!is_missing(errno))
-			return err_path(err, errno, path, false, "cannot read");
-		sys = read_link(path, after);
-		if (sys == 0 && strcmp(before, after) == 0)
-			return 0; /* it leads to nothing */
-		memcpy(before, after, sizeof before);
-	}
-	if (sys < 0)
-		return is_missing(-sys) ? 0 : err_path(err, -sys, path, false, "cannot read");
-	if (!S_ISREG(st.st_mode))
+	int rc = fd_follow(path, &real, &st, &why);
+	if (rc == PAWL_ENOTFOUND || (rc == 0 && !S_ISREG(st.st_mode)))
 		return 0;
-	*ret = mem_strdup(real);
-	return *ret ? 1 : err_nomem(err, "checkpoint saver");
+	if (rc < 0)
+		return err_give(err, rc, &why);
+	*ret = steal(&real);
+	return 1;
 }
 
 static int

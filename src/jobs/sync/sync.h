@@ -131,6 +131,10 @@ int sync_store(const struct sync_place *source, const struct sync_place *target,
  * folder stays while the store lacks a file that was sent to a folder next to it. */
 int sync_prune(struct store *store, const char *const *folders, size_t n, const struct sync_sent *sent,
                const struct sync_limit *limit, struct pawl_error *err);
+/* After a fetch: removes checkpoints of runs that have files but no manifest, and had no file in
+ * `before`. Their training removed them while they were fetched, or has not saved them yet. */
+int sync_prune_parts(struct store *store, const struct sync_names *before, const struct sync_limit *limit,
+                     struct pawl_error *err);
 
 /* ---- sync_links.c: regular files of a local folder that have several names. Zero-initialised =
  * none. */

@@ -379,6 +379,29 @@ test_files_are_copied_up_to_a_length_and_a_check(void **state)
 	assert_int_equal(n, 3);
 }
 
+static void
+test_a_link_is_followed_to_the_file_or_to_nothing(void **state)
+{
+	struct bed *bed = *state;
+	PAWL_FREE char *link = mem_printf("%s/link", bed->path);
+	PAWL_FREE char *real = NULL;
+	struct stat st;
+	struct pawl_error err = {0};
+
+	assert_int_equal(symlink("to", link), 0);
+	assert_int_equal(fd_follow(link, &real, &st, &err), PAWL_ENOTFOUND);
+	assert_null(real);
+	assert_int_equal(mkdirat(bed->dir, "to", 0700), 0);
+	assert_int_equal(fd_follow(link, &real, &st, &err), 0);
+	assert_string_equal(strrchr(real, '/'), "/to");
+	assert_true(S_ISDIR(st.st_mode));
+	mem_free(steal(&real));
+	assert_int_equal(unlink(link), 0);
+	assert_int_equal(symlink("link", link), 0); /* to itself */
+	assert_true(fd_follow(link, &real, &st, &err) < 0);
+	assert_non_null(strstr(err.message, link));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int
@@ -398,6 +421,7 @@ main(void)
 		TEST(test_removing_what_is_not_there_succeeds),
 		TEST(test_P16_endless_nesting_is_refused),
 		TEST(test_files_are_copied_up_to_a_length_and_a_check),
+		TEST(test_a_link_is_followed_to_the_file_or_to_nothing),
 		TEST(test_memory_that_the_kernel_cannot_use_is_gone_around),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

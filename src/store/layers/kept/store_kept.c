@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * store_kept: see store_kept.h. Readers share the one that was opened first, until the object
+ * changes. Only for engines whose readers survive a deletion: those of open files do.
+ */
+#include "store/layers/kept/store_kept.h"
+
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "store/layers/layer.h"
+#include "store/store_default.h"
+
+struct kept_store {
+	struct store base;
+	char *key;
+	struct store_entry entry;
+	struct store_reader *reader;
+};
+
+static struct kept_store *
+self_of(struct store *s)
+{
+	return (struct kept_store *)s;
+}
+
+static bool
+is_kept(struct store *base, const char *key)
+{
+	return strcmp(self_of(base)->key, key) == 0;
+}
+
+static bool
+is_same(const struct store_entry *a, const struct store_entry *b)
+{
+	return a->nbytes == b->nbytes && a->mtime_ns == b->mtime_ns;
+}
+
+static int
+kept_stat(struct store *base, const char *key, struct store_entry *ret, struct pawl_error *err)
+{
+	struct pawl_error why = {0};
+	int rc = store_stat(base->inner, key, ret, &why);
+
+	if (rc != PAWL_ENOTFOUND || !is_kept(base, key))
+		return err_give(err, rc, &why);
+	*ret = self_of(base)->entry;
+	return 0;
+}
+
+static int
+kept_open(struct store *base, const char *key, struct store_reader **ret, uint64_t *ret_nbytes, struct pawl_error *err)
+{
+	struct kept_store *s = self_of(base);
+	struct store_entry now;
+
+	if (!is_kept(base, key) || kept_stat(base, key, &now, NULL) < 0 || !is_same(&now, &s->entry))
+		return store_open_reader(base->inner, key, ret, ret_nbytes, err);
+	*ret = s->reader;
+	*ret_nbytes = s->reader->nbytes;
+	return 0;
+}
+
+static void
+kept_close_reader(struct store *base, struct store_reader *r)
+{
+	if (r != self_of(base)->reader)
+		store_close_reader(base->inner, r);
+}
+
+/* tag: only engines with put_if are asked for it. */
+static int
+kept_get(struct store *base, const char *key, size_t max, struct buf *out, char *tag, struct pawl_error *err)
+{
+	(void)tag;
+	return is_kept(base, key) ? store_default_get(base, key, max, out, err)
+	                          : store_get(base->inner, key, max, out, err);
+}
+
+static void
+kept_close(struct store *base)
+{
+	struct kept_store *s = self_of(base);
+
+	store_close_reader(base->inner, s->reader);
+	mem_free(s->key);
+}
+
+static const struct store_ops kept_ops = {
+	.open = kept_open,
+	.close_reader = kept_close_reader,
+	.get = kept_get,
+	.stat = kept_stat,
+	.close = kept_close,
+};
+
+/* Opens the object, and finds the entry that belongs to it: another process may replace the object
+ * between the two calls. */
+static int
+open_with_entry(struct kept_store *s, struct store *inner, struct store_entry before, struct pawl_error *err)
+{
+	for (;;) {
+		TRY(store_open_reader(inner, s->key, &s->reader, NULL, err));
+		int rc = store_stat(inner, s->key, &s->entry, err);
+		if (rc == 0 && is_same(&s->entry, &before))
+			return 0;
+		store_close_reader(inner, s->reader);
+		s->reader = NULL;
+		TRY(rc);
+		before = s->entry;
+	}
+}
+
+int
+store_kept_wrap(struct store **s, const char *key, struct pawl_error *err)
+{
+	PAWL_FREE char *copy = mem_strdup(key);
+	PAWL_FREE struct kept_store *layer = mem_zalloc(1, sizeof(*layer));
+	struct store_entry entry;
+
+	TRY(store_stat(*s, key, &entry, err));
+	if (entry.is_folder || entry.is_link)
+		return 0;
+	if (!copy || !layer)
+		return err_nomem(err, key);
+	layer->key = copy;
+	TRY(open_with_entry(layer, *s, entry, err));
+	int rc = layer_init(&layer->base, &kept_ops, *s, err);
+	if (rc < 0) {
+		store_close_reader(*s, layer->reader);
+		return rc;
+	}
+	copy = NULL;
+	*s = &steal(&layer)->base;
+	return 0;
+}
