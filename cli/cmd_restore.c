@@ -76,24 +76,35 @@ restore_renamed(struct cli *cli, struct pawl *run, const struct pawl_info *info,
 	return rc;
 }
 
+/* Copies into the hidden folder `partial`, which is renamed at the end. */
+static int
+copy_and_publish(struct cli *cli, struct pawl *run, const struct pawl_info *info, const char *partial, const char *dest,
+                 struct pawl_meter *meter, struct pawl_error *err)
+{
+	const char *copy = keep_printf(&cli->keep, "%s/%s", partial, info->name);
+	int rc;
+
+	if (mkdir(partial, 0777) != 0)
+		return err_path(err, errno, dest, true, "cannot create");
+	rc = pawl_copy(run, info->id, copy, NULL, meter, NULL, err);
+	if (rc == 0)
+		rc = copy_publish(copy, dest, err);
+	copy_remove(partial);
+	return rc;
+}
+
+/* A signal outside of the work ends the process at once, so all that leaves something is in it. */
 static int
 restore_one(struct cli *cli, struct pawl *run, const struct pawl_info *info, const char *partial, const char *dest,
             struct pawl_error *err)
 {
-	const char *copy = keep_printf(&cli->keep, "%s/%s", partial, info->name);
-	bool local = !target_is_url(dest);
 	struct pawl_meter meter;
-	int rc = 0;
+	int rc;
 
-	if (local && mkdir(partial, 0777) != 0)
-		return err_path(err, errno, dest, true, "cannot create");
 	work_begin(cli->work, "copying", &meter, info->bytes);
-	rc = pawl_copy(run, info->id, local ? copy : dest, NULL, &meter, NULL, err);
+	rc = target_is_url(dest) ? pawl_copy(run, info->id, dest, NULL, &meter, NULL, err)
+	                         : copy_and_publish(cli, run, info, partial, dest, &meter, err);
 	work_end(cli->work);
-	if (rc == 0 && local)
-		rc = copy_publish(copy, dest, err);
-	if (local)
-		copy_remove(partial);
 	return rc;
 }
 

@@ -40,22 +40,28 @@ add_folder(struct catalog_listing *l, const char *name, size_t len, int64_t mtim
 	return found->name ? 0 : PAWL_ENOMEM;
 }
 
+/* Objects often have times in full seconds, so the size distinguishes two manifests of one second.
+ * Many kernels give files the time of the last tick (up to 10 ms ago), so it distinguishes files of
+ * other programs, too. Folders have no size that says anything. */
+static int64_t
+time_of(const struct catalog_kind *kind, const struct store_entry *entry)
+{
+	const int64_t nbytes = (int64_t)(entry->nbytes % SECOND_NS);
+
+	if (kind->is_by_manifest)
+		return entry->mtime_ns / SECOND_NS * SECOND_NS + nbytes;
+	return kind->is_file ? entry->mtime_ns ^ nbytes : entry->mtime_ns;
+}
+
 static int
 add_if_checkpoint(void *arg, const struct store_entry *entry)
 {
 	struct catalog_listing *l = arg;
 
-	if (entry->is_folder == l->is_file || entry->is_link || (!l->is_single && !text_is_component(entry->name)))
+	if (entry->is_folder == l->kind->is_file || entry->is_link ||
+	    (!l->is_single && !text_is_component(entry->name)))
 		return 0;
-	return add_folder(l, entry->name, strlen(entry->name), entry->mtime_ns);
-}
-
-/* Objects often have times in full seconds, so the size distinguishes two manifests of one
- * second. */
-static int64_t
-time_of(const struct store_entry *manifest)
-{
-	return manifest->mtime_ns / SECOND_NS * SECOND_NS + (int64_t)(manifest->nbytes % SECOND_NS);
+	return add_folder(l, entry->name, strlen(entry->name), time_of(l->kind, entry));
 }
 
 /* One key below the folder of checkpoints. The keys of one checkpoint follow each other. */
@@ -83,7 +89,7 @@ add_key(void *arg, const struct store_entry *entry)
 	struct catalog_found *found = &l->found.items[l->found.n - 1];
 
 	if (strcmp(slash + 1, MANIFEST_NAME) == 0) {
-		found->mtime_ns = time_of(entry);
+		found->mtime_ns = time_of(l->kind, entry);
 		found->is_known_empty = false;
 	} else {
 		found->has_packs = true;
@@ -125,7 +131,6 @@ list_single(const struct catalog *c, struct catalog_listing *l, struct pawl_erro
 {
 	struct store_entry entry;
 
-	l->is_file = c->kind->is_file;
 	l->is_single = true;
 	TRY(store_stat(c->store, c->single_name, &entry, err));
 	entry.name = c->single_name;
@@ -160,6 +165,7 @@ catalog_kind_of(const struct catalog *c, const struct store_caps *caps)
 static int
 list_once(const struct catalog *c, struct catalog_listing *l, struct pawl_error *err)
 {
+	l->kind = c->kind;
 	int rc = c->kind->list(c, l, err);
 
 	if (rc == PAWL_ENOTFOUND) /* no save has been made here */
@@ -228,7 +234,7 @@ catalog_list_time(const struct catalog *c, const char *name, int64_t *ret_ns, st
 		catalog_key(c, name, &key);
 	TRY(buf_check(&key, name, err));
 	TRY(store_stat(c->store, buf_str(&key), &entry, err));
-	*ret_ns = c->kind->is_by_manifest ? time_of(&entry) : entry.mtime_ns;
+	*ret_ns = time_of(c->kind, &entry);
 	return 0;
 }
 

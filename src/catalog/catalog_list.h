@@ -22,7 +22,7 @@ struct catalog_listing {
 	struct bump memory;
 	VEC(struct catalog_found) found; /* sorted by name once complete */
 	bool is_single;                  /* the user gave the name, so any name is valid */
-	bool is_file;                    /* expected: a file, not a folder */
+	const struct catalog_kind *kind; /* of the catalog that is listed */
 };
 
 /* The kind of a catalog, by its single name, format and store. */

@@ -12,6 +12,25 @@
 struct fake fake = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 _Thread_local struct fake_thread fake_thread;
 
+static void
+lock_fake(void)
+{
+	pthread_mutex_lock(&fake.lock);
+}
+
+static void
+unlock_fake(void)
+{
+	pthread_mutex_unlock(&fake.lock);
+}
+
+/* A child must not get a lock that a thread of its parent holds. */
+__attribute__((constructor)) static void
+guard_forks(void)
+{
+	pthread_atfork(lock_fake, unlock_fake, unlock_fake);
+}
+
 void *
 fake_zalloc(size_t n)
 {

@@ -55,13 +55,15 @@ class Server(Fake):
         self.spoil: Callable[[bytes], bytes | None] | None = None  # what becomes of the n-th pack
         self.spoil_nth = 0
         self.packs = 0
-        self.always = self.before
+        self.kills = 0
+        self.always = self.kill_first
 
     def kill(self) -> None:
+        self.kills += 1
         if self.child:
             self.child.kill()
 
-    def before(self, method: str, target: str) -> Answer | None:
+    def kill_first(self, method: str, target: str) -> Answer | None:
         if self.faults.get(len(self.requests) - 1) != "kill":
             return None
         self.kill()
@@ -152,7 +154,7 @@ def target(bench: Bench) -> pathlib.Path:
 
 def reset(bench: Bench, session: Session) -> None:
     bench.server.clear()
-    bench.server.packs = 0
+    bench.server.packs = bench.server.kills = 0
     bench.server.spoil = None
     bench.server.objects.update(session.objects)
     shutil.rmtree(target(bench), ignore_errors=True)
@@ -178,6 +180,8 @@ def violation(bench: Bench, session: Session, index: int, fault: str) -> str:
     bench.server.faults = {index: fault}
     status, _, messages = bench.run(*session.command(bench))
     if fault in KILLS:
+        if len(bench.server.requests) > index and not bench.server.kills:
+            return "the client was not killed"
         if status not in (0, -signal.SIGKILL):
             return f"exit status {status}: {messages[-400:]}"
         bench.server.faults = {}

@@ -25,6 +25,7 @@ from composer.callbacks import CheckpointSaver as Theirs
 from composer.core import Callback, Event, State, Time, TimeUnit
 from composer.utils import dist
 from torch.utils.data import DataLoader, TensorDataset
+from waiting import HANG_SECONDS
 
 import pawl.composer
 from pawl.composer import CheckpointSaver as Ours
@@ -237,7 +238,7 @@ def refused(folder: pathlib.Path) -> Any:
 
 def two_ranks(folder: pathlib.Path) -> Any:
     rank = dist.get_global_rank()
-    dist.initialize_dist("cpu")
+    dist.initialize_dist("cpu", timeout=HANG_SECONDS)
     shared = folder / "shared"
     training = trainer(Ours(str(shared), save_interval="3ba"), max_duration="1ep")
     training.fit()

@@ -213,7 +213,7 @@ def kinds(rank: int, world: int, folder: str) -> None:
         assert writer.manager.latest_step() == 2
         saved = {name: tensor.full_tensor() for name, tensor in weights.items()}
         if rank == 0:
-            tree = pawl.load(f"{folder}/kinds/latest")
+            tree = pawl.load(f"{folder}/kinds@2")
             assert all(torch.equal(tree["m"][name], tensor) for name, tensor in saved.items())
         expected = train(model, optimizer, 3)
         weights, moments = get_state_dict(model, optimizer)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pathlib
 import sys
@@ -73,9 +74,15 @@ def main() -> None:
 
 def leave(mark: pathlib.Path, rank: int, world: int) -> None:
     """The process of rank 0 has the service that lets them meet: it ends when no other needs it. No other waits."""
-    mark.with_name(f"{mark.name}.{rank}").touch()
-    for other in range(world if rank == 0 else 0):
-        exists(mark.with_name(f"{mark.name}.{other}"))
+    own, hidden = (mark.with_name(f"{mark.name}{end}.{rank}") for end in ("", ".new"))
+    file = os.open(hidden, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(file, fcntl.LOCK_EX)  # until this process has ended
+    hidden.rename(own)
+    for other in range(1, world if rank == 0 else 0):
+        path = mark.with_name(f"{mark.name}.{other}")
+        exists(path)
+        with path.open() as theirs:
+            fcntl.flock(theirs, fcntl.LOCK_EX)
     os._exit(0)
 
 

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import datetime
 import json
 import os
 import signal
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,17 @@ def case(function: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any
 
 def manager(root: str, **options: Any) -> pawl.CheckpointManager:
     return pawl.CheckpointManager(root, timeouts=pawl.Timeouts(commit=HANG_SECONDS), signals=False, **options)
+
+
+@contextlib.contextmanager
+def follow(root: str, name: str) -> Iterator[None]:
+    """A with block of rank 0: the block of each other rank begins when it has ended."""
+    mark = f"{root}.{name}"
+    if RANK > 0:
+        wait_until(lambda: os.path.exists(mark), mark)
+    yield
+    if RANK == 0:
+        open(mark, "w").close()
 
 
 # ---- plain arrays
@@ -102,14 +114,22 @@ def own_saves(root: str) -> dict[str, Any]:
 
 @case
 def opened_again(root: str) -> dict[str, Any]:
-    """No rank waits for another between one opening and the next."""
-    dist.init_process_group("gloo")
-    dist.barrier()  # rank 0, when it closes the run, waits only five seconds for ranks that start later
-    for _ in range(10):
+    """No rank waits for rank 0 between one opening and the next."""
+
+    def come(number: int) -> None:
+        """Rank 0 waits until the others get here: when it closes the run, it waits five seconds for them at most."""
+        if RANK > 0:
+            open(f"{root}.{number}.{RANK}", "w").close()
+        for rank in range(1, WORLD if RANK == 0 else 0):
+            wait_until(lambda mark=f"{root}.{number}.{rank}": os.path.exists(mark))  # type: ignore[misc]
+
+    for number in range(10):
+        come(number)
         with manager(root):
             pass
     answers = []
-    for rank_values in ("strict", "strict", "drop"):
+    for number, rank_values in enumerate(("strict", "strict", "drop"), start=10):
+        come(number)
         with manager(root) as m:
             try:
                 m.restore(numpy_state(False), rank_values=rank_values)  # type: ignore[arg-type]
@@ -390,6 +410,7 @@ def several_shards(root: str) -> dict[str, Any]:
     ]
     state = {"model": {"w": sharded_tensor.init_from_local_shards(local, 6, 4)}}
     with manager(root) as m:
+        dist.barrier()  # rank 0 fails by itself, and would wait only five seconds for one that opens the run later
         try:
             m.save(1, state, wait=True)
             error = ""
@@ -543,7 +564,8 @@ def wrong_metrics_and_an_interval(root: str) -> dict[str, Any]:
     with manager(root, save_interval="3ba") as m:
         for step in range(1, 8):
             try:
-                ticket = m.save(step, {"x": np.ones(3)}, metrics=3.0 if RANK == 1 and step == 3 else None)
+                with follow(root, str(step)) if step == 3 else contextlib.nullcontext():
+                    ticket = m.save(step, {"x": np.ones(3)}, metrics=3.0 if RANK == 1 and step == 3 else None)
             except pawl.PawlError:
                 errors.append(step)
                 continue
@@ -566,7 +588,8 @@ def hook_that_raises(root: str) -> dict[str, Any]:
     with manager(root, on_durable=refuse if RANK == 0 else None) as m:
         for step in (1, 2):
             try:
-                ticket = m.save(step, {"x": np.ones(3)})
+                with follow(root, str(step)) if step == 1 else contextlib.nullcontext():
+                    ticket = m.save(step, {"x": np.ones(3)})
                 wait_until(ticket.done)
             except ZeroDivisionError:
                 raised.append(step)
@@ -626,8 +649,9 @@ def unlike_values(root: str, which: str) -> dict[str, Any]:
 
 @case
 def strict_values(root: str) -> dict[str, Any]:
-    dist.init_process_group("gloo")  # no rank leaves before all are here
+    dist.init_process_group("gloo")
     with manager(root) as m:
+        dist.barrier()  # no rank leaves before all are here
         try:
             m.restore(numpy_state(False))
         except pawl.MismatchError as error:

@@ -108,7 +108,7 @@ def fails_too_often(folder: pathlib.Path) -> None:
 
 
 def main() -> None:
-    ray_engine._START_SECONDS = HANG_SECONDS
+    ray_engine._START_SECONDS = ray_engine._CAUSE_SECONDS = HANG_SECONDS
     folder = pathlib.Path(sys.argv[1])
     if len(sys.argv) > 2:
         on_nodes(folder, sys.argv[2], sys.argv[3] == "killed")
@@ -119,7 +119,9 @@ def main() -> None:
         train_loop_config={"log": str(folder / "log")},
         scaling_config=train.ScalingConfig(num_workers=2, resources_per_worker={"CPU": 0.5}),  # Ray is running
         run_config=train.RunConfig(
-            name="run", storage_path=str(folder), failure_config=train.FailureConfig(max_failures=1)
+            name="run",
+            storage_path=str(folder),
+            failure_config=train.FailureConfig(max_failures=1, heartbeat_timeout=HANG_SECONDS),
         ),
     )
     result = trainer.fit()

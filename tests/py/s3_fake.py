@@ -105,6 +105,13 @@ SUMS: dict[str, Callable[[bytes], str]] = {  # that may come with a body, by the
 }
 
 
+class Server(http.server.ThreadingHTTPServer):
+    """Takes as many connections at once as pawl opens: one that is dropped comes again after a second."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+
 class Fake:
     """The server. One bucket, path style only."""
 
@@ -127,8 +134,7 @@ class Fake:
         self.skew = 0.0  # of the Date in its answers
         self.flying = self.most_flying = 0  # requests that are being answered, and the most that ever were at a time
         self.lock = threading.Lock()
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self.handler())
-        self.server.daemon_threads = True
+        self.server = Server(("127.0.0.1", 0), self.handler())
         scheme = "http"
         if certificate:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -13,6 +13,7 @@ import time
 import urllib.parse
 from collections.abc import Iterator
 
+from s3_fake import Server
 from waiting import HANG_SECONDS
 
 HOP = {"connection", "transfer-encoding", "keep-alive"}
@@ -27,8 +28,7 @@ class Gate:
         self.release = threading.Event()
         self.passed = threading.Event()
         self.requests: list[str] = []
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self.handler())
-        self.server.daemon_threads = True
+        self.server = Server(("127.0.0.1", 0), self.handler())
         self.endpoint = f"http://127.0.0.1:{self.server.server_address[1]}"
         threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
 

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 
 import pytest
 from needs import need
-from ports import free_port
+from ports import free_port, take
 from s3_servers import ROOT, environment, installing, stop
 from waiting import HANG_SECONDS, wait_until
 
@@ -103,11 +103,20 @@ def make_keys(folder: pathlib.Path, address: str, port: int) -> None:
     (folder / "known_hosts.wrong").write_text(f"[{address}]:{port} {other}")
 
 
+def free_net() -> str:
+    """The first three numbers of one that neither this machine nor another process of these tests uses."""
+    routes = subprocess.run(["ip", "route"], capture_output=True, text=True, check=False).stdout
+    nets = [f"10.{a}.{b}" for a in range(100, 200) for b in range(256)]
+    for net in secrets.SystemRandom().sample(nets, len(nets)):
+        if f"{net.rpartition('.')[0]}." not in routes and take(net):
+            return net
+    raise AssertionError("no net is free")
+
+
 @contextlib.contextmanager
 def namespace() -> Iterator[tuple[str | None, str]]:
     """A host of its own: its name and address. Without the right to make one, this host's loopback."""
-    token = secrets.token_bytes(3)
-    name, net = f"pawl{token.hex()}", f"10.{100 + token[0] % 100}.{token[1]}"
+    name, net = f"pawl{secrets.token_hex(3)}", free_net()
     made = ["ip", "netns", "add", name]
     if os.geteuid() != 0 or subprocess.run(made, capture_output=True, check=False).returncode != 0:
         yield None, "127.0.0.1"

@@ -30,6 +30,11 @@ workers = 0
 user = {user}
 fallocate_reserve = 0
 log_level = ERROR
+# A process that stands still for a moment must not lose an update, or a server its place.
+conn_timeout = 3600
+node_timeout = 3600
+container_update_timeout = 3600
+error_suppression_limit = 1000000
 """
 STORAGE = """[pipeline:main]
 pipeline = {kind}-server

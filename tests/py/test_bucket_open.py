@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pathlib
 import signal
@@ -43,14 +44,23 @@ def fake_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
 
 def test_opening_many_checkpoints_lists_once_and_reads_many_at_a_time(fake: Fake, tmp_path: pathlib.Path) -> None:
     fill(fake, tmp_path)
-    fake.delay = 0.02
+    four = threading.Event()
+    together = threading.Barrier(4, four.set)  # the first answer waits until four are asked for
+
+    def wait(method: str, target: str) -> None:
+        if target.endswith("manifest.json"):
+            with contextlib.suppress(threading.BrokenBarrierError):
+                together.wait(HANG_SECONDS)
+            together.abort()
+
+    fake.before, fake.delay = wait, 0.02
     with pawl.CheckpointManager("s3://bucket/run", read_only=True) as m:
         assert m.all_steps() == list(range(N))
         read = [line for line in fake.requests if "manifest.json" in line]
         lists = [line for line in fake.requests if "prefix=run%2Fcheckpoints" in line]
         assert len(read) == N and len(lists) == 1  # 400 keys, a page has 1,000
         assert len(fake.requests) <= N + 8
-        assert 4 <= fake.most_flying <= 17
+        assert four.is_set() and fake.most_flying <= 17
         before = len(fake.requests)
         m.reload()  # nothing has changed, so nothing is read again
         assert len(fake.requests) - before <= 4

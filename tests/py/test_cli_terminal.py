@@ -9,10 +9,14 @@ import re
 import shutil
 import signal
 import subprocess
+import threading
 
+import numpy as np
 import pytest
+from s3_fake import serving
 from waiting import HANG_SECONDS, wait_until
 
+import pawl
 from cli import (
     COMMANDS,
     ESCAPES,
@@ -290,12 +294,21 @@ def test_tables_fit_the_terminal(demo: pathlib.Path, columns: int) -> None:
     assert ("blocked" in lines[0]) <= (columns > 60)
 
 
-def test_progress_only_where_a_terminal_is(large: pathlib.Path) -> None:
-    terminal = Terminal("verify", large)
-    terminal.read(until=lambda out: "verifying" in out and "\x1b[K" in out)
-    assert "verifying" in terminal.output and "\x1b[K" in terminal.output
-    terminal.interrupt()
-    terminal.status()
+def test_progress_only_where_a_terminal_is(large: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go = threading.Event()
+
+    def hold(method: str, target: str) -> None:
+        """Until the line was drawn, which is after a while."""
+        if method == "GET" and "/rank" in target:
+            assert go.wait(HANG_SECONDS)
+
+    with serving(monkeypatch) as fake:
+        pawl.save({"w": np.zeros(1 << 18)}, "s3://bucket/one")
+        fake.before = hold
+        terminal = Terminal("verify", "s3://bucket/one")
+        terminal.read(until=lambda out: "verifying" in out and "\x1b[K" in out)
+        go.set()
+        assert terminal.status() == 0
     assert "verifying" not in ESCAPES.sub("", terminal.output).split("\r")[-1], "the line was left behind"
     for args, env in ((["--no-progress"], {}), ([], {"TERM": "dumb"})):
         terminal = Terminal("verify", large, *args, **env)

@@ -28,12 +28,14 @@ def last_line(program: list[str], **more: str) -> str:
     return f"{lines[0].partition(' ')[0]} {lines[-1]}"
 
 
-def check(launcher: list[str], name: str, folder: pathlib.Path, kill: str) -> None:
+def check(launcher: list[str], name: str, folder: pathlib.Path, kill: str, needs: str = "") -> None:
+    """needs: a path below its folder, without which it would not resume. It may appear later than the line."""
     program = str(EXAMPLES / name / "train.py")
     first = last_line([*launcher, RUNNER, "", program, str(folder / "straight")])
     assert not first.startswith("resumed")
     killed = [*launcher, RUNNER, kill, program, str(folder / "killed")]
-    done = subprocess.run(killed, env=environment(), capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
+    env = environment(NEEDS=str(folder / "killed" / needs))
+    done = subprocess.run(killed, env=env, capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
     assert done.returncode != 0 and kill in done.stdout, done.stderr[-4000:]
     again = last_line([*launcher, RUNNER, "", program, str(folder / "killed")])
     assert again.startswith("resumed")
@@ -58,7 +60,7 @@ def test_the_program_for_a_framework_resumes_after_a_kill(tmp_path: pathlib.Path
 
 @pytest.mark.framework
 def test_the_program_for_composer_resumes_after_a_kill(tmp_path: pathlib.Path) -> None:
-    check([str(composer_python())], "composer", tmp_path, "epoch 4")
+    check([str(composer_python())], "composer", tmp_path, "epoch 4", needs="latest-rank0.pt")
 
 
 @pytest.mark.framework

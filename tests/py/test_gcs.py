@@ -79,8 +79,8 @@ def test_a_service_account_is_given_tokens(fake: GcsFake, tmp_path: pathlib.Path
     env = without_keys(fake, GOOGLE_APPLICATION_CREDENTIALS=fake.key_file(tmp_path))
     lines = tool("gs://bucket/run", *SESSION, env=env)
     assert all(line.startswith("ok") for line in lines), lines
-    assert fake.asked == ["service account"]
-    assert all(h["authorization"].startswith("Bearer ") for h in fake.headers[1:])
+    assert set(fake.asked) == {"service account"}
+    assert len([h for h in fake.headers if h.get("authorization", "").startswith("Bearer ")]) >= len(SESSION)
 
 
 def test_a_service_account_from_a_mounted_secret_is_found(fake: GcsFake, tmp_path: pathlib.Path) -> None:
@@ -91,7 +91,7 @@ def test_a_service_account_from_a_mounted_secret_is_found(fake: GcsFake, tmp_pat
     (tmp_path / name).symlink_to(f"..data/{name}")
     env = without_keys(fake, GOOGLE_APPLICATION_CREDENTIALS=str(tmp_path / name))
     assert tool("gs://bucket/run", "put a 1", env=env) == ["ok", "ok"]
-    assert fake.asked == ["service account"]
+    assert set(fake.asked) == {"service account"}
 
 
 @pytest.mark.server

@@ -248,7 +248,7 @@ def test_repair_rebuilds_a_lost_manifest(run: pathlib.Path) -> None:
 def test_doctor_tries_a_place(tmp_path: pathlib.Path) -> None:
     calls: list[tuple[int, int]] = []
     found = {row.about: row for row in pawl.doctor(tmp_path, progress=lambda *counts: calls.append(counts))}
-    assert found["writable"].works and found["free space"].works is None and "GiB" in found["free space"].found
+    assert found["writable"].works and found["free space"].works is None and "iB" in found["free space"].found
     assert calls[-1] == (1, 1)
     with pytest.raises(pawl.NotFoundError, match="nowhere: no such file or folder"):
         pawl.doctor(tmp_path / "nowhere")

@@ -74,7 +74,7 @@ with pawl.CheckpointManager(root, read_only=True) as manager:
 print(json.dumps([in_place, besides, into_new]))
 """)
     assert in_place <= 80 * MIB
-    assert 200 * MIB <= besides <= 280 * MIB
+    assert 150 * MIB <= besides <= 280 * MIB  # the control; the kernel may take back pages meanwhile
     assert STATE <= into_new <= STATE + 80 * MIB
 
 
@@ -102,7 +102,7 @@ print(json.dumps([first, second, besides]))
 """)
     assert first <= bound
     assert second <= 8 * MIB + ("snapshot" in options) * (bound - first)
-    assert besides >= 200 * MIB
+    assert besides >= 150 * MIB
 
 
 def peak_of_command(*args: str | pathlib.Path, expect: int = 0) -> int:
@@ -141,4 +141,4 @@ with pawl.CheckpointManager({str(runs)!r}, read_only=True) as manager:
 print(json.dumps([inside, besides]))
 """)
     assert inside <= 80 * MIB
-    assert besides >= 200 * MIB
+    assert besides >= 150 * MIB

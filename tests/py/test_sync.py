@@ -190,7 +190,7 @@ def ends_in_time(up: Callable[[float], None], has_begun: Callable[[], bool], mes
             up(seconds)
         if has_begun():
             break
-    assert message.format(f"{seconds:g}") in str(caught.value)
+    assert message.format(seconds) in str(caught.value)
 
 
 def test_row_35_a_command_that_hangs_is_ended_with_its_children(tmp_path: pathlib.Path) -> None:
@@ -202,7 +202,7 @@ def test_row_35_a_command_that_hangs_is_ended_with_its_children(tmp_path: pathli
         config = pawl.SyncConfig(syncer=f"{hanging} {{source}} {{target}}", sync_timeout=seconds)
         pawl.Syncer(run, config, remote=str(tmp_path / "x")).up()
 
-    ends_in_time(up, mark.exists, "hang: has not ended within {} s")
+    ends_in_time(up, mark.exists, "hang: has not ended within {:.1f} s")
     assert ends(tag.replace(" ", "\0"))
 
 
@@ -508,7 +508,7 @@ def test_R119_functions_that_fail_hang_or_do_nothing(tmp_path: pathlib.Path) -> 
         stuck.append(syncer(hanging, seconds))
         stuck[-1].up()
 
-    ends_in_time(up, called.is_set, "not returned within {} s")
+    ends_in_time(up, called.is_set, "not returned within {:g} s")
     with pytest.raises(pawl.BusyError, match="still not returned"):
         stuck[-1].up()
     hold.set()

@@ -142,7 +142,7 @@ def test_R56_a_training_begins_with_what_another_program_wrote(tmp_path: pathlib
         assert (found["epoch"], found["w"].tolist()) == (4, [0.0, 1.0, 2.0]), name
     for name in ("file", "memory"):
         one = ScalingConfig(resources_per_worker={"CPU": 0.1})
-        run = RunConfig(name, tmp_path)
+        run = RunConfig(name, tmp_path, FailureConfig(heartbeat_timeout=HANG_SECONDS))
         by_value(from_elsewhere)
         result = DataParallelTrainer(
             from_elsewhere, scaling_config=one, run_config=run, resume_from_checkpoint=made[name]
@@ -169,6 +169,7 @@ def test_R28_R50_every_number_of_python_is_a_score(tmp_path: pathlib.Path) -> No
         run_config=RunConfig(
             "run",
             tmp_path,
+            FailureConfig(heartbeat_timeout=HANG_SECONDS),
             checkpoint_config=CheckpointConfig(num_to_keep=2, checkpoint_score_attribute="auc"),
             logger=lambda scalars, step: logged.extend(scalars[name] for name in scalars if name == "auc"),
         ),
@@ -289,7 +290,7 @@ def test_metrics_and_costs_go_to_the_logger_of_the_one_who_calls_fit(tmp_path: p
             rows.append((step, scalars, threading.get_ident()))
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    run = RunConfig("run", tmp_path, FailureConfig(max_failures=1), logger=logger)
+    run = RunConfig("run", tmp_path, FailureConfig(max_failures=1, heartbeat_timeout=HANG_SECONDS), logger=logger)
     result = DataParallelTrainer(logging_, scaling_config=TWO, run_config=run).fit()
     assert (result.error, result.failures) == (None, ["rank 1 raised RuntimeError: once"])
     assert {thread for *_, thread in rows} == {threading.get_ident()}

@@ -283,7 +283,8 @@ def test_R50_all_workers_get_the_newest_checkpoint_that_retention_has_kept(
     monkeypatch.setenv("PYTHONPATH", str(pathlib.Path(__file__).parent))  # the workers import the rule
     keep = CheckpointConfig(num_to_keep=1, checkpoint_score_attribute="acc", keep_latest=False)
     options = {"retention": pawl.Retention(keep=functools.partial(keep_none, str(tmp_path)))}
-    run = RunConfig("run", tmp_path, checkpoint_config=keep, options=options)
+    patient = FailureConfig(heartbeat_timeout=HANG_SECONDS)
+    run = RunConfig("run", tmp_path, patient, checkpoint_config=keep, options=options)
     scaling = ScalingConfig(num_workers=2, resources_per_worker={"CPU": 0.1})
     config = {"folder": str(tmp_path), "asks": asks}
     result = DataParallelTrainer(find_newest, train_loop_config=config, scaling_config=scaling, run_config=run).fit()

@@ -141,6 +141,8 @@ def test_R128_R130_a_killed_search_goes_on(tmp_path: pathlib.Path, reports: int)
         process.wait(HANG_SECONDS)
     pids = [int(line.split()[0]) for path in sweep.folder.glob("*/starts") for line in path.read_text().splitlines()]
     wait_until(lambda: not any(is_alive(pid) for pid in pids))
+    with (sweep.folder / ".lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the guard, which ended them, holds it until it ends
     before = {trial["name"]: trial["iteration"] for trial in sweep.trials()}
     assert sum(before.values()) >= reports
     assert "--resume" in sweep.run(status=7)  # the control: it is not begun again by accident

@@ -67,14 +67,14 @@ def test_R144_uploads_keep_to_their_bandwidth_and_saves_do_not_wait(fake: Fake, 
 
 @pytest.mark.parametrize("errors", ["soft", "hard"])
 def test_so_many_failures_in_a_row_pass_without_a_word(fake: Fake, tmp_path: pathlib.Path, errors: str) -> None:
-    refused, turns = error(403, "AccessDenied"), threading.Semaphore(0)
+    refused, turns, mended = error(403, "AccessDenied"), threading.Semaphore(0), threading.Event()
 
     def refuse(method: str, target: str) -> Answer | None:
         """One try for each turn: it is made again by itself after some seconds, too."""
         if method != "PUT" or PACK not in target:
             return None
         assert turns.acquire(timeout=HANG_SECONDS)
-        return refused
+        return None if mended.is_set() else refused
 
     def wait_for_failure(n: int) -> None:
         turns.release()
@@ -94,14 +94,17 @@ def test_so_many_failures_in_a_row_pass_without_a_word(fake: Fake, tmp_path: pat
             m.save(4, state(4))
         else:
             m.check_for_errors()
+    mended.set()
     fake.always = lambda method, target: None
     turns.release()  # the try that waits for its turn, if there is one
     m.wait_until_finished(level="remote", timeout=HANG_SECONDS)  # a success gives the budget back
+    mended.clear()
     n_before, turns = m.mirrors()[0]["n_failed"], threading.Semaphore(0)
     fake.always = refuse
     m.save(5, state(5), wait=True)
     wait_for_failure(n_before + 1)
     m.check_for_errors()
+    mended.set()
     fake.always = lambda method, target: None
     turns.release()
     m.close()

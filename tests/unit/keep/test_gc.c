@@ -271,6 +271,7 @@ test_P7_what_is_left_of_deleted_checkpoints_is_taken(void **state)
 	small_mkdir(r, "checkpoints/checkpoint_000002");
 	small_write(r, "checkpoints/checkpoint_000003/.deleting", "", 0);
 	small_damage(r, "checkpoints/checkpoint_000003/manifest.json", 50);
+	small_age(r, "checkpoints/checkpoint_000003", 1); /* it may have changed within a tick of the clock */
 	assert_int_equal(collect(r, 0, NULL), 3);
 	assert_clean(r, "4");
 }
@@ -310,6 +311,12 @@ test_P8_folders_without_manifest_that_are_not_surely_ours_are_left(void **state)
 	free(pack);
 	small_remove(r, "checkpoints/checkpoint_000005/manifest.json");
 	small_write(r, "checkpoints/checkpoint_000005/rank00000-00000.safetensors", "short", 5);
+	for (int i = 2; i <= 5; i++) { /* they may have changed within a tick of the clock */
+		char name[64];
+
+		snprintf(name, sizeof(name), "checkpoints/checkpoint_%06d", i);
+		small_age(r, name, i);
+	}
 	small_mkdir(r, "checkpoints/checkpoint_000077");
 	small_mkdir(r, "checkpoints/x3");
 	r->run->self.last_id = 6;

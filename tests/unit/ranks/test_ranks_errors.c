@@ -613,7 +613,9 @@ steps_saved(int *last)
 
 	*last = atomic_load(&board->done[0]);
 	for (int step = 2; step <= *last; step++) {
-		expect_saved(ALL, step, board->saved[0][step].code);
+		/* Rank 0 may find its folder gone, where the others report the deadline. */
+		for (int r = 1; r < WORLD; r++)
+			assert_int_equal(board->saved[r][step].code == 0, board->saved[0][step].code == 0);
 		steps |= board->saved[0][step].code == 0 ? 1u << step : 0;
 	}
 	assert_true((steps & 1u << *last) != 0);

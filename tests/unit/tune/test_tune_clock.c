@@ -363,7 +363,7 @@ test_R130_going_on_waits_for_the_trials_of_a_runner_that_was_killed(void **state
 	at_sleep = let_the_guard_end;
 	n_sleeps = 0;
 	assert_int_equal(bed_try_open(bed, plain, "x", TUNE_LOCAL, &e, &err), 0);
-	assert_int_equal(n_sleeps, 1);
+	assert_in_range(n_sleeps, 1, 200);
 	tune_experiment_close(e);
 }
 
