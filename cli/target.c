@@ -20,14 +20,6 @@
 #include "base/text.h"
 
 static bool
-is_folder(const char *path)
-{
-	struct stat st;
-
-	return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
-static bool
 is_link(const char *path)
 {
 	struct stat st;
@@ -35,13 +27,16 @@ is_link(const char *path)
 	return lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
 }
 
-/* Where a path leads, in memory of the invocation. NULL: nowhere. */
-static const char *
-follow_link(struct cli *cli, const char *path, struct stat *ret_st)
+/* True if the path exists. *ret_real: where it leads, in memory of the invocation. */
+static bool
+find_path(struct cli *cli, const char *path, const char **ret_real, struct stat *ret_st)
 {
 	PAWL_FREE char *real = NULL;
+	const int rc = fd_follow(path, &real, ret_st, NULL);
 
-	return fd_follow(path, &real, ret_st, NULL) == 0 ? keep_printf(&cli->keep, "%s", real) : NULL;
+	*ret_real = rc == 0 ? keep_printf(&cli->keep, "%s", real) : path;
+	/* This user may reach the path, but not look into a folder above. */
+	return rc == 0 || (rc != PAWL_ENOTFOUND && stat(path, ret_st) == 0);
 }
 
 static bool
@@ -84,11 +79,11 @@ target_is_foreign(struct cli *cli, const char *path, bool is_folder)
 	return false;
 }
 
-/* Finds out what the existing folder `path` is. */
+/* Finds out what the existing folder `path` is, which leads to `real`. */
 static int
-parse_folder(struct cli *cli, const char *path, struct target *t, struct pawl_error *err)
+parse_folder(struct cli *cli, const char *path, const char *real, struct target *t, struct pawl_error *err)
 {
-	const char *real, *folder, *run;
+	const char *folder, *run;
 	struct stat st;
 
 	/* A run.json next to a manifest, but without checkpoints, was put there by mistake. */
@@ -97,9 +92,6 @@ parse_folder(struct cli *cli, const char *path, struct target *t, struct pawl_er
 		t->root = path;
 		return 0;
 	}
-	real = follow_link(cli, path, &st);
-	if (real == NULL)
-		return pawl_explain_address(path, err);
 	folder = parent_of(cli, real);
 	run = parent_of(cli, folder);
 	if (strcmp(name_of(folder), "checkpoints") == 0 && exists_in(cli, run, "run.json")) {
@@ -126,7 +118,7 @@ parse_folder(struct cli *cli, const char *path, struct target *t, struct pawl_er
 	return pawl_explain_address(path, err);
 }
 
-/* A link to a checkpoint of a run; the checkpoint need not exist any more. */
+/* A link to a checkpoint of a run, which leads to `real`. */
 static bool
 parse_link(struct cli *cli, const char *real, struct target *t)
 {
@@ -221,12 +213,13 @@ parse_url(struct cli *cli, const char *url, struct target *t, struct pawl_error 
 static int
 parse_address(struct cli *cli, const char *path, struct target *t, struct pawl_error *err)
 {
-	const char *folder = t->root, *selector = t->selector;
+	const char *folder = t->root, *selector = t->selector, *real;
+	struct stat st;
 
-	if (*selector == '\0' || !is_folder(folder))
+	if (*selector == '\0' || !find_path(cli, folder, &real, &st) || !S_ISDIR(st.st_mode))
 		return pawl_explain_address(path, err);
 	t->selector = NULL;
-	TRY(parse_folder(cli, folder, t, err));
+	TRY(parse_folder(cli, folder, real, t, err));
 	if (t->single || t->selector != NULL)
 		return pawl_explain_address(path, err);
 	t->selector = selector;
@@ -237,13 +230,14 @@ static int
 parse_path(struct cli *cli, const char *path, struct target *t, struct pawl_error *err)
 {
 	struct stat st;
-	const char *real = follow_link(cli, path, &st);
+	const char *real;
+	const bool is_found = find_path(cli, path, &real, &st);
 
-	if (real != NULL && is_link(path) && parse_link(cli, real, t))
+	if (is_found && is_link(path) && parse_link(cli, real, t))
 		return 0;
-	if (real != NULL && S_ISDIR(st.st_mode))
-		return parse_folder(cli, path, t, err);
-	if (real != NULL) {
+	if (is_found && S_ISDIR(st.st_mode))
+		return parse_folder(cli, path, real, t, err);
+	if (is_found) {
 		const char *name = name_of(path);
 
 		if (strcmp(name, "manifest.json") == 0)

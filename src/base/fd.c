@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fd: complete system calls. They loop over short counts and EINTR, and never retry a failed fsync
- * or close (P5). Only fd_follow follows a symbolic link in the last component (P17).
+ * or close (P5). What they open, write and remove is never a symbolic link (P17).
  */
 #include "base/fd.h"
 
@@ -25,6 +25,7 @@
  * I/O. */
 #define MAX_IO_BYTES ((size_t)1 << 30)
 #define MAX_TREE_DEPTH 64
+#define FOLLOW_LOOKS 100u /* if what a link leads to is removed each time */
 #define MAX_TREE_PASSES 16
 
 void
@@ -437,35 +438,21 @@ is_missing(int sys)
 	return sys == ENOENT || sys == ENOTDIR;
 }
 
-/* The text of a link, "" for a file. Returns 0 or errno. */
-static int
-read_link(const char *path, char ret[PATH_MAX])
-{
-	const ssize_t n = readlink(path, ret, PATH_MAX - 1);
-
-	ret[n > 0 ? n : 0] = '\0';
-	return n < 0 && errno != EINVAL ? errno : 0;
-}
-
 int
 fd_follow(const char *path, char **ret, struct stat *ret_st, struct pawl_error *err)
 {
-	char real[PATH_MAX], before[PATH_MAX], after[PATH_MAX];
-	int sys = read_link(path, before);
+	char real[PATH_MAX];
+	bool is_found;
+	unsigned looks = 0;
 
 	*ret = NULL;
-	while (sys == 0 && (!realpath(path, real) || stat(real, ret_st) < 0)) {
-		const int why = errno;
-
-		sys = is_missing(why) ? read_link(path, after) : why;
-		if (sys == 0 && strcmp(before, after) == 0)
-			sys = why;
-		memcpy(before, after, sizeof(before));
-	}
-	if (is_missing(sys))
+	do
+		is_found = realpath(path, real) != NULL && stat(real, ret_st) == 0;
+	while (!is_found && is_missing(errno) && ++looks < FOLLOW_LOOKS);
+	if (!is_found && is_missing(errno))
 		return err_set(err, PAWL_ENOTFOUND, "%s: no such file or folder", path);
-	if (sys != 0)
-		return err_path(err, sys, path, false, "cannot read");
+	if (!is_found)
+		return err_path(err, errno, path, false, "cannot read");
 	*ret = mem_strdup(real);
 	return *ret ? 0 : err_nomem(err, path);
 }

@@ -62,9 +62,9 @@ int fd_read_opened(int fd, const char *path, size_t max, struct buf *out, struct
  * closed. */
 int fd_temp_file(int *ret, const char *what, struct pawl_error *err);
 const char *fd_temp_folder(void);
-/* Resolves all links of a path: *ret (owned, mem_free) is where it leads, *ret_st its state. If
- * another process replaces the link, and removes what it led to, it is read again. PAWL_ENOTFOUND
- * if it leads nowhere. */
+/* Resolves all links of a path: *ret (owned, mem_free) is where it leads, *ret_st its state.
+ * Another process may replace a link and remove what it led to; then the path is resolved again.
+ * PAWL_ENOTFOUND if it leads nowhere. */
 int fd_follow(const char *path, char **ret, struct stat *ret_st, struct pawl_error *err);
 /* Can a file be copied where linking it failed with this errno? Yes for another device, a file of
  * another user, a file system without links, and too many links. */

@@ -40,9 +40,9 @@ add_folder(struct catalog_listing *l, const char *name, size_t len, int64_t mtim
 	return found->name ? 0 : PAWL_ENOMEM;
 }
 
-/* Objects often have times in full seconds, so the size distinguishes two manifests of one second.
- * Many kernels give files the time of the last tick (up to 10 ms ago), so it distinguishes files of
- * other programs, too. Folders have no size that says anything. */
+/* The time of change, with the size in it. Objects often have times in full seconds, and many
+ * kernels give files the time of the last tick, up to 10 ms ago. The size of a folder says
+ * nothing. */
 static int64_t
 time_of(const struct catalog_kind *kind, const struct store_entry *entry)
 {

@@ -64,13 +64,14 @@ single_open_store(struct pawl *run, const char *root, struct pawl_error *err)
 	for (;;) {
 		PAWL_FREE char *real = NULL;
 		struct stat st;
+		struct pawl_error why = {0};
 		const bool is_found = run->opts.read_only && fd_follow(root, &real, &st, NULL) == 0;
-		int rc = open_once(run, root, is_found ? real : root, err);
+		int rc = open_once(run, root, is_found ? real : root, &why);
 
-		if (rc != PAWL_ENOTFOUND)
-			return rc;
-		if (!is_found || (before && strcmp(before, real) == 0))
-			return run->store ? 0 : rc; /* the catalog reports what is missing */
+		if (rc == PAWL_ENOTFOUND && run->store && (!is_found || (before && strcmp(before, real) == 0)))
+			return 0; /* the catalog reports what is missing */
+		if (rc != PAWL_ENOTFOUND || !is_found || (before && strcmp(before, real) == 0))
+			return err_give(err, rc, &why);
 		store_close(run->store);
 		run->store = NULL;
 		mem_free(run->home.single_name);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * store: where bytes live. An engine (file, mem, s3, gcs, azure, ssh, the caller's own) fills one
- * table of operations, struct store_ops. A layer (retry, rate, nodes, log, fault) wraps a store and
- * fills in only the operations that it changes. The rooms above call store_*(): the border, which
- * checks keys (text_is_key), ranges and states, so that an engine can trust its arguments.
+ * table of operations, struct store_ops. A layer (retry, rate, nodes, kept, log, fault) wraps a
+ * store and fills in only the operations that it changes. The rooms above call store_*(): the
+ * border, which checks keys (text_is_key), ranges and states. So an engine can trust its arguments.
  *
  * Twelve operations are required of an engine:
  *	put create write finish abort	open read close_reader	stat list	remove remove_folder

@@ -419,25 +419,12 @@ send_files(struct pawl_syncer *s, enum what what, const struct sync_limit *limit
 }
 
 static int
-fetch_files(struct pawl_syncer *s, const struct sync_limit *limit, struct pawl_error *err)
-{
-	PAWL_CLEAN(sync_names_clear) struct sync_names before = {0};
-	struct store *store;
-	TRY(list_here(s, limit, &before, err));
-	TRY(transfer_files(s, &s->remote, &s->local, false, limit, err));
-	TRY(sync_place_open(&s->local, false, &store, err));
-	int rc = sync_prune_parts(store, &before, limit, err);
-	store_close(store);
-	return rc;
-}
-
-static int
 receive_files(struct pawl_syncer *s, enum what what, const struct sync_limit *limit, struct pawl_syncer_report *report,
               struct pawl_error *err)
 {
 	TRY(fd_mkdirs(AT_FDCWD, s->local.text, err));
 	if (what != VERIFY_ONLY)
-		TRY(fetch_files(s, limit, err));
+		TRY(transfer_files(s, &s->remote, &s->local, false, limit, err));
 	if (what != MOVE_ONLY)
 		TRY(verify_here(s, limit, report, err));
 	return what != VERIFY_ONLY ? transfer_files(s, &s->remote, &s->local, true, limit, err) : 0;

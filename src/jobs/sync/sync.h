@@ -84,9 +84,9 @@ struct sync_names {
 /* True if an entry of a folder belongs only to this place: saves in progress, leases, holds, what
  * is being removed. */
 bool sync_stays_here(const char *folder, const char *name);
-/* True for a file of a checkpoint of one of the listed runs. Such files never change. Folders of
- * users may have the same names. */
-bool sync_is_fixed(const struct sync_names *names, const char *key);
+/* The length of the folder "RUN/checkpoints/NAME" of a file of a checkpoint of one of the listed
+ * runs, else 0. Such files never change. Folders of users may have the same names. */
+size_t sync_checkpoint_of(const struct sync_names *names, const char *key);
 int sync_list(struct store *store, const struct sync_limit *limit, struct sync_names *ret, struct pawl_error *err);
 void sync_names_clear(struct sync_names *names);
 
@@ -131,10 +131,6 @@ int sync_store(const struct sync_place *source, const struct sync_place *target,
  * folder stays while the store lacks a file that was sent to a folder next to it. */
 int sync_prune(struct store *store, const char *const *folders, size_t n, const struct sync_sent *sent,
                const struct sync_limit *limit, struct pawl_error *err);
-/* After a fetch: removes checkpoints of runs that have files but no manifest, and had no file in
- * `before`. Their training removed them while they were fetched, or has not saved them yet. */
-int sync_prune_parts(struct store *store, const struct sync_names *before, const struct sync_limit *limit,
-                     struct pawl_error *err);
 
 /* ---- sync_links.c: regular files of a local folder that have several names. Zero-initialised =
  * none. */

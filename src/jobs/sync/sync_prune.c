@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sync_prune: removes folders at the target that its source no longer keeps. Those are old
- * checkpoints of a search (R127), and parts of checkpoints that were removed while they were
- * fetched. The caller names the old ones, after a sync that copied the newer ones. Missing folders
+ * sync_prune: removes folders at the target that its source no longer keeps: old checkpoints of a
+ * search (R127). The caller names them, after a sync that copied the newer ones. Missing folders
  * are skipped. Before the first removal next to the newer ones, the store must have all of their
  * files. A folder's manifest is removed first, so that half a checkpoint is never taken for one.
  */
@@ -94,33 +93,4 @@ sync_prune(struct store *store, const char *const *folders, size_t n, const stru
 			TRY(remove_there(store, folders[i], err));
 	}
 	return rc < 0 ? err_give(err, rc, &why) : 0;
-}
-
-static bool
-has_file_in(const struct buf *names, const char *folder, size_t len)
-{
-	for (size_t at = 0; at < names->len; at += strlen(names->ptr + at) + 1)
-		if (strncmp(names->ptr + at, folder, len) == 0 && names->ptr[at + len] == '/')
-			return true;
-	return false;
-}
-
-int
-sync_prune_parts(struct store *store, const struct sync_names *before, const struct sync_limit *limit,
-                 struct pawl_error *err)
-{
-	PAWL_CLEAN(sync_names_clear) struct sync_names now = {0};
-	TRY(sync_list(store, limit, &now, err));
-	for (size_t at = 0; at < now.packs.len; at += strlen(now.packs.ptr + at) + 1) {
-		const char *key = now.packs.ptr + at, *slash = strrchr(key, '/');
-		const size_t len = slash != NULL ? (size_t)(slash - key) : 0;
-		if (!sync_is_fixed(&now, key) || has_file_in(&now.manifests, key, len) ||
-		    has_file_in(&before->packs, key, len))
-			continue;
-		PAWL_FREE char *folder = mem_strndup(key, len);
-		if (folder == NULL)
-			return err_nomem(err, "sync");
-		TRY(store_remove_folder(store, folder, err));
-	}
-	return 0;
 }

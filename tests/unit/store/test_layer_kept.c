@@ -46,6 +46,7 @@ static void
 test_the_object_is_read_after_its_deletion_and_the_one_that_replaces_it(void **state)
 {
 	struct bed *b = *state;
+	struct store_entry entry;
 	put_text(b, "m.pt", "first");
 	put_text(b, "other", "here");
 	OK(b, store_kept_wrap(&b->store, "m.pt", &b->err));
@@ -53,9 +54,10 @@ test_the_object_is_read_after_its_deletion_and_the_one_that_replaces_it(void **s
 	assert_kept(b, "m.pt", "first");
 	put_text(b, "m.pt", "second one");
 	assert_kept(b, "m.pt", "second one");
+	OK(b, store_remove(b->store, "m.pt", &b->err));
+	assert_int_equal(store_stat(b->store, "m.pt", &entry, NULL), PAWL_ENOTFOUND);
 	assert_kept(b, "other", "here");
 	OK(b, store_remove(b->store, "other", &b->err));
-	struct store_entry entry;
 	assert_int_equal(store_stat(b->store, "other", &entry, NULL), PAWL_ENOTFOUND);
 }
 

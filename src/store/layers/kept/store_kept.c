@@ -5,6 +5,7 @@
  */
 #include "store/layers/kept/store_kept.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -12,11 +13,14 @@
 #include "store/layers/layer.h"
 #include "store/store_default.h"
 
+#define MAX_TRIES 100u
+
 struct kept_store {
 	struct store base;
 	char *key;
 	struct store_entry entry;
 	struct store_reader *reader;
+	atomic_bool is_other; /* another object has had the name since */
 };
 
 static struct kept_store *
@@ -41,11 +45,14 @@ static int
 kept_stat(struct store *base, const char *key, struct store_entry *ret, struct pawl_error *err)
 {
 	struct pawl_error why = {0};
+	struct kept_store *s = self_of(base);
 	int rc = store_stat(base->inner, key, ret, &why);
 
-	if (rc != PAWL_ENOTFOUND || !is_kept(base, key))
+	if (rc == 0 && is_kept(base, key) && !is_same(ret, &s->entry))
+		atomic_store(&s->is_other, true);
+	if (rc != PAWL_ENOTFOUND || !is_kept(base, key) || atomic_load(&s->is_other))
 		return err_give(err, rc, &why);
-	*ret = self_of(base)->entry;
+	*ret = s->entry;
 	return 0;
 }
 
@@ -55,7 +62,7 @@ kept_open(struct store *base, const char *key, struct store_reader **ret, uint64
 	struct kept_store *s = self_of(base);
 	struct store_entry now;
 
-	if (!is_kept(base, key) || kept_stat(base, key, &now, NULL) < 0 || !is_same(&now, &s->entry))
+	if (!is_kept(base, key) || kept_stat(base, key, &now, NULL) < 0 || atomic_load(&s->is_other))
 		return store_open_reader(base->inner, key, ret, ret_nbytes, err);
 	*ret = s->reader;
 	*ret_nbytes = s->reader->nbytes;
@@ -74,8 +81,7 @@ static int
 kept_get(struct store *base, const char *key, size_t max, struct buf *out, char *tag, struct pawl_error *err)
 {
 	(void)tag;
-	return is_kept(base, key) ? store_default_get(base, key, max, out, err)
-	                          : store_get(base->inner, key, max, out, err);
+	return store_default_get(base, key, max, out, err);
 }
 
 static void
@@ -96,11 +102,11 @@ static const struct store_ops kept_ops = {
 };
 
 /* Opens the object, and finds the entry that belongs to it: another process may replace the object
- * between the two calls. */
+ * between the two calls. While one is written, no reader stays open. */
 static int
 open_with_entry(struct kept_store *s, struct store *inner, struct store_entry before, struct pawl_error *err)
 {
-	for (;;) {
+	for (unsigned tries = 0; tries < MAX_TRIES; tries++) {
 		TRY(store_open_reader(inner, s->key, &s->reader, NULL, err));
 		int rc = store_stat(inner, s->key, &s->entry, err);
 		if (rc == 0 && is_same(&s->entry, &before))
@@ -110,6 +116,7 @@ open_with_entry(struct kept_store *s, struct store *inner, struct store_entry be
 		TRY(rc);
 		before = s->entry;
 	}
+	return 0;
 }
 
 int
@@ -126,6 +133,8 @@ store_kept_wrap(struct store **s, const char *key, struct pawl_error *err)
 		return err_nomem(err, key);
 	layer->key = copy;
 	TRY(open_with_entry(layer, *s, entry, err));
+	if (layer->reader == NULL)
+		return 0;
 	int rc = layer_init(&layer->base, &kept_ops, *s, err);
 	if (rc < 0) {
 		store_close_reader(*s, layer->reader);
