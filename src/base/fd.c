@@ -25,7 +25,6 @@
  * I/O. */
 #define MAX_IO_BYTES ((size_t)1 << 30)
 #define MAX_TREE_DEPTH 64
-#define FOLLOW_LOOKS 100u /* if what a link leads to is removed each time */
 #define MAX_TREE_PASSES 16
 
 void
@@ -441,14 +440,15 @@ is_missing(int sys)
 int
 fd_follow(const char *path, char **ret, struct stat *ret_st, struct pawl_error *err)
 {
-	char real[PATH_MAX];
+	/* After a failure realpath leaves the path that is missing. */
+	char real[PATH_MAX] = "", before[PATH_MAX];
 	bool is_found;
-	unsigned looks = 0;
 
 	*ret = NULL;
-	do
+	do {
+		memcpy(before, real, sizeof(before));
 		is_found = realpath(path, real) != NULL && stat(real, ret_st) == 0;
-	while (!is_found && is_missing(errno) && ++looks < FOLLOW_LOOKS);
+	} while (!is_found && is_missing(errno) && strcmp(before, real) != 0);
 	if (!is_found && is_missing(errno))
 		return err_set(err, PAWL_ENOTFOUND, "%s: no such file or folder", path);
 	if (!is_found)

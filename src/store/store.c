@@ -405,6 +405,16 @@ store_is_cached(struct store *s, struct store_reader *r, uint64_t offset, size_t
 	       s->ops->is_cached(s, r, offset, n);
 }
 
+int
+store_stat_reader(struct store *s, struct store_reader *r, struct store_entry *ret, struct pawl_error *err)
+{
+	while (!s->ops->stat_reader && !s->ops->read)
+		s = s->inner;
+	if (!s->ops->stat_reader)
+		return refuse_call(s, r->key, "look at what is open", err);
+	return store_at_root(s, r->key, s->ops->stat_reader(s, r, ret, err), err);
+}
+
 void
 store_close_reader(struct store *s, struct store_reader *r)
 {

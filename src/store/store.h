@@ -183,6 +183,9 @@ struct store_ops {
 	/* True if a read of these bytes is now a copy from memory, so that small reads cost no more
 	 * than large ones. Starts no input. NULL: always false. */
 	bool (*is_cached)(struct store *s, struct store_reader *r, uint64_t offset, size_t n);
+	/* The state of the open object, which may have been removed or replaced since: then n_links
+	 * is 0. name = NULL. NULL: PAWL_EUNSUPPORTED. */
+	int (*stat_reader)(struct store *s, struct store_reader *r, struct store_entry *ret, struct pawl_error *err);
 	/* All objects below a folder at any depth, by their paths from there ("a/b"). All that is
 	 * below one folder follows each other. A missing folder is empty. NULL: lists folder by
 	 * folder. */
@@ -296,6 +299,7 @@ int store_get_tagged(struct store *s, const char *key, size_t max, struct buf *o
 int store_put_if(struct store *s, const char *key, const char *tag, const void *ptr, size_t len,
                  struct pawl_error *err);
 int store_stat(struct store *s, const char *key, struct store_entry *ret /* name = NULL */, struct pawl_error *err);
+int store_stat_reader(struct store *s, struct store_reader *r, struct store_entry *ret, struct pawl_error *err);
 int store_list(struct store *s, const char *folder, store_list_fn *fn, void *arg, struct pawl_error *err);
 int store_list_all(struct store *s, const char *folder, store_list_fn *fn, void *arg, struct pawl_error *err);
 int store_remove(struct store *s, const char *key, struct pawl_error *err);

@@ -322,24 +322,6 @@ def test_R137_a_load_of_a_path_that_is_deleted_meanwhile_is_not_found(
     assert gone > 0
 
 
-def test_R113_a_fetch_brings_no_part_of_a_checkpoint_that_is_deleted_meanwhile(
-    training: Training, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    n_stops = 0
-    for n, room in enumerate(range(0, 4000, 140)):
-        target = training.root.parent / f"fetched{n}"
-        syncer = pawl.Syncer(target, remote=str(training.root))
-        got = in_thread(lambda syncer=syncer: syncer.down() is not None, training, room, monkeypatch)
-        syncer.close()
-        brought = list((target / "checkpoints").glob("*")) if target.exists() else []
-        assert all((folder / "manifest.json").exists() for folder in brought), (room, brought)
-        if got is None:
-            break
-        assert got is True, f"room {room}: {got!r}"
-        n_stops += 1
-    assert n_stops > 1
-
-
 # ---- no permission
 
 

@@ -182,22 +182,6 @@ def test_E9_no_shell_unless_asked_for(tmp_path: pathlib.Path) -> None:
     assert not list(tmp_path.glob("**/INJECTED"))
 
 
-def test_R113_other_files_in_a_run_stay_at_a_fetch(tmp_path: pathlib.Path) -> None:
-    run, target = make_run(tmp_path / "run"), tmp_path / "back"
-    [first, *_] = sorted(run.glob("checkpoints/*/manifest.json"))
-    extra = [first.parent / "eval" / "r.json", run / "checkpoints" / "mine" / "x.txt"]
-    for file in extra:
-        file.parent.mkdir()
-        file.write_text("{}")
-    part = target / "checkpoints" / "part" / "pack"  # of an earlier fetch that was cut off, or another one now
-    part.parent.mkdir(parents=True)
-    part.write_text("")
-    for _ in range(2):
-        report = pawl.Syncer(target, remote=str(run)).down()
-        assert report is not None and report.verified
-        assert all((target / file.relative_to(run)).read_text() == "{}" for file in extra) and part.exists()
-
-
 def ends_in_time(up: Callable[[float], None], has_begun: Callable[[], bool], message: str) -> None:
     """That a sync which hangs ends at its deadline. The deadline is longer until the sync begins before it, which
     takes what it takes."""

@@ -84,9 +84,9 @@ struct sync_names {
 /* True if an entry of a folder belongs only to this place: saves in progress, leases, holds, what
  * is being removed. */
 bool sync_stays_here(const char *folder, const char *name);
-/* The length of the folder "RUN/checkpoints/NAME" of a file of a checkpoint of one of the listed
- * runs, else 0. Such files never change. Folders of users may have the same names. */
-size_t sync_checkpoint_of(const struct sync_names *names, const char *key);
+/* True for a file of a checkpoint of one of the listed runs. Such files never change. Folders of
+ * users may have the same names. */
+bool sync_is_fixed(const struct sync_names *names, const char *key);
 int sync_list(struct store *store, const struct sync_limit *limit, struct sync_names *ret, struct pawl_error *err);
 void sync_names_clear(struct sync_names *names);
 

@@ -121,7 +121,7 @@ static void
 choose_names(const struct sync_names *all, const struct buf *names, bool fixed, const char *part, struct buf *ret)
 {
 	for (size_t at = 0; at < names->len; at += strlen(names->ptr + at) + 1)
-		if ((sync_checkpoint_of(all, names->ptr + at) > 0) == fixed && strstr(names->ptr + at, part) != NULL)
+		if (sync_is_fixed(all, names->ptr + at) == fixed && strstr(names->ptr + at, part) != NULL)
 			buf_put(ret, names->ptr + at, strlen(names->ptr + at) + 1);
 }
 

@@ -2,8 +2,7 @@
 /*
  * sync_store: copies a folder from one store to another: paths, and every URL that pawl knows.
  * Packs are copied before the manifests of their checkpoints, pointers last. A target file of the
- * same size that is not older stays. Nothing is deleted but parts of checkpoints that the source
- * removes meanwhile. If a file is a link of one that the target
+ * same size that is not older stays. Nothing is deleted. If a file is a link of one that the target
  * has, it is linked there, or copied by the server, and not sent (R158). An object appears
  * complete: by a put, by finishing an upload, by a link, or by a rename. Also lists folders for
  * sync_rsync.c and sync_clone.c.
@@ -87,20 +86,18 @@ sync_stays_here(const char *folder, const char *name)
 	return is_passing(name) || is_of_this_place(folder, name);
 }
 
-size_t
-sync_checkpoint_of(const struct sync_names *names, const char *key)
+bool
+sync_is_fixed(const struct sync_names *names, const char *key)
 {
 	static const char folder[] = CATALOG_FOLDER "/";
 	const struct buf *runs = &names->runs;
 	for (size_t at = 0; at < runs->len; at += strlen(runs->ptr + at) + 1) {
-		const size_t len = strlen(runs->ptr + at), inside = len + sizeof folder - 1;
-		if (strncmp(key, runs->ptr + at, len) != 0 || strncmp(key + len, folder, sizeof folder - 1) != 0)
-			continue;
-		const char *slash = strchr(key + inside, '/');
-		if (slash != NULL)
-			return (size_t)(slash - key);
+		const size_t len = strlen(runs->ptr + at);
+		if (strncmp(key, runs->ptr + at, len) == 0 && strncmp(key + len, folder, sizeof folder - 1) == 0 &&
+		    strchr(key + len + sizeof folder - 1, '/') != NULL)
+			return true;
 	}
-	return 0;
+	return false;
 }
 
 static int
@@ -193,7 +190,6 @@ struct copy {
 	struct sync_names names;  /* of from */
 	struct sync_links linked; /* of a local source */
 	struct sync_sent *sent;   /* or NULL */
-	struct buf brought;       /* files of checkpoints that this copy made at `to` */
 };
 
 /* True if the target's file seems the same by size and time. Its contents are verified later. A
@@ -209,14 +205,17 @@ is_there(struct copy *c, const char *key, const struct store_entry *source, stru
 	return ret->nbytes == source->nbytes && source->mtime_ns > 0 && is_newer;
 }
 
-/* True if the file is of a checkpoint of a run, and the target has that checkpoint's manifest. */
+/* A checkpoint that is complete at the target is never overwritten, least of all by a damaged one.
+ * Verification finds what is wrong with it. */
 static bool
 is_complete_there(struct copy *c, const char *key)
 {
 	struct store_entry entry;
-	const size_t len = sync_checkpoint_of(&c->names, key);
-	PAWL_FREE char *manifest = len > 0 ? mem_printf("%.*s/" MANIFEST_NAME, (int)len, key) : NULL;
-	return len > 0 && (manifest == NULL || store_stat(c->to, manifest, &entry, NULL) == 0);
+	if (!sync_is_fixed(&c->names, key))
+		return false;
+	const char *slash = strrchr(key, '/');
+	PAWL_FREE char *manifest = mem_printf("%.*s/" MANIFEST_NAME, (int)(slash - key), key);
+	return manifest == NULL || store_stat(c->to, manifest, &entry, NULL) == 0;
 }
 
 /* Input of take_step. */
@@ -301,8 +300,7 @@ find_twin(struct copy *c, struct sync_link *link, const struct store_entry *sour
 static bool
 link_there(struct copy *c, struct sync_link *link, const struct store_entry *source)
 {
-	const char *twin =
-		c->links && sync_checkpoint_of(&c->names, link->key) == 0 ? find_twin(c, link, source) : NULL;
+	const char *twin = c->links && !sync_is_fixed(&c->names, link->key) ? find_twin(c, link, source) : NULL;
 	const char *slash = strrchr(link->key, '/');
 	PAWL_FREE char *folder = mem_printf("%.*s", slash != NULL ? (int)(slash - link->key) : 0, link->key);
 	if (twin == NULL || folder == NULL || store_remove(c->to, link->key, NULL) < 0)
@@ -313,10 +311,6 @@ link_there(struct copy *c, struct sync_link *link, const struct store_entry *sou
 static int
 note_sent(struct copy *c, const char *key, const struct store_entry *source, struct pawl_error *err)
 {
-	if (sync_checkpoint_of(&c->names, key) > 0) {
-		buf_put(&c->brought, key, strlen(key) + 1);
-		TRY(buf_check(&c->brought, key, err));
-	}
 	return c->sent != NULL ? sync_sent_add(c->sent, key, source->nbytes, err) : 0;
 }
 
@@ -330,8 +324,6 @@ copy_file(struct copy *c, const char *key, struct pawl_error *err)
 	TRY(sync_limit_check(c->limit, key, err));
 	int rc = store_stat(c->from, key, &source, &why);
 	bool there = rc == 0 && is_there(c, key, &source, &target);
-	/* A checkpoint that is complete at the target is never overwritten, least of all by a
-	 * damaged one. Verification finds what is wrong with it. */
 	if (rc == PAWL_ENOTFOUND || (rc == 0 && !there && target.nbytes > 0 && is_complete_there(c, key)))
 		return 0;
 	bool made = rc == 0 && link != NULL && !there && link_there(c, link, &source);
@@ -390,7 +382,7 @@ leads_somewhere(struct copy *c, const char *key, const char *text)
 	PAWL_FREE char *manifest = to != NULL ? mem_printf("%s/" MANIFEST_NAME, to) : NULL;
 	if (manifest == NULL || !text_is_key(to))
 		return false;
-	if (sync_checkpoint_of(&c->names, manifest) > 0)
+	if (sync_is_fixed(&c->names, manifest))
 		return store_stat(c->to, manifest, &entry, NULL) == 0;
 	return store_stat(c->to, to, &entry, NULL) == 0 || store_list(c->to, to, find_any, NULL, NULL) == PAWL_EEXISTS;
 }
@@ -481,26 +473,6 @@ check_identities(struct copy *c, const struct buf *names, struct pawl_error *err
 	return 0;
 }
 
-/* Removes what was copied of checkpoints that the source has removed in the meantime. */
-static int
-drop_parts(struct copy *c, struct pawl_error *err)
-{
-	for (size_t at = 0; at < c->brought.len; at += strlen(c->brought.ptr + at) + 1) {
-		const char *key = c->brought.ptr + at;
-		struct store_entry entry;
-		TRY(sync_limit_check(c->limit, key, err));
-		if (is_complete_there(c, key) || store_stat(c->from, key, &entry, NULL) != PAWL_ENOTFOUND)
-			continue;
-		PAWL_FREE char *folder = mem_strndup(key, sync_checkpoint_of(&c->names, key));
-		if (folder == NULL)
-			return err_nomem(err, "sync");
-		TRY(store_remove(c->to, key, err));
-		if (store_list(c->to, folder, find_any, NULL, NULL) == 0) /* it is empty */
-			TRY(store_remove_folder(c->to, folder, err));
-	}
-	return 0;
-}
-
 static int
 copy_tree(struct copy *c, struct pawl_error *err)
 {
@@ -513,7 +485,6 @@ copy_tree(struct copy *c, struct pawl_error *err)
 	if (rc < 0)
 		return rc;
 	TRY(copy_all(c, &c->names.manifests, false, err));
-	TRY(drop_parts(c, err));
 	return copy_all(c, &c->names.searches, false, err);
 }
 
@@ -537,7 +508,6 @@ sync_store(const struct sync_place *source, const struct sync_place *target, boo
 		rc = pointers_only ? copy_all(&c, &c.names.pointers, true, err) : copy_tree(&c, err);
 	}
 	sync_names_clear(&c.names);
-	buf_clear(&c.brought);
 	store_close(c.to);
 	store_close(c.from);
 	return rc;

@@ -366,8 +366,8 @@ file_exchange(struct store *base, const char *from, const char *to, struct pawl_
 
 /* --------------------------------------------------- looking, and removing */
 
-static void
-fill_entry(struct store_entry *entry, const char *name, const struct stat *st)
+void
+file_fill_entry(struct store_entry *entry, const char *name, const struct stat *st)
 {
 	*entry = (struct store_entry){
 		.name = name,
@@ -387,7 +387,7 @@ file_stat(struct store *base, const char *key, struct store_entry *ret, struct p
 	struct stat st;
 	TRY(file_place_open(s, key, FILE_FIND, &place, err));
 	TRY(place_stat(&place, key, &st, err));
-	fill_entry(ret, NULL, &st);
+	file_fill_entry(ret, NULL, &st);
 	return 0;
 }
 
@@ -428,7 +428,7 @@ file_list(struct store *base, const char *folder, store_list_fn *fn, void *arg, 
 				continue; /* removed meanwhile */
 			return file_error(err, errno, d->d_name, "stat");
 		}
-		fill_entry(&entry, d->d_name, &st);
+		file_fill_entry(&entry, d->d_name, &st);
 		TRY(fn(arg, &entry));
 	}
 }
@@ -534,4 +534,5 @@ const struct store_ops file_store_ops = {
 	.publish = file_publish,
 	.exchange = file_exchange,
 	.is_cached = file_is_cached,
+	.stat_reader = file_stat_reader,
 };

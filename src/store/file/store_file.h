@@ -54,6 +54,9 @@ void file_place_clear(struct file_place *place);
  * and is the reason, the message names it. */
 int file_error(struct pawl_error *err, int sys, const char *key, const char *verb);
 
+struct stat;
+void file_fill_entry(struct store_entry *entry, const char *name, const struct stat *st);
+
 /* store_file_io.c */
 int file_create(struct store *base, const char *key, const struct store_create *opts, struct store_file **ret,
                 struct pawl_error *err);
@@ -64,6 +67,7 @@ void file_abort(struct store *base, struct store_file *f);
 int file_open(struct store *base, const char *key, struct store_reader **ret, uint64_t *ret_nbytes,
               struct pawl_error *err);
 int file_read(struct store *base, struct store_reader *r, uint64_t offset, void *dst, size_t n, struct pawl_error *err);
+int file_stat_reader(struct store *base, struct store_reader *r, struct store_entry *ret, struct pawl_error *err);
 bool file_is_cached(struct store *base, struct store_reader *r, uint64_t offset, size_t n);
 void file_close_reader(struct store *base, struct store_reader *r);
 

@@ -345,6 +345,18 @@ file_read(struct store *base, struct store_reader *br, uint64_t offset, void *ds
 	return done < n ? fd_pread_all(r->fd, to + done, n - done, offset + done, br->key, err) : 0;
 }
 
+int
+file_stat_reader(struct store *base, struct store_reader *br, struct store_entry *ret, struct pawl_error *err)
+{
+	(void)base;
+	const struct file_reader *r = (const struct file_reader *)br;
+	struct stat st;
+	if (fstat(r->fd, &st) < 0)
+		return file_error(err, errno, br->key, "stat");
+	file_fill_entry(ret, NULL, &st);
+	return 0;
+}
+
 bool
 file_is_cached(struct store *base, struct store_reader *br, uint64_t offset, size_t n)
 {

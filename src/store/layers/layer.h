@@ -6,8 +6,8 @@
  * A layer with one of these operations must also cover the related ones. It implements them, or
  * leaves them to the border's default:
  *
- *   its own read      get, read_copy, pass_over and is_cached. A layer has its own read if it
- *                     changes the bytes or has its own readers.
+ *   its own read      get, read_copy, pass_over, is_cached and stat_reader. A layer has its own
+ *                     read if it changes the bytes or has its own readers.
  *   its own create    seal
  *   its own put       append and put_if
  *   its own list      list_all

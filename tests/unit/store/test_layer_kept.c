@@ -61,6 +61,40 @@ test_the_object_is_read_after_its_deletion_and_the_one_that_replaces_it(void **s
 	assert_int_equal(store_stat(b->store, "other", &entry, NULL), PAWL_ENOTFOUND);
 }
 
+/* Another process writes to the file that is open. */
+static void
+test_an_object_that_changed_is_not_shown_after_its_deletion(void **state)
+{
+	struct bed *b = *state;
+	struct store_entry entry;
+	char path[128];
+
+	put_text(b, "m.pt", "first");
+	OK(b, store_kept_wrap(&b->store, "m.pt", &b->err));
+	snprintf(path, sizeof path, "%s/m.pt", b->dir);
+	assert_int_equal(truncate(path, 3), 0);
+	OK(b, store_remove(b->store, "m.pt", &b->err));
+	assert_int_equal(store_stat(b->store, "m.pt", &entry, NULL), PAWL_ENOTFOUND);
+}
+
+static void
+test_another_object_of_the_same_size_and_time_is_shown(void **state)
+{
+	struct bed *b = *state;
+	struct stat st;
+	char path[128];
+
+	put_text(b, "m.pt", "first");
+	OK(b, store_kept_wrap(&b->store, "m.pt", &b->err));
+	snprintf(path, sizeof path, "%s/m.pt", b->dir);
+	assert_int_equal(stat(path, &st), 0);
+	OK(b, store_remove(b->store, "m.pt", &b->err));
+	put_text(b, "m.pt", "other");
+	const struct timespec times[2] = {st.st_mtim, st.st_mtim};
+	assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+	assert_kept(b, "m.pt", "other");
+}
+
 static void
 test_only_a_file_is_kept_open(void **state)
 {
@@ -79,6 +113,10 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_the_object_is_read_after_its_deletion_and_the_one_that_replaces_it,
 	                                        setup, teardown),
+		cmocka_unit_test_setup_teardown(test_an_object_that_changed_is_not_shown_after_its_deletion, setup,
+	                                        teardown),
+		cmocka_unit_test_setup_teardown(test_another_object_of_the_same_size_and_time_is_shown, setup,
+	                                        teardown),
 		cmocka_unit_test_setup_teardown(test_only_a_file_is_kept_open, setup, teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -20,7 +20,7 @@ struct kept_store {
 	char *key;
 	struct store_entry entry;
 	struct store_reader *reader;
-	atomic_bool is_other; /* another object has had the name since */
+	atomic_bool is_other; /* it has changed, or another object has had its name since */
 };
 
 static struct kept_store *
@@ -41,19 +41,32 @@ is_same(const struct store_entry *a, const struct store_entry *b)
 	return a->nbytes == b->nbytes && a->mtime_ns == b->mtime_ns;
 }
 
+/* Is the open object the one that was opened, unchanged? */
+static bool
+is_unchanged(struct kept_store *s, struct store_entry *ret_open)
+{
+	return store_stat_reader(s->base.inner, s->reader, ret_open, NULL) == 0 && is_same(ret_open, &s->entry);
+}
+
 static int
 kept_stat(struct store *base, const char *key, struct store_entry *ret, struct pawl_error *err)
 {
 	struct pawl_error why = {0};
 	struct kept_store *s = self_of(base);
+	struct store_entry open;
 	int rc = store_stat(base->inner, key, ret, &why);
 
-	if (rc == 0 && is_kept(base, key) && !is_same(ret, &s->entry))
-		atomic_store(&s->is_other, true);
-	if (rc != PAWL_ENOTFOUND || !is_kept(base, key) || atomic_load(&s->is_other))
+	if (!is_kept(base, key) || atomic_load(&s->is_other))
 		return err_give(err, rc, &why);
-	*ret = s->entry;
-	return 0;
+	if (rc == PAWL_ENOTFOUND && is_unchanged(s, &open)) {
+		*ret = s->entry;
+		return 0;
+	}
+	/* One that has the name, but is not open, has the same size and time by chance. */
+	if (rc == PAWL_ENOTFOUND ||
+	    (rc == 0 && !(is_same(ret, &s->entry) && is_unchanged(s, &open) && open.n_links > 0)))
+		atomic_store(&s->is_other, true);
+	return err_give(err, rc, &why);
 }
 
 static int
