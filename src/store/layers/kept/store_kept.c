@@ -41,30 +41,25 @@ is_same(const struct store_entry *a, const struct store_entry *b)
 	return a->nbytes == b->nbytes && a->mtime_ns == b->mtime_ns;
 }
 
-/* Is the open object the one that was opened, unchanged? */
-static bool
-is_unchanged(struct kept_store *s, struct store_entry *ret_open)
-{
-	return store_stat_reader(s->base.inner, s->reader, ret_open, NULL) == 0 && is_same(ret_open, &s->entry);
-}
-
 static int
 kept_stat(struct store *base, const char *key, struct store_entry *ret, struct pawl_error *err)
 {
-	struct pawl_error why = {0};
 	struct kept_store *s = self_of(base);
-	struct store_entry open;
-	int rc = store_stat(base->inner, key, ret, &why);
+	struct pawl_error why = {0};
+	struct store_entry open = {0};
 
 	if (!is_kept(base, key) || atomic_load(&s->is_other))
-		return err_give(err, rc, &why);
-	if (rc == PAWL_ENOTFOUND && is_unchanged(s, &open)) {
+		return store_stat(base->inner, key, ret, err);
+	/* First what is open: if it has no name by then, what has its name is another one. */
+	const bool is_unchanged =
+		store_stat_reader(base->inner, s->reader, &open, NULL) == 0 && is_same(&open, &s->entry);
+	int rc = store_stat(base->inner, key, ret, &why);
+
+	if (rc == PAWL_ENOTFOUND && is_unchanged) {
 		*ret = s->entry;
 		return 0;
 	}
-	/* One that has the name, but is not open, has the same size and time by chance. */
-	if (rc == PAWL_ENOTFOUND ||
-	    (rc == 0 && !(is_same(ret, &s->entry) && is_unchanged(s, &open) && open.n_links > 0)))
+	if (rc == PAWL_ENOTFOUND || (rc == 0 && !(is_unchanged && open.n_links > 0 && is_same(ret, &s->entry))))
 		atomic_store(&s->is_other, true);
 	return err_give(err, rc, &why);
 }
