@@ -13,8 +13,6 @@
 #include "store/layers/layer.h"
 #include "store/store_default.h"
 
-#define MAX_TRIES 100u
-
 struct kept_store {
 	struct store base;
 	char *key;
@@ -109,24 +107,6 @@ static const struct store_ops kept_ops = {
 	.close = kept_close,
 };
 
-/* Opens the object, and finds the entry that belongs to it: another process may replace the object
- * between the two calls. While one is written, no reader stays open. */
-static int
-open_with_entry(struct kept_store *s, struct store *inner, struct store_entry before, struct pawl_error *err)
-{
-	for (unsigned tries = 0; tries < MAX_TRIES; tries++) {
-		TRY(store_open_reader(inner, s->key, &s->reader, NULL, err));
-		int rc = store_stat(inner, s->key, &s->entry, err);
-		if (rc == 0 && is_same(&s->entry, &before))
-			return 0;
-		store_close_reader(inner, s->reader);
-		s->reader = NULL;
-		TRY(rc);
-		before = s->entry;
-	}
-	return 0;
-}
-
 int
 store_kept_wrap(struct store **s, const char *key, struct pawl_error *err)
 {
@@ -139,16 +119,16 @@ store_kept_wrap(struct store **s, const char *key, struct pawl_error *err)
 		return 0;
 	if (!copy || !layer)
 		return err_nomem(err, key);
-	layer->key = copy;
-	TRY(open_with_entry(layer, *s, entry, err));
-	if (layer->reader == NULL)
-		return 0;
-	int rc = layer_init(&layer->base, &kept_ops, *s, err);
+	TRY(store_open_reader(*s, key, &layer->reader, NULL, err));
+	int rc = store_stat_reader(*s, layer->reader, &layer->entry, err);
+	if (rc == 0)
+		rc = layer_init(&layer->base, &kept_ops, *s, err);
 	if (rc < 0) {
 		store_close_reader(*s, layer->reader);
 		return rc;
 	}
-	copy = NULL;
+	layer->key = steal(&copy);
+	layer->is_other = layer->entry.nbytes != layer->reader->nbytes; /* it is being written */
 	*s = &steal(&layer)->base;
 	return 0;
 }

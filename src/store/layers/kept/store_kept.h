@@ -6,8 +6,8 @@
 
 #include "store/store.h"
 
-/* Wraps *s. A folder, a link, or an object that is being written leaves *s as it is, and so does
- * PAWL_ENOTFOUND: there is no such object. */
+/* Wraps *s. A folder or a link leaves *s as it is, and so does PAWL_ENOTFOUND: there is no such
+ * object. The engine must have stat_reader. */
 int store_kept_wrap(struct store **s, const char *key, struct pawl_error *err);
 
 #endif
