@@ -61,7 +61,8 @@ add_if_checkpoint(void *arg, const struct store_entry *entry)
 	if (entry->is_folder == l->kind->is_file || entry->is_link ||
 	    (!l->is_single && !text_is_component(entry->name)))
 		return 0;
-	return add_folder(l, entry->name, strlen(entry->name), time_of(l->kind, entry));
+	return add_folder(l, entry->name, strlen(entry->name),
+	                  l->kind->is_file ? time_of(l->kind, entry) : entry->mtime_ns);
 }
 
 /* One key below the folder of checkpoints. The keys of one checkpoint follow each other. */

@@ -66,6 +66,7 @@ struct store_entry {
 	uint64_t nbytes;
 	int64_t mtime_ns;
 	uint64_t n_links;
+	uint64_t file_id; /* another file has another one; 0: unknown */
 };
 /* Called on the calling thread. A negative result stops the listing, which returns it. */
 typedef int store_list_fn(void *arg, const struct store_entry *entry);
@@ -183,8 +184,8 @@ struct store_ops {
 	/* True if a read of these bytes is now a copy from memory, so that small reads cost no more
 	 * than large ones. Starts no input. NULL: always false. */
 	bool (*is_cached)(struct store *s, struct store_reader *r, uint64_t offset, size_t n);
-	/* The state of the open object, which may have been removed or replaced since: then n_links
-	 * is 0. name = NULL. NULL: PAWL_EUNSUPPORTED. */
+	/* The state of the open object, also if it was removed since. name = NULL. NULL:
+	 * PAWL_EUNSUPPORTED. */
 	int (*stat_reader)(struct store *s, struct store_reader *r, struct store_entry *ret, struct pawl_error *err);
 	/* All objects below a folder at any depth, by their paths from there ("a/b"). All that is
 	 * below one folder follows each other. A missing folder is empty. NULL: lists folder by

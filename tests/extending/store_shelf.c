@@ -151,7 +151,11 @@ shelf_close_reader(struct store *s, struct store_reader *r)
 static struct store_entry
 entry_of(const struct service_info *info, const char *name)
 {
-	return (struct store_entry){name, info->is_folder, false, info->nbytes, info->mtime_ns, 1};
+	return (struct store_entry){.name = name,
+	                            .is_folder = info->is_folder,
+	                            .nbytes = info->nbytes,
+	                            .mtime_ns = info->mtime_ns,
+	                            .n_links = 1};
 }
 
 static int

@@ -375,6 +375,7 @@ file_fill_entry(struct store_entry *entry, const char *name, const struct stat *
 		.is_link = S_ISLNK(st->st_mode),
 		.nbytes = S_ISREG(st->st_mode) ? (uint64_t)st->st_size : 0,
 		.mtime_ns = file_sys_mtime_ns(st),
+		.file_id = (uint64_t)st->st_ino,
 		.n_links = (uint64_t)st->st_nlink,
 	};
 }

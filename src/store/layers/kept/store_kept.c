@@ -36,7 +36,7 @@ is_kept(struct store *base, const char *key)
 static bool
 is_same(const struct store_entry *a, const struct store_entry *b)
 {
-	return a->nbytes == b->nbytes && a->mtime_ns == b->mtime_ns;
+	return a->nbytes == b->nbytes && a->mtime_ns == b->mtime_ns && a->file_id == b->file_id;
 }
 
 static int
@@ -48,7 +48,6 @@ kept_stat(struct store *base, const char *key, struct store_entry *ret, struct p
 
 	if (!is_kept(base, key) || atomic_load(&s->is_other))
 		return store_stat(base->inner, key, ret, err);
-	/* First what is open: if it has no name by then, what has its name is another one. */
 	const bool is_unchanged =
 		store_stat_reader(base->inner, s->reader, &open, NULL) == 0 && is_same(&open, &s->entry);
 	int rc = store_stat(base->inner, key, ret, &why);
@@ -57,7 +56,7 @@ kept_stat(struct store *base, const char *key, struct store_entry *ret, struct p
 		*ret = s->entry;
 		return 0;
 	}
-	if (rc == PAWL_ENOTFOUND || (rc == 0 && !(is_unchanged && open.n_links > 0 && is_same(ret, &s->entry))))
+	if (rc == PAWL_ENOTFOUND || (rc == 0 && !(is_unchanged && is_same(ret, &s->entry))))
 		atomic_store(&s->is_other, true);
 	return err_give(err, rc, &why);
 }
