@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fd: complete system calls. They loop over short counts and EINTR, and never retry a failed fsync
- * or close (P5). What they open, write and remove is never a symbolic link (P17).
+ * or close (P5). Only fd_follow follows a link in the last component (P17).
  */
 #include "base/fd.h"
 

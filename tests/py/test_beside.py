@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import os
 import pathlib
 import shutil
@@ -106,6 +107,32 @@ def stopped(process: subprocess.Popen[str], fifo: pathlib.Path) -> bool:
     return False
 
 
+def run_beside(
+    folder: pathlib.Path, room: int, args: list[str], act: Callable[[], object]
+) -> tuple[subprocess.CompletedProcess[str], bool]:
+    """Stops the command after some calls, acts, and lets it end. Also: whether it had ended before."""
+    gate = Gate(folder / "calls", room)
+    process = subprocess.Popen(
+        [cli.PAWL, *args],
+        env=cli.environment(PAWL_STORE_LOG=str(gate.path)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_until(lambda: stopped(process, gate.path))
+    ended = process.poll() is not None
+    act()
+    gate.open(lambda: process.poll() is not None)
+    out, err = process.communicate(timeout=HANG_SECONDS)
+    return subprocess.CompletedProcess(args, process.returncode, out, err), ended
+
+
+def check_beside(words: tuple[str, ...], room: int, done: subprocess.CompletedProcess[str], *wrong: str) -> None:
+    allowed = (0, 1) if words[0] == "diff" else (0,)  # the two may be different ones
+    assert done.returncode in allowed, (room, done)
+    assert not any(word in done.stdout + done.stderr for word in ("corrupt", "damaged", *wrong)), done
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -135,23 +162,9 @@ def test_R137_a_command_at_any_call_while_a_save_deletes(training: Training, wor
     folder = training.root.parent
     for n, room in enumerate(ROOMS):
         training.save()  # the one before may be pinned
-        gate = Gate(folder / "calls", room)
         args = [word.format(run=training.root, new=folder / f"new{n}") for word in words]
-        process = subprocess.Popen(
-            [cli.PAWL, *args],
-            env=cli.environment(PAWL_STORE_LOG=str(gate.path)),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        wait_until(lambda process=process, path=gate.path: stopped(process, path))
-        ended = process.poll() is not None
-        training.save()
-        gate.open(lambda process=process: process.poll() is not None)
-        out, err = process.communicate(timeout=HANG_SECONDS)
-        allowed = (0, 1) if words[0] == "diff" else (0,)  # the two may be different ones
-        assert process.returncode in allowed, f"room {room}: {process.returncode}\n{out}\n{err}"
-        assert not any(word in out + err for word in ("corrupt", "damaged", "skipped", "bad ")), out + err
+        done, ended = run_beside(folder, room, args, training.save)
+        check_beside(words, room, done, "skipped", "bad ")
         if ended:
             break
     assert n > 1  # it was stopped at some
@@ -174,27 +187,17 @@ def test_R81_a_command_reads_one_file_of_a_saver_that_replaces_its_link(
     link = tmp_path / "latest-rank0.pt"
     pawl.save({"w": np.full(64, 0, np.float32)}, tmp_path / "ba0.pt")
     link.symlink_to("ba0.pt")
-    for n, room in enumerate(ROOMS):
-        gate = Gate(tmp_path / "calls", room)
-        args = [word.format(link=link, new=tmp_path / f"new{n}") for word in words]
-        process = subprocess.Popen(
-            [cli.PAWL, *args],
-            env=cli.environment(PAWL_STORE_LOG=str(gate.path)),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        wait_until(lambda process=process, path=gate.path: stopped(process, path))
-        ended = process.poll() is not None
+
+    def replace(n: int) -> None:
         pawl.save({"w": np.full(64, n + 1, np.float32)}, tmp_path / f"ba{n + 1}.pt")
         (tmp_path / "next").symlink_to(f"ba{n + 1}.pt")
         (tmp_path / "next").rename(link)
         (tmp_path / f"ba{n}.pt").unlink()
-        gate.open(lambda process=process: process.poll() is not None)
-        out, err = process.communicate(timeout=HANG_SECONDS)
-        allowed = (0, 1) if words[0] == "diff" else (0,)  # the two may be different ones
-        assert process.returncode in allowed, f"room {room}: {process.returncode}\n{out}\n{err}"
-        assert not any(word in out + err for word in ("corrupt", "damaged", "deleted")), out + err
+
+    for n, room in enumerate(ROOMS):
+        args = [word.format(link=link, new=tmp_path / f"new{n}") for word in words]
+        done, ended = run_beside(tmp_path, room, args, functools.partial(replace, n))
+        check_beside(words, room, done, "deleted")
         if ended:
             break
     assert n > 1  # it was stopped at some
@@ -210,20 +213,10 @@ def test_a_checkpoint_that_is_removed_while_its_folder_is_listed_is_not_shown(
     n_gone = 0
     for room in ROOMS:
         pawl.save({"w": 1}, folder / "one", overwrite=True)
-        gate = Gate(tmp_path / "calls", room)
-        process = subprocess.Popen(
-            [cli.PAWL, words[0], str(folder), *words[1:]],
-            env=cli.environment(PAWL_STORE_LOG=str(gate.path)),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        wait_until(lambda process=process, path=gate.path: stopped(process, path))
-        shutil.rmtree(folder / "one")
-        gate.open(lambda process=process: process.poll() is not None)
-        out, err = process.communicate(timeout=HANG_SECONDS)
-        assert process.returncode == 0 and "stays" in out, (room, out, err)
-        n_gone += "one" not in out
+        args = [words[0], str(folder), *words[1:]]
+        done, _ = run_beside(tmp_path, room, args, functools.partial(shutil.rmtree, folder / "one"))
+        assert done.returncode == 0 and "stays" in done.stdout, (room, done)
+        n_gone += "one" not in done.stdout
     assert n_gone > 0
 
 
