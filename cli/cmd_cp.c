@@ -20,6 +20,8 @@ struct cp_args {
 	struct score score;
 };
 
+#define MOST_LOOKS 100u /* if chosen checkpoints are deleted each time */
+
 static const struct operand operands[] = {
 	{"SOURCE", OPERAND_TARGET, 1, 1},
 	{"DEST", OPERAND_PATH, 1, 1},
@@ -120,6 +122,27 @@ prepare_transfer(struct cli *cli, const struct cp_args *args, struct taken *from
 	return target_hold(cli, from->run, target, &t->info, &from->hold, err);
 }
 
+/* Chooses and copies again if the run deleted a chosen checkpoint before the copy held it. */
+static void
+transfer_chosen(struct cli *cli, const struct cp_args *args, const struct taken *from, struct transfer *t)
+{
+	struct pawl_error err = {0};
+
+	for (unsigned looks = 1;; looks++) {
+		transfer_run(cli, from->run, &args->transfer, t);
+		if (t->code != PAWL_ENOTFOUND || t->n_ids == 0 || t->copies != NULL || looks == MOST_LOOKS)
+			return;
+		t->n_ids = 0;
+		t->code = pawl_reload(from->run, &err);
+		if (t->code == 0)
+			t->code = choose_ids(cli, from->run, &from->target, args, t, &err);
+		if (t->code < 0) {
+			t->message = keep_printf(&cli->keep, "%s", err.message);
+			return;
+		}
+	}
+}
+
 static int
 run_cp(struct cli *cli, const void *ptr)
 {
@@ -131,7 +154,7 @@ run_cp(struct cli *cli, const void *ptr)
 
 	if (prepare_transfer(cli, args, &from, &t, &err) < 0)
 		return cli_fail(cli, &err);
-	transfer_run(cli, from.run, &args->transfer, &t);
+	transfer_chosen(cli, args, &from, &t);
 	if (t.code < 0)
 		(void)err_set(&err, t.code, "%s", t.message);
 	if (t.code < 0 && t.copies == NULL)

@@ -127,6 +127,11 @@ def run_beside(
     return subprocess.CompletedProcess(args, process.returncode, out, err), ended
 
 
+def _newest(root: pathlib.Path) -> int:
+    with pawl.CheckpointManager(root, read_only=True) as manager:
+        return manager.latest_step() or 0
+
+
 def check_beside(words: tuple[str, ...], room: int, done: subprocess.CompletedProcess[str], *wrong: str) -> None:
     allowed = (0, 1) if words[0] == "diff" else (0,)  # the two may be different ones
     assert done.returncode in allowed, (room, done)
@@ -149,6 +154,10 @@ def check_beside(words: tuple[str, ...], room: int, done: subprocess.CompletedPr
         ("export", "{run}", "{new}.safetensors"),
         ("convert", "{run}/latest", "{new}.npz"),
         ("cp", "{run}@latest", "{new}"),
+        ("cp", "{run}", "{new}"),
+        ("cp", "{run}", "{new}", "--last", "1"),
+        ("cp", "{run}", "{new}", "--only", "best"),
+        ("sync", "{run}", "{new}"),
         ("diff", "{run}", "{run}/latest"),
         ("pin", "{run}@latest"),
         ("pin", "{run}/latest"),
@@ -165,6 +174,8 @@ def test_R137_a_command_at_any_call_while_a_save_deletes(training: Training, wor
         args = [word.format(run=training.root, new=folder / f"new{n}") for word in words]
         done, ended = run_beside(folder, room, args, training.save)
         check_beside(words, room, done, "skipped", "bad ")
+        if words[:3] in (("cp", "{run}", "{new}"), ("sync", "{run}", "{new}")):
+            assert _newest(folder / f"new{n}") in (training.step - 1, training.step), (room, done)
         if ended:
             break
     assert n > 1  # it was stopped at some
@@ -264,6 +275,11 @@ def _convert(place: str, target: pathlib.Path) -> int:
     return int(pawl.load(target)["w"][0])
 
 
+def _copy(root: pathlib.Path, target: pathlib.Path) -> int:
+    pawl.copy(root, target)
+    return _newest(target)
+
+
 def _steps(trees: dict[int, Any]) -> int:
     return max(trees, default=0)
 
@@ -278,6 +294,7 @@ READS: dict[str, Callable[[Training, int], int]] = {
     "tree @latest": lambda t, n: t.step if pawl.tree(f"{t.root}@latest") else 0,
     "diff": lambda t, n: t.step if pawl.diff(f"{t.root}@latest", f"{t.root}@best") is not None else 0,
     "convert @latest": lambda t, n: _convert(f"{t.root}@latest", t.root.parent / f"new{n}.npz"),
+    "copy": lambda t, n: _copy(t.root, t.root.parent / f"new{n}"),
     "to_dict": lambda t, n: int(pawl.Checkpoint(t.root / "latest").to_dict()["w"][0]),
     "get_metadata": lambda t, n: int(pawl.Checkpoint(t.root / "latest").get_metadata()["s"]),
     "to_directory": lambda t, n: int(

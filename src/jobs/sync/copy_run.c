@@ -9,8 +9,10 @@
  * If the target already has a part, the copy continues from it. A checkpoint with the same name, id
  * and token is left alone. Another one under the same id is PAWL_ECONFLICT. Nothing at the target
  * is ever removed. A damaged checkpoint of the source is skipped and reported at the end. Every
- * other error ends the transfer, and a second one resumes it (P15).
+ * other error ends the transfer, and a second one resumes it (P15). If the source's training
+ * deletes a checkpoint before its copy, the source is listed again.
  */
+#include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,14 +33,16 @@
 #include "run/run.h"
 
 #define MAX_SMALL_BYTES ((size_t)1 << 20) /* run.json and marks */
+#define MOST_LOOKS 100u                   /* lists of a source whose checkpoints are deleted */
 
-/* One checkpoint of the source, as it was when the transfer began. */
+/* One checkpoint of the source, as it was when it was listed. */
 struct item {
 	uint64_t id, bytes;
 	struct store *at;           /* NULL, or the only mirror that has it; borrowed */
 	const char *name, *problem; /* problem: why its manifest is unusable, or NULL */
 	int code;                   /* of the problem */
 	char token[33];
+	struct pawl_hold *hold; /* owned; NULL = none */
 };
 
 struct items {
@@ -66,7 +70,10 @@ PAWL_DEFINE_CLEAN(struct pawl_hold, pawl_hold_close);
 static void
 items_clear(struct items *items)
 {
+	for (size_t i = 0; i < items->n; i++)
+		pawl_hold_close(items->items[i].hold);
 	bump_clear(&items->memory);
+	*items = (struct items){0};
 }
 
 /* Adds a row for an item; NULL if out of memory. */
@@ -91,7 +98,36 @@ is_asked_for(const struct pawl_copy_opts *opts, uint64_t id)
 	return opts->n_ids == 0;
 }
 
-/* Lists the requested checkpoints of the source. Folders without a manifest are skipped. */
+static bool
+has_report(const struct copy_run *t, uint64_t id)
+{
+	for (size_t i = 0; i < t->copies->n; i++)
+		if (t->copies->rows[i].id == id)
+			return true;
+	return false;
+}
+
+/* Holds the requested ones at once. PAWL_ENOTFOUND if one does not exist, or no longer. */
+static int
+hold_items(struct copy_run *t, struct items *items, struct pawl_error *err)
+{
+	for (size_t i = 0; i < t->opts->n_ids; i++) {
+		const uint64_t id = t->opts->ids[i];
+		struct item *item = items->items, *end = items->items + items->n;
+
+		while (item < end && item->id != id)
+			item++;
+		if (item == end)
+			return err_set(err, PAWL_ENOTFOUND, "%s: checkpoint %" PRIu64 " does not exist",
+			               t->from->home.root, id);
+		if (!item->problem && !item->hold && pawl_hold_open(t->from, id, &item->hold, err) == PAWL_ENOTFOUND)
+			return PAWL_ENOTFOUND;
+	}
+	return 0;
+}
+
+/* Lists the requested checkpoints of the source that were not copied yet. Folders without a
+ * manifest are skipped. */
 static int
 list_items(struct copy_run *t, struct items *ret, struct pawl_error *err)
 {
@@ -106,9 +142,7 @@ list_items(struct copy_run *t, struct items *ret, struct pawl_error *err)
 		const struct catalog_entry *e = &from->catalog->entries[i];
 		struct item *item = &ret->items[ret->n];
 
-		if (!is_asked_for(t->opts, e->id))
-			continue;
-		if (e->code == PAWL_ENOTFOUND)
+		if (!is_asked_for(t->opts, e->id) || e->code == PAWL_ENOTFOUND || has_report(t, e->id))
 			continue;
 		*item = (struct item){.id = e->id, .at = e->at};
 		item->name = bump_printf(&ret->memory, "%s", e->name);
@@ -123,7 +157,7 @@ list_items(struct copy_run *t, struct items *ret, struct pawl_error *err)
 		ret->n++;
 	}
 	run_unlock(from);
-	return rc;
+	return rc < 0 ? rc : hold_items(t, ret, err);
 }
 
 static int
@@ -268,7 +302,7 @@ drop_rest(struct pawl *to, const struct item *item)
 }
 
 /* Copies one item. 1: the target has it now; 0: it does not. Damage is reported in its row, and in
- * *worst. */
+ * *worst. A deleted one has no row. */
 static int
 copy_item(struct copy_run *t, struct pawl *to, const struct item *item, const char *like, struct pawl_error *worst,
           struct pawl_error *err)
@@ -289,7 +323,7 @@ copy_item(struct copy_run *t, struct pawl *to, const struct item *item, const ch
 			drop_rest(to, item);
 	}
 	if (rc == PAWL_ENOTFOUND)
-		return 0; /* deleted meanwhile */
+		return 0;
 	if (rc < 0 && rc != PAWL_ECORRUPT)
 		return rc;
 	row = add_report(t, item, rc < 0 ? err->message : "");
@@ -360,13 +394,34 @@ is_same(const struct pawl *from, const char *target)
 	return len == own && strncmp(place, from->home.root, len) == 0;
 }
 
+/* Copies the items, the newest first. Fills *gone if the source deleted one before its copy. */
+static int
+copy_items(struct copy_run *t, struct pawl *to, const struct items *items, struct buf *like, struct pawl_error *worst,
+           struct pawl_error *gone, struct pawl_error *err)
+{
+	for (size_t i = items->n; i-- > 0;) {
+		const struct item *item = &items->items[i];
+		const int rc = copy_item(t, to, item, like->len ? buf_str(like) : NULL, worst, err);
+
+		TRY(rc);
+		if (!has_report(t, item->id))
+			*gone = *err;
+		if (rc == 0)
+			continue;
+		buf_clear(like);
+		buf_printf(like, CATALOG_FOLDER "/%s", item->name);
+		TRY(buf_check(like, item->name, err));
+	}
+	return 0;
+}
+
 static int
 copy_run(struct copy_run *t, const char *target, struct pawl_error *err)
 {
 	PAWL_CLEAN(items_clear) struct items items = {0};
 	PAWL_CLEAN(clean_run) struct pawl *to = NULL;
 	PAWL_CLEAN(buf_clear) struct buf like = {0};
-	struct pawl_error worst = {0};
+	struct pawl_error worst = {0}, gone;
 
 	if (t->from->home.single_name)
 		return err_set(err, PAWL_EUSAGE, "%s is a single checkpoint, not a run", t->from->home.root);
@@ -375,15 +430,16 @@ copy_run(struct copy_run *t, const char *target, struct pawl_error *err)
 		               target);
 	TRY(list_items(t, &items, err));
 	TRY(open_target(t, target, &to, err));
-	for (size_t i = items.n; i-- > 0;) {
-		int rc = copy_item(t, to, &items.items[i], like.len ? buf_str(&like) : NULL, &worst, err);
-
-		TRY(rc);
-		if (rc == 0)
-			continue;
-		buf_clear(&like);
-		buf_printf(&like, CATALOG_FOLDER "/%s", items.items[i].name);
-		TRY(buf_check(&like, target, err));
+	for (unsigned looks = 1;; looks++) {
+		gone = (struct pawl_error){0};
+		TRY(copy_items(t, to, &items, &like, &worst, &gone, err));
+		if (!gone.code)
+			break;
+		if (looks == MOST_LOOKS)
+			return err_give(err, gone.code, &gone);
+		items_clear(&items);
+		TRY(pawl_reload(t->from, err));
+		TRY(list_items(t, &items, err));
 	}
 	if (!t->opts->dry_run)
 		TRY(copy_rest(t, to, err));
