@@ -315,8 +315,8 @@ py_lazy_at_once(struct py_lazy *lazy, size_t n_tensors)
 		struct seen *row = &lazy->rows[i];
 		const struct parameter *parameter = row->is_torch ? find_parameter(lazy, row->begin) : NULL;
 
-		row->later =
-			row->later || (row->nbytes >= SMALL_BYTES && row->tensor && parameter && !parameter->is_buffer);
+		row->later = row->later || (row->nbytes >= SMALL_BYTES && row->tensor && parameter &&
+		                            !parameter->is_buffer && !parameter->frozen);
 		lazy->rests[row->index] = lazy->has_optimizer && row->is_torch && !row->of_optimizer && !row->of_rank &&
 		                          (!parameter || parameter->frozen);
 		if (row->later)

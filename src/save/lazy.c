@@ -6,8 +6,8 @@
  *     copied during the call.
  *   - The caller's framework counts writes (option changed). The counts are compared after the
  *     copy, and once more before the fence is released: a write is counted when it has ended.
- *   - For writes that are not counted, every tensor is sampled during the call and after the copy.
- *     Its first bytes are always a sample: an operation that is still writing has changed them.
+ *   - For writes that are not counted, every tensor is sampled before its copy and after it. Its
+ *     first bytes are always a sample: an operation that is still writing has changed them.
  *   - After that every block is read again and must have the checksum of its copy. So the complete
  *     copy was in memory at one moment. By samples and counts, this moment was before any change.
  *   - Of tensors on devices the device reads samples, in the order of the caller's streams
@@ -97,10 +97,8 @@ read_source(const struct snapshot_source *source, uint64_t at, size_t n, char *t
 /* The checksum of a tensor's first and last bytes, or of all of a small one, and of samples between
  * them. Their places differ from page to page and from save to save. */
 static struct sum128
-sample_slot(const struct save_image *m, const struct plan_slot *slot)
+sample_source(const struct save_image *m, const struct snapshot_source *source, uint64_t n)
 {
-	const struct snapshot_source *source = &m->sources[slot->tensor];
-	const uint64_t n = slot->nbytes;
 	uint64_t step = SAMPLE_STEP;
 	char lines[64 * SAMPLE_BYTES];
 	struct sum_stream sum;
@@ -130,27 +128,46 @@ sample_slot(const struct save_image *m, const struct plan_slot *slot)
 	return sum_final(&sum);
 }
 
-/* Calls sample for each tensor that is copied later; SIZE_MAX, or the first one that differs from
- * `known`. */
+/* Samples each tensor in host memory that is copied later, or during the call. With compare: the
+ * first one that has changed since; else SIZE_MAX. */
 static size_t
-sample_all(struct save_image *m, struct sum128 *notes, bool compare)
+sample_all(struct save_image *m, const struct snapshot_source *sources, bool later, bool compare)
 {
 	for (size_t k = 0; k < m->plan->n_packs; k++) {
 		const struct plan_pack *p = &m->plan->packs[k];
 
 		for (size_t j = 0; j < p->n_slots; j++) {
 			size_t i = p->slots[j].tensor;
+			const bool is_on_host = sources[i].data || sources[i].strided;
 
-			if (!m->lazy.later[i] || !p->slots[j].nbytes || from_device_has(m, i))
+			if (m->lazy.later[i] != later || !p->slots[j].nbytes || !is_on_host || from_device_has(m, i))
 				continue;
-			struct sum128 now = sample_slot(m, &p->slots[j]);
+			struct sum128 now = sample_source(m, &sources[i], p->slots[j].nbytes);
 
-			if (compare && !sum_equal(now, notes[i]))
+			if (compare && !sum_equal(now, m->lazy.samples[i]))
 				return i;
-			notes[i] = now;
+			m->lazy.samples[i] = now;
 		}
 	}
 	return SIZE_MAX;
+}
+
+int
+lazy_begin(struct save_image *m, struct pawl_error *err)
+{
+	const size_t n = m->request->n_tensors;
+
+	if (!m->lazy.is_on)
+		return 0;
+	struct snapshot_source *sources = bump_array(&m->memory, (uint64_t)n + 1, sizeof(*sources));
+
+	m->lazy.samples = bump_array(&m->memory, (uint64_t)n + 1, sizeof(*m->lazy.samples));
+	if (!m->lazy.samples || !sources)
+		return err_nomem(err, "save");
+	memcpy(sources, m->sources, n * sizeof(*sources));
+	m->lazy.sources = sources;
+	sample_all(m, sources, false, false);
+	return 0;
 }
 
 int
@@ -158,10 +175,12 @@ lazy_note(struct save_image *m, struct pawl_error *err)
 {
 	if (!m->lazy.is_on)
 		return 0;
-	m->lazy.samples = bump_array(&m->memory, (uint64_t)m->request->n_tensors + 1, sizeof(*m->lazy.samples));
-	if (!m->lazy.samples)
-		return err_nomem(err, "save");
-	sample_all(m, m->lazy.samples, false);
+	const size_t found = sample_all(m, m->lazy.sources, false, true);
+
+	if (found != SIZE_MAX)
+		return refuse_change(m, found, true, err);
+	m->lazy.sources = NULL;
+	sample_all(m, m->sources, true, false);
 	return ask_caller(m, false, err);
 }
 
@@ -204,7 +223,7 @@ lazy_verify(struct save_image *m)
 	if (rc == 0)
 		rc = ask_later(m, false, &err);
 	if (rc == 0 && m->lazy.is_on) {
-		size_t found = sample_all(m, m->lazy.samples, true);
+		size_t found = sample_all(m, m->sources, true, true);
 
 		if (found == SIZE_MAX)
 			rc = from_device_find_changed(m, &found, &err);
@@ -263,8 +282,8 @@ find_tensor(const struct save_image *m, const struct save_pack *p, uint64_t begi
 	return found;
 }
 
-int
-lazy_check_unit(struct save_image *m, const struct save_unit *u, struct pawl_error *err)
+static int
+check_unit(struct save_image *m, const struct save_unit *u, struct pawl_error *err)
 {
 	const uint64_t block_bytes = m->plan->block_bytes, end = u->offset + u->nbytes;
 
@@ -276,7 +295,7 @@ lazy_check_unit(struct save_image *m, const struct save_unit *u, struct pawl_err
 			continue;
 		snapshot_unit(m->plan, u->pack->index, m->sources, at, (size_t)(stop - at), NULL, &now, false);
 		if (!sum_equal(now, u->pack->sums[at / block_bytes]))
-			return refuse_change(m, find_tensor(m, u->pack, at, stop, true), !m->lazy.is_on, err);
+			return refuse_change(m, find_tensor(m, u->pack, at, stop, true), false, err);
 	}
 	return 0;
 }
@@ -292,7 +311,7 @@ lazy_check_units(struct save_image *m)
 
 		if (i >= m->n_units || save_has_failed(m->progress))
 			return;
-		rc = m->units[i].pack->linked ? 0 : lazy_check_unit(m, &m->units[i], &err);
+		rc = m->units[i].pack->linked ? 0 : check_unit(m, &m->units[i], &err);
 		if (rc < 0)
 			save_fail(m->progress, rc, &err);
 	}

@@ -18,8 +18,10 @@ lazy_at_once(const struct save_image *m, size_t i)
 /* Before the caller may change the tensors that are copied later: asks it whether it has done so
  * already, and fails the save then. Later calls do nothing. */
 void lazy_ask(struct save_image *m);
-/* At the end of the call, after the tensors that are copied during it: takes samples of the
- * others. */
+/* Before the tensors that are copied during the call: takes samples of them. */
+int lazy_begin(struct save_image *m, struct pawl_error *err);
+/* At the end of the call, after that copy: refuses it if one of them has changed, and takes samples
+ * of the others. */
 int lazy_note(struct save_image *m, struct pawl_error *err);
 /* After the copy, on one thread: fails the save if a tensor has changed since the call. True:
  * lazy_check_units must read the sources again. */
@@ -27,7 +29,5 @@ bool lazy_verify(struct save_image *m);
 /* Reads the tensors that were copied later again; fails the save if they differ from the copy. On
  * any number of threads. */
 void lazy_check_units(struct save_image *m);
-/* The same for one unit, whatever it holds. */
-int lazy_check_unit(struct save_image *m, const struct save_unit *u, struct pawl_error *err);
 
 #endif

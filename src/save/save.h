@@ -76,7 +76,7 @@ struct save_unit {
 	struct save_pack *pack;
 	uint64_t offset;
 	size_t nbytes; /* of the file; memory behind mem is readable up to the next multiple of 4,096 when it is ours */
-	const char *mem; /* staged bytes: arena, ring slot, or the live tensor */
+	const char *mem; /* staged bytes: arena or ring slot */
 	char *slot;      /* ring slot to give back, or NULL */
 };
 
@@ -167,7 +167,9 @@ struct save_lazy {
 	bool is_on;
 	bool *later;            /* per tensor; NULL = all is copied during the call */
 	uint64_t later_nbytes;  /* of those tensors */
-	struct sum128 *samples; /* of those tensors, per tensor, at the call */
+	struct sum128 *samples; /* per tensor: of those at the end of the call, of others at its begin */
+	/* Per tensor, until the end of the call: of those that are copied during it. */
+	const struct snapshot_source *sources;
 	pthread_mutex_t asking; /* guards is_asked, and is held while the caller is asked what has changed */
 	bool is_asked;          /* about those tensors */
 };

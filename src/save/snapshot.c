@@ -170,27 +170,3 @@ snapshot_unit(const struct plan *plan, size_t pack, const struct snapshot_source
 	}
 	return not_finite;
 }
-
-const char *
-snapshot_in_place(const struct plan *plan, size_t pack, const struct snapshot_source *sources, uint64_t offset,
-                  size_t n, size_t memory_align)
-{
-	const struct plan_pack *p = &plan->packs[pack];
-	size_t slot;
-	uint64_t at;
-
-	if (offset < p->header.len)
-		return NULL;
-	offset -= p->header.len;
-	slot = snapshot_slot_at(p, offset);
-	if (slot >= p->n_slots)
-		return NULL;
-	at = offset - p->slots[slot].begin;
-	if (p->slots[slot].nbytes - at < n || !sources[p->slots[slot].tensor].data ||
-	    sources[p->slots[slot].tensor].on_device)
-		return NULL;
-
-	const char *address = sources[p->slots[slot].tensor].data + at;
-
-	return (uintptr_t)address % memory_align == 0 ? address : NULL;
-}

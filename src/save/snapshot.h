@@ -29,9 +29,4 @@ size_t snapshot_unit(const struct plan *plan, size_t pack, const struct snapshot
 /* The first slot of the pack that ends beyond an offset of its data. */
 size_t snapshot_slot_at(const struct plan_pack *pack, uint64_t data_offset);
 
-/* The live address of bytes [offset, offset + n) of a pack. NULL unless one contiguous tensor holds
- * them all and the address is a multiple of memory_align. */
-const char *snapshot_in_place(const struct plan *plan, size_t pack, const struct snapshot_source *sources,
-                              uint64_t offset, size_t n, size_t memory_align);
-
 #endif

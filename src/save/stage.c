@@ -7,7 +7,7 @@
  *   ring      a unit takes a free slot, or faults in a new one, or waits; writing frees the slot.
  *             A snapshot whose memory is cold passes through the warm part, which grows when no
  *             slot is free
- *   direct    a unit inside one aligned tensor is written from there; others use a slot
+ *   direct    a ring; the caller also waits for the writes
  *
  * Tensors on devices are copied to a unit's place first (from_device.c).
  */
@@ -352,6 +352,7 @@ stage_prepare(struct save_image *m, const struct pawl_state *state, struct pawl_
 	TRY(make_packs(m, err));
 	TRY(from_device_share_units(m, err));
 	TRY(from_device_begin(m, err));
+	TRY(lazy_begin(m, err));
 	TRY(fill_tensors(m, state, err));
 	TRY(from_device_hold(m, err));
 	if (m->mode != PAWL_MODE_SNAPSHOT)
@@ -386,22 +387,16 @@ stage_unit(struct save_image *m, struct save_unit *u)
 		dst = p->bytes + u->offset;
 		warm_up(m, dst, (size_t)mem_round_up(u->nbytes, IMAGE_ALIGN));
 	} else {
-		if (m->mode == PAWL_MODE_DIRECT)
-			u->mem = snapshot_in_place(plan, p->index, m->sources, u->offset, u->nbytes,
-			                           m->env->caps->memory_align);
-		if (!u->mem)
-			dst = u->slot = ring_take_slot(m, u->nbytes, from_device_node(m, u));
-		if (!u->mem && !dst) /* the save has failed */
+		dst = u->slot = ring_take_slot(m, u->nbytes, from_device_node(m, u));
+		if (!dst) /* the save has failed */
 			return;
 	}
 	if (fetch_from_devices(m, u, dst))
 		bad = snapshot_unit(plan, p->index, m->sources, u->offset, u->nbytes, dst, sums,
 		                    m->env->opts->nonfinite != 0);
 	note_not_finite(m, bad);
-	if (dst) {
-		u->mem = dst;
-		memset(dst + u->nbytes, 0, (size_t)(mem_round_up(u->nbytes, IMAGE_ALIGN) - u->nbytes));
-	}
+	u->mem = dst;
+	memset(dst + u->nbytes, 0, (size_t)(mem_round_up(u->nbytes, IMAGE_ALIGN) - u->nbytes));
 	if (!save_offers_late(m))
 		write_offer(u);
 }

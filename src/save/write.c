@@ -14,7 +14,6 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "save/compress.h"
-#include "save/lazy.h"
 #include "save/ring.h"
 #include "save/save.h"
 #include "save/writer.h"
@@ -92,9 +91,7 @@ write_unit(struct save_unit *u, struct pawl_error *err)
 			TRY(pack_file(p, &file, err));
 		return compress_unit(p->compress, u, err);
 	}
-	if (!u->slot && !p->bytes)
-		; /* a live tensor: the bytes after it are not ours to write */
-	else if (m->env->caps->offset_align > 1)
+	if (m->env->caps->offset_align > 1)
 		nbytes = (size_t)mem_round_up(nbytes, m->env->caps->offset_align);
 	if (nbytes > mem_round_up(u->nbytes, IMAGE_ALIGN))
 		nbytes = u->nbytes;
@@ -136,9 +133,6 @@ write_job(void *arg)
 	if (!save_has_failed(m->progress)) {
 		learn_unit(u);
 		rc = write_unit(u, &err);
-		if (rc == 0 && !u->slot &&
-		    !p->bytes) /* a live tensor: it may have changed between its checksum and the write */
-			rc = lazy_check_unit(m, u, &err);
 		if (rc < 0)
 			save_fail(m->progress, rc, &err);
 	}

@@ -417,7 +417,7 @@ copy_state(struct save *s, const struct pawl_save_opts *opts, struct pawl_error 
 	return rc;
 }
 
-/* Waits until the store no longer reads the live tensors. If the caller interrupts, or has done so
+/* Waits until the packs are written. If the caller interrupts, or has done so
  * (rc < 0), the save fails, unless it was written meanwhile. The call waits only for what is being
  * written now. */
 static int

@@ -257,6 +257,23 @@ def test_a_lazy_save_holds_the_buffers_of_its_call(tmp_path: pathlib.Path, mode:
             assert (restored.state["count"] == step).all()
 
 
+def test_a_lazy_save_holds_a_frozen_parameter_that_the_forward_pass_changes(tmp_path: pathlib.Path) -> None:
+    """As a codebook of averages is: the optimizer has it, but never updates it."""
+    model = torch.nn.Linear(1500, 1500)
+    code = torch.nn.Parameter(torch.zeros(64, 64), requires_grad=False)
+    state = {"model": model, "code": code, "optimizer": torch.optim.AdamW([*model.parameters(), code])}
+    with pawl.CheckpointManager(tmp_path) as manager:
+        for step in range(3):
+            manager.save(step, state, lazy=True)
+            code.add_(1)
+            manager.before_step()
+        manager.wait_until_finished()
+        for step in range(3):
+            restored = manager.restore(step=step)
+            assert restored is not None
+            assert restored.state["code"].eq(step).all()
+
+
 class ChangesWhenRead(dict[str, float]):
     """Metrics, which save reads when it has walked the state, and before it copies any of it."""
 
