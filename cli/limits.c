@@ -7,9 +7,9 @@
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/os.h"
 #include "cli.h"
 
@@ -26,12 +26,9 @@ struct share {
 };
 
 static double
-now_seconds(void)
+seconds_since(int64_t then_ns)
 {
-	struct timespec t;
-
-	(void)clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+	return (double)(clock_mono_ns() - then_ns) * 1e-9;
 }
 
 static int
@@ -111,12 +108,12 @@ double
 limits_copy(struct limits *l)
 {
 	struct share shares[LIMITS_COPY_THREADS];
-	double began = now_seconds();
+	const int64_t began = clock_mono_ns();
 
 	for (unsigned i = 0; i < LIMITS_COPY_THREADS; i++)
 		shares[i] = (struct share){.limits = l, .index = i, .n = LIMITS_COPY_THREADS};
 	run_threads(shares, LIMITS_COPY_THREADS, copy_share);
-	return now_seconds() - began;
+	return seconds_since(began);
 }
 
 static int
@@ -184,19 +181,19 @@ open_file(struct limits *l, int flags)
 int
 limits_write(struct limits *l, double *ret_seconds, struct pawl_error *err)
 {
-	double began;
+	int64_t began;
 	int fd, sys;
 
 	(void)unlink(l->path);
 	fd = open_file(l, O_WRONLY | O_CREAT | O_TRUNC);
 	if (fd < 0)
 		return fail_call(err, "create", l->path, errno);
-	began = now_seconds();
+	began = clock_mono_ns();
 	os_reserve(fd, l->nbytes);
 	sys = all_blocks(l, fd, true);
 	if (sys == 0 && os_sync(fd) != 0)
 		sys = errno;
-	*ret_seconds = now_seconds() - began;
+	*ret_seconds = seconds_since(began);
 	(void)close(fd);
 	return sys == 0 ? 0 : fail_call(err, "write", l->path, sys);
 }
@@ -204,7 +201,7 @@ limits_write(struct limits *l, double *ret_seconds, struct pawl_error *err)
 int
 limits_read(struct limits *l, double *ret_seconds, struct pawl_error *err)
 {
-	double began;
+	int64_t began;
 	int fd, sys;
 
 	fd = open_file(l, O_RDONLY);
@@ -212,9 +209,9 @@ limits_read(struct limits *l, double *ret_seconds, struct pawl_error *err)
 		return fail_call(err, "open", l->path, errno);
 	if (!l->direct)
 		os_drop_cache(fd);
-	began = now_seconds();
+	began = clock_mono_ns();
 	sys = all_blocks(l, fd, false);
-	*ret_seconds = now_seconds() - began;
+	*ret_seconds = seconds_since(began);
 	(void)close(fd);
 	return sys == 0 ? 0 : fail_call(err, "read", l->path, sys);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* trials: see trials.h. */
+#include "base/clock.h"
 #include "base/value.h"
 #include "trials.h"
 
@@ -8,14 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "grid.h"
 #include "human.h"
 #include "target.h"
 
-#define LIVE_EVERY_S 0.2
+#define LIVE_EVERY_MS 200
 #define LIVE_ROWS_MAX 30
 
 static const struct column columns[] = {
@@ -262,15 +262,6 @@ trials_json(struct cli *cli, struct jsonout *j, const char *key, const struct tu
 
 /* ---- the live table ---- */
 
-static double
-now_s(void)
-{
-	struct timespec t;
-
-	(void)clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static size_t
 rows_of_terminal(const struct term *term)
 {
@@ -299,7 +290,7 @@ trials_draw(struct live *live, struct cli *cli, const struct tune_experiment *e,
 	struct place *places;
 
 	(void)cli;
-	if (live->term == NULL || (!now && now_s() - live->drawn < LIVE_EVERY_S))
+	if (live->term == NULL || (!now && clock_mono_ms() - live->drawn_ms < LIVE_EVERY_MS))
 		return;
 	memory = *live->term;
 	memory.file = open_memstream(&text, &len);
@@ -317,7 +308,7 @@ trials_draw(struct live *live, struct cli *cli, const struct tune_experiment *e,
 	(void)fflush(live->term->file);
 	for (size_t i = 0; i < len; i++)
 		live->lines += text[i] == '\n';
-	live->drawn = now_s();
+	live->drawn_ms = clock_mono_ms();
 	free(text);
 	keep_clear(&keep);
 }

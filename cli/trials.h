@@ -26,7 +26,7 @@ void trials_print_best(struct cli *cli, const struct tune_experiment *e, const c
 struct live {
 	const struct term *term; /* NULL = nothing is drawn */
 	size_t lines;            /* on the screen now */
-	double drawn;            /* time of the last drawing */
+	int64_t drawn_ms;        /* clock_mono_ms of the last drawing */
 };
 void trials_draw(struct live *live, struct cli *cli, const struct tune_experiment *e, bool now);
 void trials_erase(struct live *live);

@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "human.h"
 
@@ -33,23 +34,14 @@ struct work {
 	struct pawl_meter *meter; /* NULL when no work runs */
 	const char *label;
 	uint64_t base_bytes, total_bytes;
-	struct timespec began;
-	bool shown;   /* the line is on the screen */
-	bool drawing; /* the drawer thread exists */
+	int64_t began_ns; /* clock_mono_ns of the work shown */
+	bool shown;       /* the line is on the screen */
+	bool drawing;     /* the drawer thread exists */
 	bool stop_drawing, stop;
 	bool is_limited, timed_out; /* by work_limit */
 	int signal;
 	struct pawl_meter waits; /* work_meter */
 };
-
-static double
-seconds_since(const struct timespec *then)
-{
-	struct timespec now;
-
-	(void)clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)(now.tv_sec - then->tv_sec) + (double)(now.tv_nsec - then->tv_nsec) * 1e-9;
-}
 
 static void
 erase_line(struct work *w)
@@ -74,7 +66,8 @@ time_left(struct keep *keep, double seconds)
 static const char *
 format_figures(const struct work *w, struct keep *keep, uint64_t done, uint64_t total)
 {
-	double seconds = seconds_since(&w->began), rate = seconds > 0 ? (double)done / seconds : 0;
+	double seconds = (double)(clock_mono_ns() - w->began_ns) * 1e-9,
+	       rate = seconds > 0 ? (double)done / seconds : 0;
 	const char *ret = "";
 
 	if (w->signal != 0 || w->timed_out)
@@ -137,7 +130,7 @@ run_drawer(void *arg)
 		until.tv_nsec %= 1000000000L;
 		(void)pthread_cond_timedwait(&w->changed, &w->lock, &until);
 		if (!w->stop_drawing && w->meter != NULL && w->label != NULL &&
-		    seconds_since(&w->began) * 1e3 >= WORK_FIRST_MS)
+		    clock_mono_ns() - w->began_ns >= WORK_FIRST_MS * INT64_C(1000000))
 			draw_line(w);
 	}
 	(void)pthread_mutex_unlock(&w->lock);
@@ -275,7 +268,7 @@ work_begin(struct work *w, const char *label, struct pawl_meter *meter, uint64_t
 	w->label = label;
 	w->base_bytes = 0;
 	w->total_bytes = total_bytes;
-	(void)clock_gettime(CLOCK_MONOTONIC, &w->began);
+	w->began_ns = clock_mono_ns();
 	w->stop_drawing = false;
 	if (w->draws && !w->drawing)
 		w->drawing = pthread_create(&w->drawer, NULL, run_drawer, w) == 0;

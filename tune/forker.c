@@ -13,9 +13,9 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/os.h"
 #include "base/text.h"
@@ -151,15 +151,6 @@ receive_packet(struct forker *f, int timeout_ms, char *text, size_t nbytes, int 
 	return false;
 }
 
-static double
-now_ms(void)
-{
-	struct timespec t;
-
-	(void)clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
-
 /* Reads the packets that have arrived. */
 static void
 forker_hear(struct forker *f)
@@ -209,20 +200,20 @@ send_start(struct forker *f, char *const env[], const int fds[3])
 bool
 forker_start(struct forker *f, char *const env[], const int fds[3], pid_t *ret, int *ret_pidfd)
 {
-	const double until = now_ms() + FORKER_LOAD_MS;
+	const int64_t until = clock_mono_ms() + FORKER_LOAD_MS;
 	char text[FORKER_PACKET];
 	int pid, fd = -1;
 
 	if (f->fd < 0 || !send_start(f, env, fds))
 		return false;
 	while (f->fd >= 0) {
-		const double left = until - now_ms();
+		const int64_t left = until - clock_mono_ms();
 
 		if (left <= 0) {
 			give_up(f); /* a late answer would be taken for the answer to another request */
 			return false;
 		}
-		if (!receive_packet(f, (int)left + 1, text, sizeof(text), &fd)) {
+		if (!receive_packet(f, (int)left, text, sizeof(text), &fd)) {
 			if (fd >= 0)
 				(void)close(fd);
 			continue;
@@ -312,12 +303,11 @@ forker_has_ended(struct forker *f, pid_t pid, int pidfd, int *ret_status)
 void
 forker_wait(struct forker *f, pid_t pid, int pidfd, int timeout_ms)
 {
-	const double until = now_ms() + timeout_ms;
-	const struct timespec slice = {.tv_nsec = 2000000};
+	const int64_t until = clock_mono_ms() + timeout_ms;
 	int status;
 
-	while (!forker_has_ended(f, pid, pidfd, &status) && now_ms() < until)
-		(void)nanosleep(&slice, NULL);
+	while (!forker_has_ended(f, pid, pidfd, &status) && clock_mono_ms() < until)
+		clock_sleep_ms(2);
 }
 
 void

@@ -100,6 +100,20 @@ def place(option: str, value: object) -> str:
     return os.path.expanduser(found)
 
 
+def split_options(place: str) -> tuple[str, str]:
+    """A place without the options of a URL, and the options: ``"?region=x"`` or ``""``."""
+    if "://" not in place:
+        return place, ""
+    base, mark, options = place.partition("?")
+    return base, mark + options
+
+
+def below(place: str, *names: str) -> str:
+    """A place below another one, with its options."""
+    base, options = split_options(place)
+    return "/".join((base.rstrip("/"), *names)) + options
+
+
 def paths(option: str, value: object) -> tuple[str, ...]:
     """One path or URL, or several."""
     if isinstance(value, str | os.PathLike):

@@ -92,10 +92,15 @@ def _sync(path: str) -> None:
         os.close(fd)
 
 
+def hidden_name(name: str, suffix: str = ".partial") -> str:
+    """A name as src/base/hidden.h has them. pawl lists, reads and copies no file of such a name."""
+    return f".{name.lstrip('.')[:50]}.{uuid.uuid4().hex}{suffix}"  # at most 255 bytes
+
+
 def hidden(target: str, suffix: str = ".partial") -> str:
-    """A hidden name next to the target. pawl lists, reads and copies no file of such a name."""
+    """A hidden name next to the target."""
     above, name = os.path.split(os.path.abspath(target))
-    return os.path.join(above, f".{name.lstrip('.')[:50]}.{uuid.uuid4().hex}{suffix}")  # at most 255 bytes
+    return os.path.join(above, hidden_name(name, suffix))
 
 
 def make_room(target: str) -> None:
@@ -150,6 +155,24 @@ def replace(target: str, content: str | bytes, durable: bool = True, near: str |
         raise
 
 
+def _take_place(partial: str, target: str) -> str:
+    """Gives a folder the name of another one. Returns the new name of the other one, which is hidden."""
+    try:
+        _pawl.exchange(partial, target)
+        return partial
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+            raise
+    aside = hidden(target)
+    os.rename(target, aside)
+    try:
+        os.rename(partial, target)
+    except BaseException:
+        os.rename(aside, target)
+        raise
+    return aside
+
+
 def publish(partial: str, target: str) -> None:
     """Syncs a folder with its contents, and gives it the target's name durably.
 
@@ -166,6 +189,5 @@ def publish(partial: str, target: str) -> None:
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
-            _pawl.exchange(partial, target)
-            shutil.rmtree(partial, ignore_errors=True)
+            shutil.rmtree(_take_place(partial, target), ignore_errors=True)
         _sync(os.path.dirname(target))

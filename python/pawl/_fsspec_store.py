@@ -13,11 +13,10 @@ import datetime
 import errno
 import posixpath
 import threading
-import uuid
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from . import _fsspec, _pawl
+from . import _files, _fsspec, _pawl
 
 _TIMES = ("mtime", "LastModified", "last_modified", "modified", "updated", "created")
 # The first class that matches decides.
@@ -178,7 +177,7 @@ class Store:
                 self.fs.pipe_file(path, data)
                 return
             folder, name = posixpath.split(path)
-            aside = f"{folder}/.{name[:100]}.{uuid.uuid4().hex}.tmp"
+            aside = f"{folder}/{_files.hidden_name(name, '.tmp')}"
             try:
                 self.fs.pipe_file(aside, data)
                 if not self._moves(aside, path):

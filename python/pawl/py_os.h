@@ -3,7 +3,6 @@
 #ifndef PAWL_PY_OS_H
 #define PAWL_PY_OS_H
 
-#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -20,7 +19,7 @@ py_os_is_main_thread(void)
 	return gettid() == getpid();
 }
 
-/* Exchanges the names of two folders; returns as rename. EINVAL: the file system cannot. */
+/* Exchanges the names of two folders; returns as rename. EINVAL, ENOSYS, ENOTSUP: not supported. */
 static inline int
 py_os_exchange(const char *a, const char *b)
 {
@@ -64,11 +63,7 @@ py_os_is_main_thread(void)
 static inline int
 py_os_exchange(const char *a, const char *b)
 {
-	const int rc = renamex_np(a, b, RENAME_SWAP);
-
-	if (rc < 0 && errno == ENOTSUP)
-		errno = EINVAL; /* as Linux */
-	return rc;
+	return renamex_np(a, b, RENAME_SWAP);
 }
 
 static inline void

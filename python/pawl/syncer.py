@@ -158,9 +158,7 @@ class Syncer:
             return _checks.place("remote", remote)
         if self.config.upload_dir is None:
             return None
-        place = _checks.place("upload_dir", self.config.upload_dir)
-        place, mark, options = place.partition("?") if "://" in place else (place, "", "")
-        return f"{place.rstrip('/')}/{os.path.basename(self.local)}{mark}{options}"
+        return _checks.below(_checks.place("upload_dir", self.config.upload_dir), os.path.basename(self.local))
 
     # ------------------------------------------------------------------ now
 

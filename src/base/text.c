@@ -491,6 +491,12 @@ text_is_url(const char *address)
 	return text_skip_file(address) == address && strstr(address, "://") != NULL;
 }
 
+const char *
+text_url_options(const char *address)
+{
+	return address + (strstr(address, "://") != NULL ? strcspn(address, "?") : strlen(address));
+}
+
 bool
 text_begins_as_url(const char *address)
 {

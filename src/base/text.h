@@ -38,6 +38,8 @@ void text_bytes(double nbytes, char out[32]);
 const char *text_skip_file(const char *address);
 /* Is it a URL, and not one of a path? */
 bool text_is_url(const char *address);
+/* The options at the end of a URL ("?region=x"); "" of one without, and of a path. */
+const char *text_url_options(const char *address);
 /* Does it begin as a URL does, maybe with one slash ("s3:/x", as pathlib.Path leaves it)? A folder
  * of this name is "./s3:/x". */
 bool text_begins_as_url(const char *address);

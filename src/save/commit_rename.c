@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "base/hidden.h"
 #include "base/mem.h"
 #include "catalog/catalog.h"
+#include "keep/gc.h"
 #include "ranks/agree.h"
 #include "run/lease.h"
 #include "save/commit.h"
@@ -117,12 +117,10 @@ resolve_alone(struct save *s, struct pawl_error *err)
 static int
 put_aside(struct save *s, struct pawl_error *err)
 {
-	char hidden[HIDDEN_NAME_BYTES], aside[sizeof CATALOG_FOLDER + sizeof hidden];
+	PAWL_CLEAN(buf_clear) struct buf aside = {0};
 
-	TRY(hidden_name("withdrawn", HIDDEN_PARTIAL, hidden, err));
-	snprintf(aside, sizeof aside, CATALOG_FOLDER "/%s", hidden);
-	TRY(store_publish(s->run->store, s->image.partial, aside, err));
-	store_remove_folder(s->run->store, aside, NULL);
+	TRY(gc_by_rename.take_unfinished(s->run->store, s->image.partial, &aside, err));
+	store_remove_folder(s->run->store, buf_str(&aside), NULL);
 	return 0;
 }
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import collections
+import errno
 import os
 import pathlib
 import signal
@@ -19,6 +20,7 @@ from common import TORCH_DTYPES, interpreter, random_torch, same
 from waiting import HANG_SECONDS, wait_until
 
 import pawl
+from pawl import _files
 
 
 def training() -> dict[str, Any]:
@@ -367,3 +369,36 @@ def test_P4_P5_a_full_disk_leaves_the_old_file(tmp_path: pathlib.Path, name: str
 def test_arrays_of_numpy_become_tensors(tmp_path: pathlib.Path) -> None:
     pawl.save({"a": np.arange(5)}, tmp_path / "x.pt")
     assert same(torch.load(tmp_path / "x.pt", weights_only=True), {"a": torch.arange(5)})
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["works", "fails"])
+def test_a_folder_is_replaced_where_two_names_cannot_be_exchanged(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """If the second rename fails, the folder has its name again."""
+    new, old = tmp_path / ".new.partial", tmp_path / "one"
+    for folder in (new, old):
+        folder.mkdir()
+        (folder / "text").write_text(folder.name)
+    rename = os.rename
+
+    def refuse(a: str, b: str) -> None:
+        raise OSError(errno.EINVAL, "not supported")
+
+    def rename_once(source: str, target: str) -> None:
+        if source == str(new) and target == str(old):
+            if os.path.exists(old):
+                raise OSError(errno.ENOTEMPTY, "not empty")
+            if fails:
+                raise OSError(errno.EIO, "broken")
+        rename(source, target)
+
+    monkeypatch.setattr("pawl._pawl.exchange", refuse)
+    monkeypatch.setattr(os, "rename", rename_once)
+    if fails:
+        with pytest.raises(pawl.PawlError):
+            _files.publish(str(new), str(old))
+    else:
+        _files.publish(str(new), str(old))
+    assert (old / "text").read_text() == ("one" if fails else ".new.partial")
+    assert len(list(tmp_path.iterdir())) == 1 + fails

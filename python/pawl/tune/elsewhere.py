@@ -20,10 +20,8 @@ NOTE = ".elsewhere.json"
 
 def place_of(sync: SyncConfig, experiment: str, *names: str) -> str:
     """Where a folder of an experiment is synced to, below upload_dir."""
-    whole = _checks.place("upload_dir", sync.upload_dir)
-    base, mark, options = whole.partition("?") if "://" in whole else (whole, "", "")
-    parts = [base.rstrip("/"), os.path.basename(experiment.rstrip("/")), *map(os.path.basename, names)]
-    return "/".join(parts) + mark + options
+    above = _checks.place("upload_dir", sync.upload_dir)
+    return _checks.below(above, os.path.basename(experiment.rstrip("/")), *map(os.path.basename, names))
 
 
 def send(sync: SyncConfig, place: str, folder: str) -> None:

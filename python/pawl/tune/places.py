@@ -126,11 +126,11 @@ def to_continue(place: str, local_dir: str) -> tuple[str, SyncConfig]:
 
     The folder is below local_dir. The experiment is fetched unless it exists there.
     """
-    start, mark, options = place.partition("?") if "://" in place else (place, "", "")
+    start, options = _checks.split_options(place)
     above, _, name = start.rstrip("/").rpartition("/")
     if not name or above.endswith((":", "/")):
         raise UsageError(f"{place}: expected an experiment's own folder below a place")
-    folder, sync = os.path.join(local_dir, name), SyncConfig(upload_dir=above + mark + options)
+    folder, sync = os.path.join(local_dir, name), SyncConfig(upload_dir=above + options)
     if not is_experiment(folder):
         if os.path.isdir(folder) and os.listdir(folder):
             raise ExistsError(f"{folder} is not an experiment, but {place} is to be fetched there; move the folder")

@@ -228,7 +228,7 @@ pawl_syncer_open(const char *local, const char *remote, const struct pawl_syncer
 	struct pawl_syncer_opts o = PAWL_SYNCER_OPTS_INIT;
 	struct pawl_error own = {0};
 	if (ret == NULL)
-		return err_set(err, PAWL_EUSAGE, "sync: expected a place for the handle, found NULL");
+		return err_set(err, PAWL_EUSAGE, "sync: expected a pointer that receives the handle, found NULL");
 	if (opts != NULL && opts->size == 0)
 		return err_set(err, PAWL_EUSAGE, "sync: the options have no size; start from PAWL_SYNCER_OPTS_INIT");
 	if (opts != NULL)
@@ -499,7 +499,7 @@ pawl_syncer_freeze(struct pawl_syncer *s, struct pawl_meter *meter, const char *
 {
 	struct pawl_error own = {0};
 	if (ret_path == NULL)
-		return err_set(err, PAWL_EUSAGE, "sync: expected a place for the path, found NULL");
+		return err_set(err, PAWL_EUSAGE, "sync: expected a pointer that receives the path, found NULL");
 	TRY(begin_sync(s, err));
 	int rc = freeze_view(s, meter, &own);
 	if (rc == 0)

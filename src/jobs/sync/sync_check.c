@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/text.h"
 #include "base/vec.h"
 #include "catalog/catalog.h"
 #include "jobs/sync/sync.h"
@@ -95,8 +96,9 @@ open_run(const struct pawl_stores *stores, const char *root, const char *path, s
          struct pawl_error *err)
 {
 	/* The options of a URL stay at its end. */
-	size_t len = strstr(root, "://") != NULL ? strcspn(root, "?") : strlen(root);
-	PAWL_FREE char *whole = mem_printf("%.*s%s%s%s", (int)len, root, path[0] != '\0' ? "/" : "", path, root + len);
+	const char *options = text_url_options(root);
+	PAWL_FREE char *whole =
+		mem_printf("%.*s%s%s%s", (int)(options - root), root, path[0] != '\0' ? "/" : "", path, options);
 	struct pawl_open_opts opts = PAWL_OPEN_OPTS_INIT;
 	if (whole == NULL)
 		return err_nomem(err, "sync");

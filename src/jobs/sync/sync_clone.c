@@ -34,17 +34,10 @@ least_root(const char *text)
 	return scheme != NULL ? (size_t)(scheme - text) + 3 + strcspn(scheme + 3, "/") : 0;
 }
 
-/* The options at the end of a URL: "?region=x", or "". They stay with the store. */
-static const char *
-options_of(const char *text)
-{
-	return text + (strstr(text, "://") != NULL ? strcspn(text, "?") : strlen(text));
-}
-
 static size_t
 length_of(const char *text)
 {
-	size_t len = (size_t)(options_of(text) - text);
+	size_t len = (size_t)(text_url_options(text) - text);
 	while (len > 1 && text[len - 1] == '/')
 		len--;
 	return len;
@@ -54,7 +47,8 @@ static int
 pair_make(const char *from, const char *to, struct pair *ret, struct pawl_error *err)
 {
 	size_t least = least_root(from), from_len = length_of(from), to_len = length_of(to), at = least, slash = least;
-	if (least != least_root(to) || strncmp(from, to, least) != 0 || strcmp(options_of(from), options_of(to)) != 0)
+	if (least != least_root(to) || strncmp(from, to, least) != 0 ||
+	    strcmp(text_url_options(from), text_url_options(to)) != 0)
 		return err_set(err, PAWL_EUNSUPPORTED, "%.200s and %.200s are not in one store", from, to);
 	for (; at < from_len && at < to_len && from[at] == to[at]; at++)
 		if (from[at] == '/')
@@ -64,7 +58,7 @@ pair_make(const char *from, const char *to, struct pair *ret, struct pawl_error 
 	if (slash >= from_len || slash >= to_len || from[slash] != '/' || to[slash] != '/' || within)
 		return err_set(err, PAWL_EUSAGE,
 		               "%.200s and %.200s: expected two folders, neither of them in the other", from, to);
-	ret->root = mem_printf("%.*s%s", slash > 0 ? (int)slash : 1, slash > 0 ? from : "/", options_of(from));
+	ret->root = mem_printf("%.*s%s", slash > 0 ? (int)slash : 1, slash > 0 ? from : "/", text_url_options(from));
 	ret->from = mem_printf("%.*s", (int)(from_len - slash - 1), from + slash + 1);
 	ret->to = mem_printf("%.*s", (int)(to_len - slash - 1), to + slash + 1);
 	if (ret->root == NULL || ret->from == NULL || ret->to == NULL)

@@ -457,6 +457,9 @@ test_addresses_are_paths_or_urls(void **state)
 	assert_string_equal(text_skip_file("file:///a/b"), "/a/b");
 	assert_string_equal(text_skip_file("file:/a"), "file:/a");
 	assert_string_equal(text_skip_file("s3://a/b"), "s3://a/b");
+	assert_string_equal(text_url_options("s3://a/b?region=x"), "?region=x");
+	assert_string_equal(text_url_options("s3://a/b"), "");
+	assert_string_equal(text_url_options("/a?b"), "");
 	assert_true(text_is_url("s3://a/b"));
 	assert_false(text_is_url("file:///a"));
 	assert_false(text_is_url("a/b:c"));
