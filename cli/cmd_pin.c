@@ -95,8 +95,8 @@ const struct command cmd_pin = {
 	.name = "pin",
 	.group = GROUP_KEEP,
 	.summary = "protect a checkpoint from deletion by rules",
-	.about = "Pins each TARGET: no rule deletes it until it is unpinned, neither the training's own nor 'pawl "
-		 "prune'. 'pawl rm --force' still does.",
+	.about = "Pins each TARGET. Neither retention nor 'pawl prune' deletes it until it is unpinned; 'pawl rm "
+		 "--force' does.",
 	.operands = operands,
 	.options = options,
 	.examples = pin_examples,

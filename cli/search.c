@@ -231,7 +231,7 @@ print_trial(struct cli *cli, const struct tune_experiment *e, uint32_t trial)
 }
 
 static void
-one_json(struct cli *cli, const struct tune_experiment *e, uint32_t trial, const char *best_checkpoint)
+print_json(struct cli *cli, const struct tune_experiment *e, uint32_t trial, const char *best_checkpoint)
 {
 	struct jsonout j;
 
@@ -268,7 +268,7 @@ search_show(struct cli *cli, const struct tune_args *args)
 	if (find_trial(e, cli->operands[2], &trial, &err) < 0)
 		return cli_fail(cli, &err);
 	if (cli->common.json)
-		one_json(cli, e, trial, NULL);
+		print_json(cli, e, trial, NULL);
 	else
 		print_trial(cli, e, trial);
 	return 0;
@@ -293,7 +293,7 @@ search_best(struct cli *cli, const struct tune_args *args)
 	}
 	if (tune_best_checkpoint(e, best, args->metric, args->mode, &name, NULL) == 0)
 		path = keep_printf(&cli->keep, "%s/%s/%s", tune_experiment_folder(e), t.name, name);
-	one_json(cli, e, best, path);
+	print_json(cli, e, best, path);
 	return 0;
 }
 

@@ -122,7 +122,7 @@ mark_of(struct search_sync *s)
 }
 
 static bool
-lies_here(struct search_sync *s)
+exists_here(struct search_sync *s)
 {
 	return access(mark_of(s), F_OK) == 0;
 }
@@ -137,7 +137,7 @@ is_of_rsync(const char *place)
 int
 search_sync_check(struct search_sync *s, struct pawl_error *err)
 {
-	if (s == NULL || !s->own_way || lies_here(s) || is_of_rsync(s->place))
+	if (s == NULL || !s->own_way || exists_here(s) || is_of_rsync(s->place))
 		return 0;
 	if (pawl_kind_of(s->place, NULL, NULL) <= PAWL_KIND_NOTHING) /* an error will be reported by the sync */
 		return 0;
@@ -150,10 +150,10 @@ search_sync_fetch(struct search_sync *s, struct pawl_error *err)
 	struct pawl_error why = {0};
 	int rc;
 
-	if (s == NULL || lies_here(s))
+	if (s == NULL || exists_here(s))
 		return 0;
 	rc = sync_now(s, true, &why);
-	if (rc < 0 && lies_here(s)) { /* a command has fetched a part, which is not a search yet */
+	if (rc < 0 && exists_here(s)) { /* a command has fetched a part, which is not a search yet */
 		(void)unlink(mark_of(s));
 		return err_set(err, rc, "%s", why.message);
 	}
@@ -161,7 +161,7 @@ search_sync_fetch(struct search_sync *s, struct pawl_error *err)
 		cli_note(s->cli, "nothing was fetched from %s: %s", s->place, why.message);
 		return 0;
 	}
-	if (rc == 0 && lies_here(s))
+	if (rc == 0 && exists_here(s))
 		cli_note(s->cli, "fetched from %s", s->place);
 	return rc < 0 ? err_set(err, rc, "%s", why.message) : 0;
 }

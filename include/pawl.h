@@ -9,7 +9,7 @@
  *   2. tensors            7. finding runs and checkpoints     12. stores of your own
  *   3. states             8. restoring                        13. testing programs that use pawl
  *   4. options of a run   9. when to save
- *   5. opening a run     10. maintenance
+ *   5. opening a run     10. events and maintenance
  *
  * pawl_jobs.h declares what is built on top of this: comparison, export, resharding, copies of
  * runs, syncing of folders, single files, archives, Composer's files.
@@ -364,7 +364,7 @@ struct pawl_retention {
 	                        without a finite value come last, the older first */
 	const int *score_orders;             /* for each attribute +1 = max, -1 = min; NULL = all max */
 	size_t n_scores;                     /* at most 16 */
-	uint64_t keep_every;                 /* the first checkpoint in every so many steps: at each multiple, or next
+	uint64_t keep_every;                 /* the first checkpoint of every N steps: at each multiple, or the next
 	                                        after it */
 	double keep_seconds;                 /* checkpoints younger than this */
 	double keep_hourly, keep_daily, keep_weekly; /* seconds: of the checkpoints younger than this,
@@ -381,7 +381,7 @@ struct pawl_retention {
 enum pawl_mode {
 	PAWL_MODE_SNAPSHOT = 0, /* copy to staging memory, return, write in the background */
 	PAWL_MODE_RING = 1,     /* copy through ring_bytes; the caller waits for the last copy */
-	PAWL_MODE_DIRECT = 2    /* write from the live tensors; the caller waits for the writes */
+	PAWL_MODE_DIRECT = 2    /* like the ring; the caller also waits for the writes */
 };
 
 /* How tensors get from the caller to the writing threads. */
@@ -653,11 +653,11 @@ PAWL_API int pawl_prepare(struct pawl *run, const struct pawl_state *state, stru
  * at once (lazy). The library's threads do the rest. The state may be freed on return. The data of
  * its tensors must not change before the return, or with lazy before pawl_fence returns. A lazy
  * save reads them twice and fails with PAWL_EUSAGE if one has changed; docs/reference/c.md says
- * what it cannot see. A save is refused before anything is written if a score attribute is missing
- * (PAWL_EUSAGE) or space is (PAWL_ENOSPACE). So is one during another save with PAWL_BUSY_SKIP
- * (PAWL_EBUSY), and one after an error of an earlier save that was not reported yet (that error).
- * With many ranks such an error does not stop the save: it begins, and the call returns the error
- * without a ticket. ret_ticket may be NULL. */
+ * what it cannot see. ret_ticket may be NULL. A save is refused before anything is written:
+ * - if a score attribute is missing (PAWL_EUSAGE), or space (PAWL_ENOSPACE);
+ * - during another save, with PAWL_BUSY_SKIP (PAWL_EBUSY);
+ * - after an error of an earlier save that was not reported yet (that error). With many ranks such
+ *   an error does not stop the save: it begins, and the call returns the error without a ticket. */
 PAWL_API int pawl_save(struct pawl *run, const struct pawl_save_opts *opts, const struct pawl_state *state,
                        struct pawl_ticket **ret_ticket, struct pawl_error *err);
 
@@ -781,7 +781,7 @@ PAWL_API const char *pawl_url_scheme(size_t i);
 PAWL_API const char *pawl_foreign_name(size_t i, int *ret_is_mark);
 
 enum pawl_mark {
-	PAWL_MARK_LATEST = 1, /* on no checkpoint if one that cannot be read may be the latest; so is BEST */
+	PAWL_MARK_LATEST = 1, /* not set if an unreadable checkpoint may be the latest; the same for BEST */
 	PAWL_MARK_BEST = 2,
 	PAWL_MARK_PINNED = 4,
 	PAWL_MARK_HELD = 8,        /* in use by a reader */
@@ -855,8 +855,8 @@ PAWL_API int pawl_explain_address(const char *address, struct pawl_error *err);
 /* The metadata given to pawl_save; NULL if none was given. The caller frees it. */
 PAWL_API int pawl_metadata(struct pawl *run, uint64_t id, struct pawl_state **ret, struct pawl_error *err);
 
-/* Waits for a checkpoint with an id above `after`, by polling. PAWL_ETIMEOUT: none came, with the
- * store's error if the last look failed. A look can take as long as the store's retries. */
+/* Waits for a checkpoint with an id above `after`, by polling. PAWL_ETIMEOUT: no new checkpoint
+ * appeared; with the store's error if the last look failed. A look may take all of its retries. */
 PAWL_API int pawl_wait_for_new(struct pawl *run, uint64_t after, int64_t timeout_ms, uint64_t *ret_id,
                                struct pawl_error *err);
 /* Protects a checkpoint from deletion by any process until it is closed or this process dies. A
@@ -989,7 +989,7 @@ PAWL_API int64_t pawl_watch_sender(const struct pawl_watch *watch);
 PAWL_API double pawl_watch_seconds_left(const struct pawl_watch *watch);
 PAWL_API void pawl_watch_close(struct pawl_watch *watch);
 
-/* ---------------------------------------------------------- 10. maintenance */
+/* ----------------------------------------------- 10. events and maintenance */
 
 /* Takes the oldest event of this handle that was not taken yet: a line of events.jsonl, as JSON
  * ("save", "save failed", "remove", "upload", "upload failed", ...). The last 1,000 are kept.
@@ -1092,8 +1092,8 @@ struct pawl_mirror_info {
 	char message[256];                /* of the last try */
 };
 #define PAWL_MIRROR_INFO_INIT {.size = sizeof(struct pawl_mirror_info)}
-/* The mirrors given at open, or if none were given those of the last training; the latter are not
- * read from. */
+/* The mirrors given at open, or if none were given those of the last training. Mirrors of the last
+ * training are listed, but never read. */
 PAWL_API size_t pawl_mirror_count(const struct pawl *run);
 /* PAWL_ENOTFOUND beyond the last. */
 PAWL_API int pawl_mirror_get(struct pawl *run, size_t i, struct pawl_mirror_info *ret, struct pawl_error *err);
@@ -1175,7 +1175,7 @@ struct pawl_stores {
 	/* The direct children of a folder. */
 	int (*list)(void *store, const char *folder, pawl_store_entry_fn *entry, void *entry_arg,
 	            struct pawl_error *err);
-	/* A folder goes with all in it. */
+	/* Removing a folder removes its contents. */
 	int (*remove)(void *store, const char *key, int is_folder, struct pawl_error *err);
 	/* One object; replaces. */
 	int (*copy)(void *store, const char *from, const char *to, struct pawl_error *err);

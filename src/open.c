@@ -464,9 +464,9 @@ open_steps(struct pawl *run, const struct pawl_open_opts *opts, struct pawl_erro
 		TRY(run->modes.gc->hide_unfinished(run, err));
 	TRY(run->home.foreign
 	            ? catalog_load_foreign(run->catalog, run->store, run->home.single_name, run->home.foreign, err)
-	            : catalog_load_beside(run->catalog, run->store, run->home.single_name,
-	                                  run->opts.naming.name_template,
-	                                  run->opts.read_only ? run->opts.timeouts.lease_ms : 0, err));
+	            : catalog_load_unowned(run->catalog, run->store, run->home.single_name,
+	                                   run->opts.naming.name_template,
+	                                   run->opts.read_only ? run->opts.timeouts.lease_ms : 0, err));
 	run->catalog->guard = &run->guard.lock;
 	TRY(mirrors_open(run, err));
 	if (!is_guest)
@@ -486,7 +486,8 @@ pawl_open(const struct pawl_open_opts *opts, struct pawl **ret, struct pawl_erro
 	int rc;
 
 	if (!opts || !ret)
-		return err_set(err, PAWL_EUSAGE, "open: expected options and a place for the handle, found NULL");
+		return err_set(err, PAWL_EUSAGE,
+		               "open: expected options and a pointer that receives the handle, found NULL");
 	run = run_new();
 	if (!run)
 		return err_nomem(err, "run");

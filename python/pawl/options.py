@@ -65,7 +65,7 @@ class Retention:
             True.
         keep_last: Keep the newest N. Default: 0, no such rule.
         keep_best: Keep the best N by ``score_attribute``. Default: 0, no such rule.
-        keep_every: Keep the first checkpoint in every N steps: at each multiple of N, or next after
+        keep_every: Keep the first checkpoint of every N steps: at each multiple of N, or next after
             it. Default: 0, no such rule.
         keep_seconds: Keep checkpoints younger than this duration. Default: 0, no such rule.
         keep_hourly: Of the checkpoints younger than this duration, keep the first of every hour
@@ -145,7 +145,7 @@ class Staging:
 
     Attributes:
         mode: "snapshot" copies the state and returns; "ring" copies through ``ring_bytes``;
-            "direct" writes from the live tensors and waits for the writes. Default: "snapshot".
+            "direct" does that, and waits for the writes. Default: "snapshot".
         arena_bytes: Most memory of one save, as a size; larger states use a ring. Default: 0, no
             limit.
         ring_bytes: Memory of a ring, as a size. Default: 0, which is 64 MiB.

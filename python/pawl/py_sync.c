@@ -256,13 +256,14 @@ int
 py_sync_init(PyObject *module)
 {
 	static PyMethodDef methods[] = {
-		{"up", PY_METHOD(sync_up), METH_NOARGS, "From here to there."},
-		{"down", PY_METHOD(sync_down), METH_NOARGS, "From there to here."},
-		{"verify", PY_METHOD(sync_verify), METH_VARARGS, "Verify what is there, or here."},
-		{"freeze", PY_METHOD(sync_freeze), METH_NOARGS, "The folder as it is now."},
+		{"up", PY_METHOD(sync_up), METH_NOARGS, "Copy local files to the remote place."},
+		{"down", PY_METHOD(sync_down), METH_NOARGS, "Copy remote files to the local folder."},
+		{"verify", PY_METHOD(sync_verify), METH_VARARGS, "Verify the remote or the local files."},
+		{"freeze", PY_METHOD(sync_freeze), METH_NOARGS,
+	         "Make a constant view of the local folder; returns its path."},
 		{"thaw", PY_METHOD(sync_thaw), METH_NOARGS, "Remove what freeze has made."},
-		{"prune", PY_METHOD(sync_prune), METH_O, "Remove folders there."},
-		{"cancel", PY_METHOD(sync_cancel), METH_NOARGS, "End what runs."},
+		{"prune", PY_METHOD(sync_prune), METH_O, "Remove folders at the remote place."},
+		{"cancel", PY_METHOD(sync_cancel), METH_NOARGS, "Cancel the running sync."},
 		{"close", PY_METHOD(sync_close), METH_NOARGS, "Free it."},
 		{NULL, NULL, 0, NULL},
 	};

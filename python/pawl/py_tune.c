@@ -432,7 +432,7 @@ py_tune_leftovers_after(PyObject *module, PyObject *capsule)
 	return Py_XNewRef(list);
 }
 
-/* Exchanges the names of two folders, in one step where the system supports it. */
+/* Exchanges the names of two folders in one step. OSError where the system cannot. */
 PyObject *
 py_tune_exchange(PyObject *module, PyObject *args)
 {
@@ -441,16 +441,7 @@ py_tune_exchange(PyObject *module, PyObject *args)
 	(void)module;
 	if (!PyArg_ParseTuple(args, "ss:exchange", &a, &b))
 		return NULL;
-	if (py_os_exchange(a, b) == 0)
-		Py_RETURN_NONE;
-
-	AUTO_REF aside = PyUnicode_FromFormat("%s.old", a);
-	AUTO_REF bytes = aside ? PyUnicode_AsUTF8String(aside) : NULL;
-	const char *old = bytes ? PyBytes_AsString(bytes) : NULL;
-
-	if (!old)
-		return NULL;
-	if ((errno != EINVAL && errno != ENOSYS) || rename(b, old) < 0 || rename(a, b) < 0 || rename(old, a) < 0)
+	if (py_os_exchange(a, b) < 0)
 		return PyErr_SetFromErrnoWithFilename(PyExc_OSError, b);
 	Py_RETURN_NONE;
 }
@@ -460,20 +451,21 @@ py_tune_init(PyObject *module, struct py_state *st)
 {
 	static PyMethodDef methods[] = {
 		{"about", PY_METHOD(experiment_about), METH_NOARGS, "(document, folder, notice)"},
-		{"add", PY_METHOD(experiment_add), METH_VARARGS, "A further configuration."},
-		{"close_search", PY_METHOD(experiment_close_search), METH_NOARGS, "No more will come."},
-		{"counts", PY_METHOD(experiment_counts), METH_NOARGS, "How many trials are what."},
+		{"add", PY_METHOD(experiment_add), METH_VARARGS, "Add a configuration."},
+		{"close_search", PY_METHOD(experiment_close_search), METH_NOARGS, "Add no more trials."},
+		{"counts", PY_METHOD(experiment_counts), METH_NOARGS, "Number of trials in each state."},
 		{"trial", PY_METHOD(experiment_trial), METH_VARARGS, "One trial as a dict."},
-		{"checkpoints", PY_METHOD(experiment_checkpoints), METH_VARARGS, "Those of a trial."},
+		{"checkpoints", PY_METHOD(experiment_checkpoints), METH_VARARGS, "The checkpoints of a trial."},
 		{"best", PY_METHOD(experiment_best), METH_VARARGS, "(trial, value) by a metric."},
 		{"best_checkpoint", PY_METHOD(experiment_best_checkpoint), METH_VARARGS,
 	         "The name of a trial's best checkpoint."},
-		{"stop_trial", PY_METHOD(experiment_stop_trial), METH_VARARGS, "Stop it for good."},
-		{"next", PY_METHOD(py_experiment_next), METH_NOARGS, "What is to start now."},
-		{"runs", PY_METHOD(py_experiment_runs), METH_VARARGS, "Who runs a trial."},
-		{"report", PY_METHOD(py_experiment_report), METH_VARARGS, "A trial has reported."},
-		{"checkpoint", PY_METHOD(py_experiment_checkpoint), METH_VARARGS, "A trial has saved its last result."},
-		{"ended", PY_METHOD(py_experiment_ended), METH_VARARGS, "A trial has ended."},
+		{"stop_trial", PY_METHOD(experiment_stop_trial), METH_VARARGS, "Stop a trial for good."},
+		{"next", PY_METHOD(py_experiment_next), METH_NOARGS, "Choose the trial to start now."},
+		{"runs", PY_METHOD(py_experiment_runs), METH_VARARGS, "Record the process that runs a trial."},
+		{"report", PY_METHOD(py_experiment_report), METH_VARARGS, "Record a report of a trial."},
+		{"checkpoint", PY_METHOD(py_experiment_checkpoint), METH_VARARGS,
+	         "Record the checkpoint of the last result."},
+		{"ended", PY_METHOD(py_experiment_ended), METH_VARARGS, "Record the end of a trial."},
 		{"close", PY_METHOD(experiment_close), METH_NOARGS, "Free it."},
 		{NULL, NULL, 0, NULL},
 	};

@@ -185,10 +185,10 @@ int
 py_tune_run_init(PyObject *module)
 {
 	static PyMethodDef methods[] = {
-		{"poll", PY_METHOD(runner_poll), METH_VARARGS, "What happens next."},
+		{"poll", PY_METHOD(runner_poll), METH_VARARGS, "Wait for the next event of a trial."},
 		{"stop", PY_METHOD(runner_stop), METH_VARARGS, "Ask all to save and end; continue polling."},
-		{"stop_trial", PY_METHOD(runner_stop_trial), METH_VARARGS, "Stop one for good."},
-		{"close", PY_METHOD(runner_close), METH_NOARGS, "Kill what runs, free it."},
+		{"stop_trial", PY_METHOD(runner_stop_trial), METH_VARARGS, "Stop a trial for good."},
+		{"close", PY_METHOD(runner_close), METH_NOARGS, "Kill the running trials and free it."},
 		{NULL, NULL, 0, NULL},
 	};
 	PyType_Slot slots[] = {

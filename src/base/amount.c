@@ -51,7 +51,7 @@ pawl_parse_bytes(const char *text, uint64_t *ret, struct pawl_error *err)
 	double value = 0;
 
 	if (!ret)
-		return err_set(err, PAWL_EUSAGE, "size: expected a place for the number, found NULL");
+		return err_set(err, PAWL_EUSAGE, "size: expected a pointer that receives the number, found NULL");
 	if (len > 2 && strcmp(text + len - 2, "/s") == 0)
 		len -= text[len - 3] == 'b' ? 0 : 2; /* "Mb/s" often stands for bits */
 	if (len == 0 || !read_amount(text, len, sizes, COUNT(sizes), &value) || value >= 0x1p63 ||
@@ -68,7 +68,7 @@ pawl_parse_seconds(const char *text, double *ret, struct pawl_error *err)
 	double value = 0;
 
 	if (!ret)
-		return err_set(err, PAWL_EUSAGE, "time: expected a place for the number, found NULL");
+		return err_set(err, PAWL_EUSAGE, "time: expected a pointer that receives the number, found NULL");
 	if (!text || !read_amount(text, strlen(text), times, COUNT(times), &value))
 		return err_set(err, PAWL_EUSAGE, "expected a time such as 90s, 30min, 12h or 7d, found '%.64s'",
 		               text ? text : "");

@@ -43,7 +43,7 @@ enum clock_place clock_process_place(const struct clock_process *p, const struct
  * start time), -1 not known. */
 int clock_process_alive(const struct clock_process *p);
 /* The same of a process that was seen to live then. -1 if this machine was booted before that. The
- * process is then of a machine with the same ids (a clone), and not of an earlier boot. */
+ * process then runs on a clone of this machine, which has the same ids. */
 int clock_seen_process_alive(const struct clock_process *p, int64_t seen_unix_ns);
 /* Are they one process of one host and boot? */
 bool clock_is_same_process(const struct clock_process *a, const struct clock_process *b);

@@ -41,7 +41,8 @@ bool hidden_is(const char *name);
 /* A file or a symbolic link. Without `replace`: EEXIST if the name is taken, ENOTSUP if the file
  * system cannot find that out and name the file in one step. */
 int hidden_file_appear(int from_fd, const char *hidden, int to_fd, const char *name, bool replace);
-/* A folder. Without `replace`: EEXIST if the name is taken; with it: unless by an empty folder. */
+/* A folder. Without `replace`: EEXIST if the name is taken. With it: EEXIST unless the name is free
+ * or an empty folder. */
 int hidden_folder_appear(int from_fd, const char *hidden, int to_fd, const char *name, bool replace);
 /* Renames in one step unless the target exists (EEXIST). ENOTSUP where that cannot be done. */
 int hidden_rename_new(int from_fd, const char *from, int to_fd, const char *to);

@@ -134,8 +134,8 @@ load_catalog(struct catalog *c, struct pawl_error *err)
 }
 
 int
-catalog_load_beside(struct catalog *c, struct store *store, const char *single_name, const char *name_template,
-                    int64_t lease_timeout_ms, struct pawl_error *err)
+catalog_load_unowned(struct catalog *c, struct store *store, const char *single_name, const char *name_template,
+                     int64_t lease_timeout_ms, struct pawl_error *err)
 {
 	*c = (struct catalog){.store = store,
 	                      .single_name = single_name,
@@ -148,7 +148,7 @@ int
 catalog_load(struct catalog *c, struct store *store, const char *single_name, const char *name_template,
              struct pawl_error *err)
 {
-	return catalog_load_beside(c, store, single_name, name_template, 0, err);
+	return catalog_load_unowned(c, store, single_name, name_template, 0, err);
 }
 
 int

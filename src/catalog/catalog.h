@@ -59,7 +59,7 @@ struct catalog_entry {
 	bool pinned, held;
 	int64_t mtime_ns;  /* of the folder when it was read; 0 = read it again */
 	bool is_withdrawn; /* of a bad one: its save was aborted (ranks/abort_commit.h) */
-	bool is_running;   /* of a bad one: another process may be saving it, see catalog_load_beside */
+	bool is_running;   /* of a bad one: another process may be saving it, see catalog_load_unowned */
 	bool is_gone;      /* deleted between its listing and its reading; the table holds no such entry */
 	struct store *at;  /* NULL = in the run's own store; else the only mirror that has it, borrowed */
 };
@@ -101,8 +101,8 @@ int catalog_load(struct catalog *c, struct store *store, const char *single_name
                  struct pawl_error *err);
 /* The same for a process that has no lease. In a flat store a save is written under its own name:
  * what has no manifest is running while another process holds the lease. */
-int catalog_load_beside(struct catalog *c, struct store *store, const char *single_name, const char *name_template,
-                        int64_t lease_timeout_ms, struct pawl_error *err);
+int catalog_load_unowned(struct catalog *c, struct store *store, const char *single_name, const char *name_template,
+                         int64_t lease_timeout_ms, struct pawl_error *err);
 /* The catalog of one file or folder that another program wrote. */
 int catalog_load_foreign(struct catalog *c, struct store *store, const char *name, const struct foreign_format *format,
                          struct pawl_error *err);

@@ -137,8 +137,8 @@ catalog_refuse(const struct catalog_entry *e, struct pawl_error *err)
 	               reason_of(e));
 }
 
-/* Refuses an answer that could be wrong, since a checkpoint cannot be read. than: the answer, where
- * only a newer checkpoint could change it; else NULL. */
+/* Returns an error if an unreadable checkpoint could change the answer. than: the answer, if only
+ * newer checkpoints could change it; else NULL. */
 static int
 refuse_denied(struct catalog *c, const struct catalog_entry *than, const char *what, struct pawl_error *err)
 {
@@ -362,7 +362,8 @@ pawl_find(struct pawl *run, const char *selector, uint64_t *ret_id, struct pawl_
 	struct catalog_entry *e = NULL;
 
 	if (!run || !selector || !ret_id)
-		return err_set(err, PAWL_EUSAGE, "find: expected a run, a selector and a place for the id, found NULL");
+		return err_set(err, PAWL_EUSAGE,
+		               "find: expected a run, a selector and a pointer that receives the id, found NULL");
 	run_wait_committed(run, -1);
 	run_lock(run);
 	int rc = catalog_find(run->catalog, &run->settings.retention, selector, &e, err);
@@ -414,7 +415,7 @@ static int
 wait_for_new(struct pawl *run, uint64_t after, int64_t timeout_ms, uint64_t *ret_id, struct pawl_error *err)
 {
 	if (!run || !ret_id)
-		return err_set(err, PAWL_EUSAGE, "wait: expected a run and a place for the id, found NULL");
+		return err_set(err, PAWL_EUSAGE, "wait: expected a run and a pointer that receives the id, found NULL");
 
 	int64_t begin = clock_mono_ms(), pause = POLL_FIRST_MS;
 	for (;;) {

@@ -180,7 +180,8 @@ int
 pawl_list_open(struct pawl *run, int with_bad, struct pawl_list **ret, struct pawl_error *err)
 {
 	if (!run || !ret)
-		return err_set(err, PAWL_EUSAGE, "list: expected a run and a place for the list, found NULL");
+		return err_set(err, PAWL_EUSAGE,
+		               "list: expected a run and a pointer that receives the list, found NULL");
 	PAWL_CLEAN(pawl_list_free_clean) struct pawl_list *list = mem_zalloc(1, sizeof(*list));
 	if (!list)
 		return err_nomem(err, "list");
@@ -198,7 +199,8 @@ pawl_metadata(struct pawl *run, uint64_t id, struct pawl_state **ret, struct paw
 	struct manifest *m = NULL;
 
 	if (!run || !ret)
-		return err_set(err, PAWL_EUSAGE, "metadata: expected a run and a place for the state, found NULL");
+		return err_set(err, PAWL_EUSAGE,
+		               "metadata: expected a run and a pointer that receives the state, found NULL");
 	TRY(mirrors_manifest(run, id, true, &m, err));
 	*ret = steal(&m->metadata);
 	manifest_free(m);

@@ -250,7 +250,7 @@ has_open(const struct catalog_listing *l, const struct rows *rows)
 /* Tells running saves from what a killed one left. If no process holds the lease, the run is listed
  * again: one may have committed and closed the run after the first list. */
 static int
-gather_beside(const struct catalog *c, struct catalog_listing *l, struct rows *rows, struct pawl_error *err)
+gather_unowned(const struct catalog *c, struct catalog_listing *l, struct rows *rows, struct pawl_error *err)
 {
 	bool is_held = false;
 
@@ -273,7 +273,7 @@ gather_beside(const struct catalog *c, struct catalog_listing *l, struct rows *r
 static int
 gather_rows(const struct catalog *c, struct catalog_listing *l, struct rows *rows, struct pawl_error *err)
 {
-	TRY(gather_beside(c, l, rows, err));
+	TRY(gather_unowned(c, l, rows, err));
 	if (!c->kind->is_run)
 		return 0;
 	TRY(apply_marks(c, rows, &l->memory, err));

@@ -59,7 +59,8 @@ hold_open(struct pawl *run, uint64_t id, bool waits, struct pawl_hold **ret, str
 	struct store_entry entry;
 
 	if (!run || !ret)
-		return err_set(err, PAWL_EUSAGE, "hold: expected a run and a place for the hold, found NULL");
+		return err_set(err, PAWL_EUSAGE,
+		               "hold: expected a run and a pointer that receives the hold, found NULL");
 	TRY(find_folder(run, id, &store, &name, &manifest_key, err));
 	PAWL_CLEAN(pawl_hold_close_clean) struct pawl_hold *hold = mem_zalloc(1, sizeof(*hold));
 	if (!hold)

@@ -366,7 +366,7 @@ pawl_places_open(const char *root, int recursive, struct pawl_places **ret, stru
 	struct pawl_error own = {0};
 
 	if (!ret)
-		return err_set(err, PAWL_EUSAGE, "places: expected a place for the list, found NULL");
+		return err_set(err, PAWL_EUSAGE, "places: expected a pointer that receives the list, found NULL");
 	struct pawl_places *places = mem_zalloc(1, sizeof(*places));
 	if (!places)
 		return err_nomem(err, "places");

@@ -69,15 +69,15 @@ check_sizes(const struct compressed_file *o, const struct zip *zip, struct pawl_
 	for (size_t i = 0; i < zip->n; i++)
 		if (!mem_add_ok(total, zip->members[i].plain_nbytes, &total))
 			return err_set(err, PAWL_ECORRUPT,
-			               "%s: its members say that they unpack to more than 2^64 bytes", o->name);
+			               "%s: its members say that they decompress to more than 2^64 bytes", o->name);
 	if (total > FREE_BYTES && mem_mul_ok(o->compressed.nbytes, MAX_RATIO, &most) && total > most)
 		return err_set(err, PAWL_ELIMIT,
-		               "%s: unpacks to %" PRIu64 " bytes, more than %u times its %" PRIu64
+		               "%s: decompresses to %" PRIu64 " bytes, more than %u times its %" PRIu64
 		               ", like a decompression bomb; if it is not one, save it with numpy.savez",
 		               o->name, total, MAX_RATIO, o->compressed.nbytes);
 	if (room > 0 && total > room)
 		return err_set(err, PAWL_ENOSPACE,
-		               "%s: unpacks to %" PRIu64 " bytes, but %s (set by TMPDIR) has room for %" PRIu64,
+		               "%s: decompresses to %" PRIu64 " bytes, but %s (set by TMPDIR) has room for %" PRIu64,
 		               o->name, total, o->temp.folder, room);
 	return 0;
 }
@@ -119,12 +119,12 @@ copy_compressed(struct compressed_file *o, const struct zip_member *m, char *ste
 	do {
 		TRY(codec_reader_get(reader, step, STEP_BYTES, &n, err));
 		if (n > left)
-			return wrong_member(o, m, "unpacks to more than the directory says", err);
+			return wrong_member(o, m, "decompresses to more than the directory says", err);
 		left -= n;
 		*ret_parts ^= crc32_part(step, n, left);
 		TRY(temp_file_put(&o->temp, step, n, err));
 	} while (n == STEP_BYTES);
-	return left == 0 ? 0 : wrong_member(o, m, "unpacks to less than the directory says", err);
+	return left == 0 ? 0 : wrong_member(o, m, "decompresses to less than the directory says", err);
 }
 
 static int

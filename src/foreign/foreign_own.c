@@ -105,7 +105,7 @@ add_rows(struct manifest *m, struct pawl_state *state, const struct st_table *ta
 	return 1;
 }
 
-/* A file has the values of the process that wrote it. False: it lists those of several ranks. */
+/* True if the values are those of one rank. */
 static bool
 is_of_one_rank(const struct pawl_node *node)
 {

@@ -193,7 +193,7 @@ foreign_add_pieces(struct foreign_tree *tree, uint32_t file, uint64_t at, const 
 
 /* ------------------------------------------------------------------- tensors */
 
-/* Only in a row while the state is built. */
+/* Placeholder in a row while the state is built; never called. */
 static int
 never_filled(void *arg, void *dst, size_t nbytes, struct pawl_error *err)
 {

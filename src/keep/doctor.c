@@ -385,8 +385,8 @@ close_store(struct open_store *o)
 	store_close(o->store);
 }
 
-/* A folder that may be written to is tried where a store is opened for writing, which would create
- * the folder. */
+/* A path is opened for reading, since opening it for writing would create the folder. Another store
+ * is opened for writing, which tests what it can do; if that is refused, for reading. */
 static int
 open_root(const char *root, struct store **ret, struct pawl_error *err)
 {
@@ -429,7 +429,8 @@ static int
 examine_all(const char *root, struct pawl_rows **ret, struct pawl_error *err)
 {
 	if (!root || !ret)
-		return err_set(err, PAWL_EUSAGE, "doctor: expected a root and a place for the rows, found NULL");
+		return err_set(err, PAWL_EUSAGE,
+		               "doctor: expected a root and a pointer that receives the rows, found NULL");
 	PAWL_CLEAN(pawl_rows_free_clean) struct pawl_rows *rows = mem_zalloc(1, sizeof(*rows));
 	if (!rows)
 		return err_nomem(err, "doctor");

@@ -216,7 +216,7 @@ packs_are_ours(struct sweep *s, const char *folder, const struct folder *f, stru
 	return n_packs > 0;
 }
 
-/* Has this run given the name, by its template, with an id that it has given out? */
+/* Did this run create a folder of this name? Template and id must fit. */
 static bool
 is_our_name(struct pawl *run, const char *name)
 {

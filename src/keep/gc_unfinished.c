@@ -21,8 +21,7 @@ gc_is_withdrawn(const char *name)
 
 /* ---- by renaming the folder */
 
-/* One step for all processes that know the folder by its name: none can publish a folder that was
- * taken. */
+/* Renames the folder in one step, so that no process can publish it afterwards. */
 static int
 rename_one(struct store *store, const char *folder, struct buf *ret, struct pawl_error *err)
 {

@@ -29,7 +29,7 @@ typedef const struct pawl_node *const nodes; /* n_trees of them */
 static int merge_nodes(struct merger *g, nodes *at);
 
 static size_t
-first_of(const struct merger *g, nodes *at)
+find_first(const struct merger *g, nodes *at)
 {
 	size_t i = 0;
 
@@ -165,7 +165,7 @@ merge_per_rank(struct merger *g, nodes *at)
 {
 	const struct pawl_scalar none = {.type = PAWL_NONE};
 
-	TRY(pawl_state_kind(g->out, at[first_of(g, at)]->kind, g->err));
+	TRY(pawl_state_kind(g->out, at[find_first(g, at)]->kind, g->err));
 	TRY(pawl_state_begin(g->out, PAWL_PER_RANK, g->err));
 	for (uint32_t r = 0; r < g->world; r++) {
 		const struct pawl_node *node = at[g->tree_of[r]];
@@ -265,7 +265,7 @@ is_alike(const struct pawl_node *a, const struct pawl_node *b)
 static int
 merge_nodes(struct merger *g, nodes *at)
 {
-	size_t first = first_of(g, at);
+	size_t first = find_first(g, at);
 	const struct pawl_node *node = at[first];
 
 	for (size_t i = first + 1; i < g->n_trees; i++)

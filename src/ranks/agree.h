@@ -33,7 +33,7 @@ struct agree_ops {
 	/* Reports to the other ranks that the save has failed here before this rank's part was
 	 * written. */
 	void (*report_save)(struct pawl *run, uint64_t id, const struct pawl_error *why);
-	/* Has no other job taken the run over? */
+	/* Does this job still own the run? */
 	bool (*is_current)(const struct pawl *run);
 };
 

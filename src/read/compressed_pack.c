@@ -152,7 +152,7 @@ compressed_pack_read_copy(struct compressed_pack *p, unsigned copy, uint64_t off
 	struct view v = {.store = p->view.store, .reader = p->view.reader, .copy = copy};
 
 	if (is_bad(p, copy))
-		return err_set(err, PAWL_ECORRUPT, "%s: copy %u cannot be unpacked", p->name, copy);
+		return err_set(err, PAWL_ECORRUPT, "%s: copy %u cannot be decompressed", p->name, copy);
 	int rc = open_view(p, &v, err);
 	if (rc == PAWL_ECORRUPT)
 		note_bad(p, copy);

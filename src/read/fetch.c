@@ -207,7 +207,7 @@ unit_parts(const struct worker *w)
 /* Where byte `offset` of the file goes, if the part is one run into contiguous memory; else
  * NULL. */
 static char *
-straight_place(const struct worker *w, const struct reshard_part *part, uint64_t offset)
+find_straight(const struct worker *w, const struct reshard_part *part, uint64_t offset)
 {
 	const struct reshard_move *move = &w->f->job->plan->moves[part->move];
 	const struct reshard_binding *b = &w->f->job->bindings[move->binding];
@@ -262,11 +262,11 @@ enter_block(struct worker *w, uint64_t begin)
 /* The range of a part that is copied while it is checksummed. False: it is placed after the block
  * has been checked, as are parts that begin in bytes checksummed already. */
 static bool
-is_fused(const struct worker *w, const struct reshard_part *part, uint64_t begin, uint64_t end, uint64_t summed,
+is_fused(const struct worker *w, const struct reshard_part *part, uint64_t begin, uint64_t end, uint64_t checksummed,
          uint64_t *ret_from, uint64_t *ret_to)
 {
 	uint64_t from = part->begin > begin ? part->begin : begin, to = part->end < end ? part->end : end;
-	if (to - from < FUSED_BYTES || from < summed || !straight_place(w, part, from))
+	if (to - from < FUSED_BYTES || from < checksummed || !find_straight(w, part, from))
 		return false;
 	*ret_from = from;
 	*ret_to = to;
@@ -321,7 +321,7 @@ take_block(struct worker *w, uint64_t begin, uint64_t end, const char *bytes)
 {
 	const struct reshard_part *part;
 	struct sum_stream s;
-	uint64_t summed = begin, from, to;
+	uint64_t checksummed = begin, from, to;
 	enter_block(w, begin);
 	if (!manifest_plain_sums(w->file)) {
 		fetch_crc_add(w->f->crc, w->unit->file, begin, end, bytes);
@@ -330,26 +330,26 @@ take_block(struct worker *w, uint64_t begin, uint64_t end, const char *bytes)
 	}
 	sum_init(&s);
 	for (size_t i = w->first_part; (part = next_part(w, begin, end, &i));) {
-		if (!is_fused(w, part, begin, end, summed, &from, &to))
+		if (!is_fused(w, part, begin, end, checksummed, &from, &to))
 			continue;
-		if (from > summed)
-			sum_update(&s, bytes + (summed - begin), (size_t)(from - summed));
-		sum_copy(&s, straight_place(w, part, from), bytes + (from - begin), (size_t)(to - from));
-		summed = to;
+		if (from > checksummed)
+			sum_update(&s, bytes + (checksummed - begin), (size_t)(from - checksummed));
+		sum_copy(&s, find_straight(w, part, from), bytes + (from - begin), (size_t)(to - from));
+		checksummed = to;
 	}
 	struct sum128 found;
-	if (summed == begin) {
+	if (checksummed == begin) {
 		found = sum_bytes(bytes, (size_t)(end - begin));
 	} else {
-		sum_update(&s, bytes + (summed - begin), (size_t)(end - summed));
+		sum_update(&s, bytes + (checksummed - begin), (size_t)(end - checksummed));
 		found = sum_final(&s);
 	}
 	if (!sum_equal(expected_sum(w, begin), found))
 		return heal_block(w, begin, end, bytes, found);
-	summed = begin;
+	checksummed = begin;
 	for (size_t i = w->first_part; (part = next_part(w, begin, end, &i));) {
-		if (is_fused(w, part, begin, end, summed, &from, &to))
-			summed = to;
+		if (is_fused(w, part, begin, end, checksummed, &from, &to))
+			checksummed = to;
 		else
 			place_runs(w, part, begin, end, bytes);
 	}

@@ -30,7 +30,7 @@ temp_file_put(void *arg, const void *ptr, size_t nbytes, struct pawl_error *err)
 		TRY(fd_temp_file(&s->fd, s->what, err));
 	const int rc = fd_pwrite_all(s->fd, ptr, nbytes, s->nbytes, s->folder, err);
 	if (rc < 0)
-		return err_prefix(err, rc, "%s: unpacking", s->what);
+		return err_prefix(err, rc, "%s: decompressing", s->what);
 	s->nbytes += nbytes;
 	return 0;
 }

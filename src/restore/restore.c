@@ -170,7 +170,8 @@ static int
 restore_open(struct pawl *run, const struct pawl_restore_opts *opts, struct pawl_restore **ret, struct pawl_error *err)
 {
 	if (!run || !ret)
-		return err_set(err, PAWL_EUSAGE, "restore: expected a run and a place for the handle, found NULL");
+		return err_set(err, PAWL_EUSAGE,
+		               "restore: expected a run and a pointer that receives the handle, found NULL");
 	PAWL_CLEAN(pawl_restore_close_clean) struct pawl_restore *r = mem_zalloc(1, sizeof *r);
 	if (!r)
 		return err_nomem(err, "restore");

@@ -41,7 +41,7 @@ static const struct pawl_option options[] = {
 	CALLER(retention.score_attributes, "names of metrics, compared in this order"),
 	CALLER(retention.score_orders, "max or min, for each score attribute"),
 	NUMBER(retention.n_scores, COUNT, 0, 16, 0, "number of score attributes"),
-	ANY(retention.keep_every, COUNT, "keep the first checkpoint in every so many steps"),
+	ANY(retention.keep_every, COUNT, "keep the first checkpoint of every N steps"),
 	ANY(retention.keep_seconds, SECONDS, "keep checkpoints younger than this"),
 	ANY(retention.keep_hourly, SECONDS, "keep one per hour of those younger than this"),
 	ANY(retention.keep_daily, SECONDS, "keep one per day of those younger than this"),

@@ -148,7 +148,8 @@ int
 pawl_event_take(struct pawl *run, char **ret, struct pawl_error *err)
 {
 	if (!run || !ret)
-		return err_set(err, PAWL_EUSAGE, "event: expected a run and a place for the text, found NULL");
+		return err_set(err, PAWL_EUSAGE,
+		               "event: expected a run and a pointer that receives the text, found NULL");
 	*ret = events_take(&run->events);
 	return *ret != NULL;
 }

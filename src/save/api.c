@@ -133,7 +133,7 @@ int
 pawl_wait_committed(struct pawl *run, int64_t timeout_ms, struct pawl_error *err)
 {
 	if (run && run_wait_committed(run, clock_deadline_ms(timeout_ms)) == ETIMEDOUT)
-		return explain_wait(run, "a save is not a checkpoint yet", timeout_ms, err);
+		return explain_wait(run, "a save was not committed", timeout_ms, err);
 	return 0;
 }
 

@@ -67,7 +67,8 @@ pawl_mirror_get(struct pawl *run, size_t i, struct pawl_mirror_info *ret, struct
 {
 	struct pawl_mirror_info info = PAWL_MIRROR_INFO_INIT;
 	if (!run || !ret || !ret->size)
-		return err_set(err, PAWL_EUSAGE, "mirror: expected a run and a place for the answer, found NULL");
+		return err_set(err, PAWL_EUSAGE,
+		               "mirror: expected a run and a pointer that receives the answer, found NULL");
 	if (i >= pawl_mirror_count(run))
 		return err_set(err, PAWL_ENOTFOUND, "%s has no mirror %zu", run->home.root, i);
 	struct mirror *m = &run->mirrors->list[i];

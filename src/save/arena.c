@@ -42,7 +42,7 @@ int
 pawl_arena_new(size_t limit_bytes, struct pawl_arena **ret, struct pawl_error *err)
 {
 	if (!ret)
-		return err_set(err, PAWL_EUSAGE, "arena: expected a place for the handle, found NULL");
+		return err_set(err, PAWL_EUSAGE, "arena: expected a pointer that receives the handle, found NULL");
 	struct pawl_arena *a = mem_zalloc(1, sizeof(*a));
 	if (!a)
 		return err_nomem(err, "arena");

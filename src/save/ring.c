@@ -42,8 +42,8 @@ ring_grow(struct save_image *m)
 	pthread_cond_broadcast(&m->progress->changed);
 }
 
-/* Bytes of a new slot. Those of a ring all hold any unit. A snapshot has room for all units, each
- * of its own size, so that it never waits for the store. */
+/* Bytes of a new slot. In ring mode every slot can hold any unit. A snapshot has room for all
+ * units, each of its own size, so that it never waits for the store. */
 static size_t
 slot_bytes(const struct save_image *m, size_t nbytes)
 {

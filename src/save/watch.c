@@ -169,7 +169,7 @@ int
 pawl_watch_open(double grace_seconds, struct pawl_watch **ret, struct pawl_error *err)
 {
 	if (!ret)
-		return err_set(err, PAWL_EUSAGE, "watch: expected a place for the handle, found NULL");
+		return err_set(err, PAWL_EUSAGE, "watch: expected a pointer that receives the handle, found NULL");
 	if (!(grace_seconds >= 0))
 		return err_set(err, PAWL_EUSAGE, "watch: expected a grace time of 0 seconds or more, found %g",
 		               grace_seconds);

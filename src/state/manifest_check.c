@@ -118,7 +118,7 @@ check_packing(const struct manifest_file *f, struct pawl_error *err)
 		return err_set(err, PAWL_ECORRUPT, "%s: %zu checksums for %llu plain bytes in blocks of %llu", f->name,
 		               f->n_plain_blocks, (unsigned long long)plain, (unsigned long long)block);
 	if (plain > MANIFEST_FREE_BYTES && (plain - MANIFEST_FREE_BYTES) / MANIFEST_MAX_RATIO > f->nbytes)
-		return err_set(err, PAWL_ELIMIT, "%s: %llu bytes cannot be unpacked from %llu", f->name,
+		return err_set(err, PAWL_ELIMIT, "%s: %llu bytes cannot be decompressed from %llu", f->name,
 		               (unsigned long long)plain, (unsigned long long)f->nbytes);
 	return 0;
 }
@@ -153,11 +153,13 @@ check_file_names(const struct manifest *m, struct pawl_error *err)
 		for (size_t k = 0; k < sizeof(lower) - 1 && name[k]; k++)
 			lower[k] = name[k] >= 'A' && name[k] <= 'Z' ? (char)(name[k] - 'A' + 'a') : name[k];
 		uint64_t hash = table_hash((uintptr_t)m, lower, strlen(lower));
-		bool is_taken = strcmp(lower, MANIFEST_NAME) == 0;
+		if (strcmp(lower, MANIFEST_NAME) == 0)
+			return err_set(err, PAWL_ECORRUPT, "file name '%s' is that of the manifest", name);
+		bool is_taken = false;
 		for (size_t cursor = 0; !is_taken && table_next(&names, hash, &cursor, &same);)
 			is_taken = strcasecmp(m->files[same].name, name) == 0;
 		if (is_taken)
-			return err_set(err, PAWL_ECORRUPT, "file name '%s' is taken", name);
+			return err_set(err, PAWL_ECORRUPT, "file name '%s' occurs twice (case does not count)", name);
 		if (table_reserve(&names, 1) < 0)
 			return err_nomem(err, "manifest");
 		table_add(&names, hash, i);

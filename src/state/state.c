@@ -26,7 +26,7 @@ int
 pawl_state_new(struct pawl_state **ret, struct pawl_error *err)
 {
 	if (!ret)
-		return err_set(err, PAWL_EUSAGE, "state: expected a place for the handle, found NULL");
+		return err_set(err, PAWL_EUSAGE, "state: expected a pointer that receives the handle, found NULL");
 	PAWL_CLEAN(pawl_state_free_clean) struct pawl_state *s = mem_zalloc(1, sizeof(*s));
 
 	if (!s)

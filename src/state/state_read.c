@@ -382,7 +382,7 @@ get_at(const struct pawl_state *s, const char *path, int type, const void *place
 {
 	if (!s || !path || !place)
 		return err_set(err, PAWL_EUSAGE,
-		               "state: expected a state, a path and a place for the value, found NULL");
+		               "state: expected a state, a path and a pointer that receives the value, found NULL");
 	const struct pawl_node *node = pawl_state_at(s, path);
 
 	if (!node) {

@@ -67,8 +67,8 @@ class _Place:
                 "the processes of this job are on several nodes and the storage path is a URL, so they cannot find "
                 "each other: set MASTER_ADDR (of rank 0's node) and MASTER_PORT (one that is free there)"
             )
-        told = "\n".join((who.launcher, who.attempt, str(who.world_size), str(os.geteuid())))
-        path = os.path.join(folder, f".pawl-meet-{hashlib.sha256(told.encode()).hexdigest()[:16]}")
+        text = "\n".join((who.launcher, who.attempt, str(who.world_size), str(os.geteuid())))
+        path = os.path.join(folder, f".pawl-meet-{hashlib.sha256(text.encode()).hexdigest()[:16]}")
         if who.rank == 0:
             self._invite(path)
         else:
@@ -106,12 +106,12 @@ class _Place:
             _check_owner(path)
             with contextlib.suppress(OSError, ValueError, RuntimeError):
                 with open(path) as file:
-                    told = json.load(file)
-                store = TCPStore(told["host"], int(told["port"]), None, False, timedelta(seconds=5), False)
-                if store.get("pawl/token").decode() == told["token"]:
+                    invitation = json.load(file)
+                store = TCPStore(invitation["host"], int(invitation["port"]), None, False, timedelta(seconds=5), False)
+                if store.get("pawl/token").decode() == invitation["token"]:
                     store.set_timeout(timedelta(seconds=_MEET_SECONDS))  # the process group uses it, too
                     store.set(f"pawl/joined/{self.who.rank}", "1")
-                    self.store, self.host, self.port = store, told["host"], int(told["port"])
+                    self.store, self.host, self.port = store, invitation["host"], int(invitation["port"])
                     return
             time.sleep(0.05)
         why = f"no answer at the address in {path}" if os.path.exists(path) else f"{path} does not exist"

@@ -115,13 +115,13 @@ check_size(const struct codec_reader *r, struct pawl_error *err)
 	uint64_t most;
 
 	if (r->given > r->max_bytes)
-		return err_set(err, PAWL_ELIMIT, "%s: unpacks to more than the %" PRIu64 " bytes that are allowed",
+		return err_set(err, PAWL_ELIMIT, "%s: decompresses to more than the %" PRIu64 " bytes that are allowed",
 		               r->compressed->what, r->max_bytes);
 	if (r->given <= FREE_BYTES || !mem_mul_ok(r->compressed->nbytes, r->max_ratio, &most) || r->given <= most)
 		return 0;
 	return err_set(err, PAWL_ELIMIT,
-	               "%s: unpacks to more than %" PRIu64 " times its %" PRIu64 " bytes, like a decompression bomb; "
-	               "if it is not one, unpack it first",
+	               "%s: decompresses to more than %" PRIu64 " times its %" PRIu64
+	               " bytes, like a decompression bomb; if it is not one, decompress it first",
 	               r->compressed->what, r->max_ratio, r->compressed->nbytes);
 }
 

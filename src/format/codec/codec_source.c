@@ -363,7 +363,7 @@ open_frames(struct codec_source *s, struct pawl_error *err)
 	s->plain.nbytes = s->plain_at[s->table.n];
 	const uint64_t most = s->limits.max_bytes ? s->limits.max_bytes : (uint64_t)1 << 40;
 	if (s->plain.nbytes > most)
-		return err_set(err, PAWL_ELIMIT, "%s: unpacks to %" PRIu64 " bytes, %" PRIu64 " are allowed",
+		return err_set(err, PAWL_ELIMIT, "%s: decompresses to %" PRIu64 " bytes, %" PRIu64 " are allowed",
 		               s->compressed->what, s->plain.nbytes, most);
 	s->plain.read = read_frames;
 	return 1;

@@ -42,7 +42,7 @@ code_of(lzma_ret rc, const char **why)
 		*why = "out of memory";
 		return PAWL_ENOMEM;
 	case LZMA_MEMLIMIT_ERROR:
-		*why = "needs more than 256 MiB to be unpacked";
+		*why = "needs more than 256 MiB to be decompressed";
 		return PAWL_ELIMIT;
 	case LZMA_FORMAT_ERROR:
 		*why = "nothing of this format begins here";

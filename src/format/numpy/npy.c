@@ -98,7 +98,7 @@ read_text(struct literal *l, char *out, size_t cap)
 	const char quote = *l->at++;
 	for (; l->at < l->end && *l->at != quote; l->at++) {
 		if (*l->at < ' ' || *l->at > '~' || *l->at == '\\' || n + 1 == cap)
-			return refuse_literal(l, "a text that is not a name of numpy's");
+			return refuse_literal(l, "a text that is not a NumPy name");
 		out[n++] = *l->at;
 	}
 	if (l->at == l->end)

@@ -460,8 +460,9 @@ pawl_saver_path(struct pawl_saver *s, const struct pawl_saved *row, int32_t rank
 {
 	PAWL_FREE char *folder = NULL, *name = NULL, *path = NULL;
 	if (!s || !row || !ret)
-		return err_set(err, PAWL_EUSAGE,
-		               "checkpoint saver: expected a handle, a row and a place for the path, found NULL");
+		return err_set(
+			err, PAWL_EUSAGE,
+			"checkpoint saver: expected a handle, a row and a pointer that receives the path, found NULL");
 	struct name_values values = composer_values(s, &row->progress);
 	if (!s->of_folders || rank == s->rank.rank)
 		return composer_give_text(row->path, ret, cap, err);

@@ -22,7 +22,8 @@ int
 composer_give_text(const char *text, char *ret, size_t cap, struct pawl_error *err)
 {
 	if (!ret)
-		return err_set(err, PAWL_EUSAGE, "checkpoint saver: expected a place for the path, found NULL");
+		return err_set(err, PAWL_EUSAGE,
+		               "checkpoint saver: expected a pointer that receives the path, found NULL");
 	if (strlen(text) >= cap)
 		return err_set(err, PAWL_ELIMIT, "%.200s: the path is too long", text);
 	memcpy(ret, text, strlen(text) + 1);

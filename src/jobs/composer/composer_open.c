@@ -189,7 +189,8 @@ open_saver(const struct pawl_saver_opts *given, struct pawl_saver **ret, struct 
 	TRY(composer_take_opts(given, &taken, err));
 	TRY(check_options(opts, err));
 	if (!ret)
-		return err_set(err, PAWL_EUSAGE, "checkpoint saver: expected a place for the handle, found NULL");
+		return err_set(err, PAWL_EUSAGE,
+		               "checkpoint saver: expected a pointer that receives the handle, found NULL");
 	struct pawl_saver *s = mem_zalloc(1, sizeof *s);
 	if (!s)
 		return err_nomem(err, "checkpoint saver");

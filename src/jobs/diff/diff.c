@@ -267,7 +267,7 @@ same_sums(const struct differ *d, const struct manifest_piece *p, const struct m
 }
 
 static bool
-surely_same(const struct differ *d, const struct manifest_tensor *a, const struct manifest_tensor *b)
+has_same_sums(const struct differ *d, const struct manifest_tensor *a, const struct manifest_tensor *b)
 {
 	bool same = a->n_pieces == b->n_pieces;
 	for (size_t i = 0; i < a->n_pieces && same; i++)
@@ -283,7 +283,7 @@ match_tensors(struct differ *d, const struct was_leaf *was, const struct pawl_no
 	const struct manifest_tensor *b = &d->b.r->manifest->tensors[is->tensor];
 	bool comparable =
 		a->dtype == b->dtype && a->ndim == b->ndim && tensor_same_extents(a->shape, b->shape, a->ndim);
-	if (comparable && surely_same(d, a, b))
+	if (comparable && has_same_sums(d, a, b))
 		return 0;
 	struct pair pair = {.a = was->node->tensor,
 	                    .b = is->tensor,
@@ -490,7 +490,8 @@ diff_open(struct pawl *a, uint64_t id_a, struct pawl *b, uint64_t id_b, struct p
 {
 	PAWL_CLEAN(differ_clear) struct differ d = {.meter = meter};
 	if (!a || !b || !ret)
-		return err_set(err, PAWL_EUSAGE, "diff: expected two runs and a place for the result, found NULL");
+		return err_set(err, PAWL_EUSAGE,
+		               "diff: expected two runs and a pointer that receives the result, found NULL");
 	d.diff = mem_zalloc(1, sizeof *d.diff);
 	if (!d.diff)
 		return err_nomem(err, "diff");

@@ -96,7 +96,7 @@ pawl_files_open(const struct pawl_files_opts *options, struct pawl_files **ret, 
 	struct pawl_error own = {0};
 
 	if (!ret)
-		return err_set(err, PAWL_EUSAGE, "files: expected a place for the handle, found NULL");
+		return err_set(err, PAWL_EUSAGE, "files: expected a pointer that receives the handle, found NULL");
 	return err_give(err, open_files(options, ret, &own), &own);
 }
 
@@ -200,7 +200,7 @@ free_job(struct files_job **pjob)
 	files_target_clear(&job->target);
 	pawl_ticket_free(job->ticket);
 	mem_free(job->sums);
-	mem_free(job->summed);
+	mem_free(job->crc_piece);
 	mem_free(job->data);
 	mem_free(job->copied);
 	pthread_cond_destroy(&job->changed);

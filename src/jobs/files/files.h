@@ -74,7 +74,7 @@ struct files_job {
 	int64_t begin_ns, staged_ns, written_ns;
 
 	const struct pawl_state *state; /* while it is being copied */
-	size_t *summed;                 /* per tensor: the piece whose CRC-32 is computed; SIZE_MAX = none */
+	size_t *crc_piece;              /* per tensor: the piece whose CRC-32 is computed; SIZE_MAX = none */
 	const void **data;              /* per tensor: its contiguous bytes; NULL = must be gathered */
 	uint64_t unit_bytes;
 	atomic_uint_fast64_t next; /* unit to copy */

@@ -33,7 +33,7 @@ static void
 copy_tensor(struct files_job *job, size_t p, uint64_t from, uint64_t to)
 {
 	const struct file_piece *piece = &job->plan.pieces.items[p];
-	const bool is_summed = job->summed[piece->tensor] == p;
+	const bool has_crc = job->crc_piece[piece->tensor] == p;
 	const char *data = job->data[piece->tensor];
 	uint32_t sum = 0;
 
@@ -46,14 +46,14 @@ copy_tensor(struct files_job *job, size_t p, uint64_t from, uint64_t to)
 		if (!data)
 			tensor_gather(&job->state->tensors[piece->tensor].src, from, n, dst);
 		if (!data || data + from == dst) /* the bytes are in place */
-			sum ^= is_summed ? crc32_part(dst, n, after) : 0;
-		else if (is_summed)
+			sum ^= has_crc ? crc32_part(dst, n, after) : 0;
+		else if (has_crc)
 			sum ^= crc32_copy_part(dst, data + from, n, after);
 		else
 			sum_copy(NULL, dst, data + from, n);
 		from += n;
 	}
-	if (is_summed)
+	if (has_crc)
 		atomic_fetch_xor(&job->sums[piece->tensor], sum);
 }
 
@@ -146,14 +146,14 @@ make_tables(struct files_job *job, const struct pawl_state *state, struct pawl_e
 	const struct piece_plan *plan = &job->plan;
 
 	job->sums = mem_zalloc(n + 1, sizeof *job->sums);
-	job->summed = mem_zalloc(n + 1, sizeof *job->summed);
+	job->crc_piece = mem_zalloc(n + 1, sizeof *job->crc_piece);
 	job->data = mem_zalloc(n + 1, sizeof *job->data);
-	if (!job->sums || !job->summed || !job->data)
+	if (!job->sums || !job->crc_piece || !job->data)
 		return err_nomem(err, job->target.path);
 	for (size_t i = 0; i < n; i++) {
 		const struct state_tensor *t = &state->tensors[i];
 
-		job->summed[i] = SIZE_MAX;
+		job->crc_piece[i] = SIZE_MAX;
 		job->data[i] = t->contiguous && !t->src.fill ? t->src.data : NULL;
 		if (t->src.device)
 			return err_set(err, PAWL_EUNSUPPORTED,
@@ -163,10 +163,10 @@ make_tables(struct files_job *job, const struct pawl_state *state, struct pawl_e
 	for (size_t i = plan->pieces.n; i-- > 0;) {
 		const struct file_piece *p = &plan->pieces.items[i];
 
-		if (p->kind == FILE_CRC && job->summed[p->tensor] == SIZE_MAX)
-			job->summed[p->tensor] = SIZE_MAX - 1;
-		else if (p->kind == FILE_TENSOR && job->summed[p->tensor] != SIZE_MAX)
-			job->summed[p->tensor] = i;
+		if (p->kind == FILE_CRC && job->crc_piece[p->tensor] == SIZE_MAX)
+			job->crc_piece[p->tensor] = SIZE_MAX - 1;
+		else if (p->kind == FILE_TENSOR && job->crc_piece[p->tensor] != SIZE_MAX)
+			job->crc_piece[p->tensor] = i;
 	}
 	return 0;
 }

@@ -36,8 +36,8 @@ finish_image(struct files_job *job, uint64_t begin, uint64_t end)
 		if (p->kind != FILE_CRC)
 			continue;
 		/* an empty tensor has no piece */
-		uint64_t nbytes = job->summed[p->tensor] < job->plan.pieces.n
-		                          ? job->plan.pieces.items[job->summed[p->tensor]].nbytes
+		uint64_t nbytes = job->crc_piece[p->tensor] < job->plan.pieces.n
+		                          ? job->plan.pieces.items[job->crc_piece[p->tensor]].nbytes
 		                          : 0;
 		const uint32_t sum = crc32_whole(atomic_load(&job->sums[p->tensor]), nbytes);
 

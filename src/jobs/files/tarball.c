@@ -43,7 +43,7 @@ codec_of_archive(const char *path, const struct codec **ret, struct pawl_error *
 
 /* The hidden name next to a path. */
 static int
-hidden_beside(const char *path, char **ret, struct pawl_error *err)
+hide_next_to(const char *path, char **ret, struct pawl_error *err)
 {
 	const char *slash = strrchr(path, '/');
 	const char *name = slash ? slash + 1 : path;
@@ -201,7 +201,7 @@ pack_folder(const char *folder, const char *path, const struct pawl_tar_opts *o,
 	if (fd < 0)
 		return err_sys(err, errno, "%s: expected a folder", folder);
 	TRY(codec_of_archive(path, &codec, err));
-	TRY(hidden_beside(path, &p.hidden, err));
+	TRY(hide_next_to(path, &p.hidden, err));
 	p.piece = mem_alloc(PIECE_BYTES);
 	if (!p.piece)
 		return err_nomem(err, path);
@@ -353,7 +353,7 @@ unpack_folder(const char *path, const char *folder, const struct pawl_tar_opts *
 	int rc;
 
 	TRY(open_archive(&u, o, err));
-	TRY(hidden_beside(folder, &u.hidden, err));
+	TRY(hide_next_to(folder, &u.hidden, err));
 	u.piece = mem_alloc(PIECE_BYTES);
 	if (!u.piece)
 		return err_nomem(err, path);

@@ -152,7 +152,7 @@ receive_bytes(struct sftp *s, struct pawl_error *err)
 	if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
 		return 0;
 	if (got <= 0)
-		return sftp_lose(s, PAWL_ETRANSIENT, "the server's end is closed", err);
+		return sftp_lose(s, PAWL_ETRANSIENT, "the server closed the connection", err);
 	s->in_end += (size_t)got;
 	return 0;
 }
@@ -164,7 +164,7 @@ sftp_send(struct sftp *s, const void *ptr, size_t len, struct pawl_error *err)
 	for (size_t done = 0; done < len;) {
 		ssize_t n = child_send(s->fd, from + done, len - done);
 		if (n < 0)
-			return sftp_lose(s, PAWL_ETRANSIENT, "the server's end is closed", err);
+			return sftp_lose(s, PAWL_ETRANSIENT, "the server closed the connection", err);
 		done += (size_t)n;
 		if (n > 0)
 			continue;

@@ -388,7 +388,7 @@ test_P16_sizes_that_no_codec_can_make_are_refused(void **state)
 	f->nbytes = 60000;
 	f->n_blocks = 1;
 	m->plain_bytes += f->plain_bytes - before;
-	FAILS(PAWL_ELIMIT, "cannot be unpacked from", manifest_encode(m, &out, err));
+	FAILS(PAWL_ELIMIT, "cannot be decompressed from", manifest_encode(m, &out, err));
 	f->codec = "planes";
 	FAILS(PAWL_EUSAGE, "does not end with it", manifest_encode(m, &out, err));
 	free(sums);

@@ -48,7 +48,7 @@ pawl_fault_new(const char *operation, uint64_t nth, int code, int forever, struc
 		               "read, list, stat, remove, link or any",
 		               operation == NULL ? "" : operation);
 	if (ret == NULL)
-		return err_set(err, PAWL_EUSAGE, "fault: expected a place for the handle, found NULL");
+		return err_set(err, PAWL_EUSAGE, "fault: expected a pointer that receives the handle, found NULL");
 	if (nth == 0)
 		return err_set(err, PAWL_EUSAGE, "fault: calls count from 1, found 0");
 	if (code >= 0 || code < PAWL_EDEVICE)

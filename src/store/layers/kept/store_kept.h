@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store_kept: a layer that keeps one object open, so that it can be read after its deletion. Once
- * it has changed, or another object has had its name, the layer changes nothing. */
+/* store_kept: a layer that keeps one object open, so that it can be read after its deletion. If the
+ * object changes or is replaced, the layer passes all calls on. */
 #ifndef PAWL_STORE_STORE_KEPT_H
 #define PAWL_STORE_STORE_KEPT_H
 

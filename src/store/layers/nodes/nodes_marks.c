@@ -122,7 +122,7 @@ nodes_mark_key(const char *key, const char *mark_name, struct buf *out)
 
 /* Makes the keys of the mark for the time before (begun) and after the pack is written. */
 static int
-both_keys(const char *key, const struct mark *m, struct buf *begun, struct buf *done, struct pawl_error *err)
+make_keys(const char *key, const struct mark *m, struct buf *begun, struct buf *done, struct pawl_error *err)
 {
 	for (int i = 0; i < 2; i++) {
 		PAWL_CLEAN(buf_clear) struct buf name = {0};
@@ -142,7 +142,7 @@ nodes_mark_begun(struct nodes_store *s, const char *key, const struct mark *m, s
 {
 	PAWL_CLEAN(buf_clear) struct buf begun = {0}, done = {0};
 
-	TRY(both_keys(key, m, &begun, &done, err));
+	TRY(make_keys(key, m, &begun, &done, err));
 	return store_put_bytes(s->base.inner, buf_str(&begun), "", 0, 0, err);
 }
 
@@ -151,7 +151,7 @@ nodes_mark_done(struct nodes_store *s, const char *key, const struct mark *m, st
 {
 	PAWL_CLEAN(buf_clear) struct buf begun = {0}, done = {0};
 
-	TRY(both_keys(key, m, &begun, &done, err));
+	TRY(make_keys(key, m, &begun, &done, err));
 	nodes_forget(s);
 	return store_move(s->base.inner, buf_str(&begun), buf_str(&done), err);
 }
@@ -161,7 +161,7 @@ nodes_unmark(struct nodes_store *s, const char *key, const struct mark *m)
 {
 	PAWL_CLEAN(buf_clear) struct buf begun = {0}, done = {0};
 
-	if (both_keys(key, m, &begun, &done, NULL) == 0)
+	if (make_keys(key, m, &begun, &done, NULL) == 0)
 		store_remove(s->base.inner, buf_str(&begun), NULL);
 }
 

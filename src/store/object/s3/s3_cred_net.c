@@ -120,7 +120,7 @@ s3_cred_container(struct cred_keys *ret, const char *ca_bundle, struct pawl_erro
 /* ------------------------------------------------------------ web identity */
 
 static int
-web_keys(struct http_call *call, struct cred_keys *ret, struct pawl_error *err)
+read_web_keys(struct http_call *call, struct cred_keys *ret, struct pawl_error *err)
 {
 	static const char source[] = "the web identity";
 	static const char *const paths[] = {
@@ -180,7 +180,7 @@ s3_cred_web_identity(const char *token_file, const char *role, const char *sessi
 	if (rc < 0)
 		return err_prefix(err, rc, "the web identity");
 	if (call.status == 200)
-		return web_keys(&call, ret, err);
+		return read_web_keys(&call, ret, err);
 	PAWL_CLEAN(buf_clear) struct buf code = {0};
 	if (xml_get("", call.text.ptr, call.text.len, "ErrorResponse/Error/Code", &code, NULL) < 0)
 		code.len = 0;

@@ -84,7 +84,7 @@ add_setting(struct s3_profile *p, const char *prefix, const char *parent, const 
 	const char *full = bump_printf(&p->memory, "%s%s%s%s", prefix, parent, parent[0] != '\0' ? "." : "", key);
 	char *copy = bump_strndup(&p->memory, value, strlen(value));
 	if (s == NULL || full == NULL || copy == NULL)
-		return err_set(err, PAWL_ENOMEM, "profile \"%s\": out of memory", p->name);
+		return err_nomem(err, p->name);
 	*s = (struct s3_setting){full, copy, NULL};
 	struct s3_setting **last = &p->first;
 	while (*last != NULL)
@@ -161,7 +161,7 @@ read_profile(struct s3_profile *p, struct pawl_error *err)
 	const char *credentials = path_of(p, "AWS_SHARED_CREDENTIALS_FILE", "credentials");
 	const char *config = path_of(p, "AWS_CONFIG_FILE", "config");
 	if (credentials == NULL || config == NULL)
-		return err_set(err, PAWL_ENOMEM, "profile \"%s\": out of memory", p->name);
+		return err_nomem(err, p->name);
 	bool is_default = strcmp(p->name, "default") == 0;
 	TRY(read_file_section(p, credentials, &(struct section){"", p->name, "", false}, &p->found, err));
 	TRY(read_file_section(p, config, &(struct section){"profile", p->name, "", is_default}, &p->found, err));
