@@ -141,7 +141,10 @@ def scheduler(interval: str, given: Any) -> Callable[[Any, Any], bool]:
     try:
         due = [create_interval_scheduler(int(one) if str(one).isdigit() else one) for one in parts]
     except (ValueError, IndexError, NotImplementedError) as error:
-        raise UsageError(f"save_interval {interval!r}: Composer does not take it: {error}") from error
+        raise UsageError(
+            f"save_interval {interval!r}: Composer does not take it ({error}); "
+            "expected 1ep, 5it, 10ba, 5000sp, 1000000tok, 30sec or 0.25dur"
+        ) from error
     return due[0] if len(due) == 1 else lambda state, event: any(one(state, event) for one in due)
 
 

@@ -181,6 +181,8 @@ class CheckpointSaver:
         }
         self._interval = interval
         # Errors that the first save would raise are raised here.
+        if composer_imported() is not None and interval is not None:
+            self.save_interval = scheduler(interval, save_interval)
         self._new_saver("run", (0, 1, 0, 1, 0), composer_imported() is not None, False).close()
         if composer_imported() is not None:
             self._become_composers()
@@ -294,8 +296,6 @@ class CheckpointSaver:
         self.latest_filename = None if latest is None else PartialFilePath(latest.lstrip("/"), self.folder)
         self.remote_file_name = None if remote is None else PartialFilePath(remote)
         self.latest_remote_file_name = None if latest_remote is None else PartialFilePath(latest_remote)
-        if self._interval is not None:
-            self.save_interval = scheduler(self._interval, self.save_interval)
         self.last_checkpoint_batch: Any = None
         self.start_batch: Any = None
         self.all_saved_checkpoints_to_timestamp: dict[str, Any] = {}

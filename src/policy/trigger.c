@@ -9,7 +9,7 @@
 #include "base/err.h"
 #include "base/text.h"
 
-#define KNOWN_UNITS "1ep, 5it, 10ba, 500 steps, 5000sp, 1000000tok, 30sec, 5min, 0.25dur, auto or first"
+#define FIXED_UNITS "1ep, 5it, 10ba, 500 steps, 5000sp, 1000000tok, 30sec, 5min, 0.25dur"
 
 struct unit {
 	const char *suffix;
@@ -39,12 +39,12 @@ is_real(enum trigger_unit unit)
 	return unit == TRIGGER_SECOND || unit == TRIGGER_DURATION || unit == TRIGGER_AUTO;
 }
 
-int
-trigger_parse(const char *text, struct trigger *ret, struct pawl_error *err)
+static int
+parse_one(const char *text, bool may_be_auto, struct trigger *ret, struct pawl_error *err)
 {
 	struct trigger t = {.unit = TRIGGER_AUTO};
 
-	if (strcmp(text, "auto") == 0) {
+	if (may_be_auto && strcmp(text, "auto") == 0) {
 		*ret = t;
 		return 0;
 	}
@@ -58,7 +58,8 @@ trigger_parse(const char *text, struct trigger *ret, struct pawl_error *err)
 	       (strcmp(suffix, units[unit].suffix) != 0 || units[unit].unit == TRIGGER_AUTO))
 		unit++;
 	if (used == 0 || unit == N_UNITS)
-		return err_set(err, PAWL_EUSAGE, "interval \"%.64s\": expected " KNOWN_UNITS, text);
+		return err_set(err, PAWL_EUSAGE, "interval \"%.64s\": expected " FIXED_UNITS "%s or first", text,
+		               may_be_auto ? ", auto" : "");
 	t.unit = units[unit].unit;
 	if (!(t.every > 0))
 		return err_set(err, PAWL_EUSAGE, "interval \"%.64s\": expected a number above 0", text);
@@ -70,6 +71,12 @@ trigger_parse(const char *text, struct trigger *ret, struct pawl_error *err)
 		               "interval \"%.64s\": expected a fraction of the training, at most 1dur", text);
 	*ret = t;
 	return 0;
+}
+
+int
+trigger_parse(const char *text, struct trigger *ret, struct pawl_error *err)
+{
+	return parse_one(text, true, ret, err);
 }
 
 /* Times that the interval fits into a counter; < 0 = the counter is unknown. */
@@ -125,8 +132,8 @@ trigger_due(const struct trigger *t, const struct pawl_progress *last, const str
 	return now_passed > (last_passed > 0 ? last_passed : 0);
 }
 
-int
-triggers_parse(const char *text, struct triggers *ret, struct pawl_error *err)
+static int
+parse_all(const char *text, bool may_be_auto, struct triggers *ret, struct pawl_error *err)
 {
 	struct triggers t = {.n = 0};
 	char one[80];
@@ -144,10 +151,22 @@ triggers_parse(const char *text, struct triggers *ret, struct pawl_error *err)
 		if (strcmp(one, "first") == 0)
 			t.rows[t.n++] = (struct trigger){.unit = TRIGGER_FIRST};
 		else
-			TRY(trigger_parse(one, &t.rows[t.n++], err));
+			TRY(parse_one(one, may_be_auto, &t.rows[t.n++], err));
 	}
 	*ret = t;
 	return 0;
+}
+
+int
+triggers_parse(const char *text, struct triggers *ret, struct pawl_error *err)
+{
+	return parse_all(text, true, ret, err);
+}
+
+int
+triggers_parse_fixed(const char *text, struct triggers *ret, struct pawl_error *err)
+{
+	return parse_all(text, false, ret, err);
 }
 
 int
@@ -174,12 +193,7 @@ pawl_interval_due(const char *interval, const struct pawl_progress *last, const 
 
 	if (!interval || !now)
 		return err_set(err, PAWL_EUSAGE, "interval: expected a time string and the progress, found none");
-	TRY(triggers_parse(interval, &t, err));
-	for (size_t i = 0; i < t.n; i++)
-		if (t.rows[i].unit == TRIGGER_AUTO)
-			return err_set(
-				err, PAWL_EUSAGE,
-				"interval \"auto\": needs the measured cost of a run's saves, which only the run has");
+	TRY(triggers_parse_fixed(interval, &t, err));
 	return triggers_due(&t, last, now, 0, err);
 }
 

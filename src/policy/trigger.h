@@ -35,6 +35,8 @@ struct triggers {
 int trigger_parse(const char *text, struct trigger *ret, struct pawl_error *err);
 /* Several of them, and "first", with commas between. */
 int triggers_parse(const char *text, struct triggers *ret, struct pawl_error *err);
+/* The same without "auto", which needs the measured cost of a run's saves. */
+int triggers_parse_fixed(const char *text, struct triggers *ret, struct pawl_error *err);
 /* Threshold crossing: floor(now / every) > floor(last / every). The first call (last all unknown)
  * counts from 0. Also true when now->fraction reaches 1 (end of training) and last->fraction had
  * not. AUTO: total_wct has advanced by `auto_seconds` since last. PAWL_EUSAGE names a counter that

@@ -168,11 +168,7 @@ check_mirror(const struct pawl_mirror *m, size_t i, struct pawl_error *err)
 		return err_set(err, PAWL_EUSAGE, "mirrors: expected a path or URL as number %zu, found %s", i + 1,
 		               url ? url : "none");
 	if (m->every)
-		TRY(triggers_parse(m->every, &every, err));
-	for (size_t k = 0; m->every && k < every.n; k++)
-		if (every.rows[k].unit == TRIGGER_AUTO)
-			return err_set(err, PAWL_EUSAGE, "mirror %s: expected a time string such as 1000ba, found auto",
-			               url);
+		TRY(triggers_parse_fixed(m->every, &every, err));
 	if (!m->retention)
 		return 0;
 	TRY(retain_take(m->retention, &policy, err));

@@ -230,7 +230,7 @@ def refused(folder: pathlib.Path) -> Any:
         {"folder": "{team}/checkpoints"},
         {"save_interval": "1fortnight"},
         {"save_interval": "0ba"},
-        {"save_interval": "first"},
+        *({"save_interval": text} for text in ("first", "auto", "5min", "500 steps")),
         {"save_interval": Time(0, TimeUnit.BATCH)},
     ]
     return [raised(lambda row=row: Ours(**{"folder": str(folder), **row})) for row in rows]

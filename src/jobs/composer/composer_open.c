@@ -125,18 +125,6 @@ check_options(const struct pawl_saver_opts *opts, struct pawl_error *err)
 }
 
 static int
-parse_interval(const char *text, struct triggers *ret, struct pawl_error *err)
-{
-	TRY(triggers_parse(text, ret, err));
-	for (size_t i = 0; i < ret->n; i++)
-		if (ret->rows[i].unit == TRIGGER_AUTO)
-			return err_set(err, PAWL_EUSAGE,
-			               "interval \"%.64s\": expected no \"auto\", which only a run of checkpoints has",
-			               text);
-	return 0;
-}
-
-static int
 keep_options(struct pawl_saver *s, const struct pawl_saver_opts *opts, struct pawl_error *err)
 {
 	TRY(keep_rank(s, opts, err));
@@ -147,7 +135,7 @@ keep_options(struct pawl_saver *s, const struct pawl_saver_opts *opts, struct pa
 	TRY(keep_remote(s, opts, err));
 	s->has_interval = opts->save_interval != NULL;
 	if (s->has_interval)
-		TRY(parse_interval(opts->save_interval, &s->interval, err));
+		TRY(triggers_parse_fixed(opts->save_interval, &s->interval, err));
 	s->overwrite = opts->overwrite != 0;
 	s->weights_only = opts->weights_only != 0;
 	s->keep = opts->num_checkpoints_to_keep;
