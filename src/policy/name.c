@@ -99,14 +99,24 @@ field_variable(const struct field *f)
 	return NULL;
 }
 
+static bool
+is_known(const struct variable *v, enum name_of of)
+{
+	if (v->kind == ID || v->kind == STEP)
+		return of == NAME_OF_CHECKPOINT;
+	return of != NAME_OF_FOLDER || v->kind == TEXT || v->kind == PLACE;
+}
+
 static int
-fail_unknown(const struct field *f, struct pawl_error *err)
+fail_unknown(const struct field *f, enum name_of of, struct pawl_error *err)
 {
 	char known[400];
 	size_t len = 0;
 
 	for (size_t i = 0; i < N_VARIABLES; i++) {
 		size_t n = strlen(variables[i].name);
+		if (!is_known(&variables[i], of))
+			continue;
 		if (len + n + 3 > sizeof(known))
 			break;
 		memcpy(known + len, ", ", 2);
@@ -196,7 +206,7 @@ put_field(const struct field *f, const struct name_values *values, bool partial,
 	const struct variable *v = field_variable(f);
 
 	if (!v)
-		return fail_unknown(f, err);
+		return fail_unknown(f, values->of, err);
 	if (v->kind == TEXT && f->has_spec)
 		return err_set(err, PAWL_EUSAGE, "name template: {%s} is text and takes no number format", v->name);
 	if (put_value(v, f, values, partial, out))
@@ -287,6 +297,15 @@ name_uses(const char *template_text, const char *variable)
 			return true;
 	}
 	return false;
+}
+
+const char *
+name_excess(const char *template_text, enum name_of of)
+{
+	for (size_t i = 0; i < N_VARIABLES; i++)
+		if (!is_known(&variables[i], of) && name_uses(template_text, variables[i].name))
+			return variables[i].name;
+	return NULL;
 }
 
 /* -------------------------------------------------------------- reading back */

@@ -324,6 +324,15 @@ def test_R73_R82_names_that_cannot_be_written_are_refused_when_the_saver_is_made
     assert list(pathlib.Path().iterdir()) == []
 
 
+def test_R73_an_unknown_variable_is_refused_with_those_that_the_name_may_have() -> None:
+    places = "run_name, rank, local_rank, world_size, local_world_size, node_rank"
+    with pytest.raises(pawl.UsageError, match=rf"\{{epcoh\}}, known are {places}, epoch, .*, batch_wct$"):
+        CheckpointSaver(filename="{epcoh}.pt")
+    for refused in (lambda: CheckpointSaver("{epcoh}"), lambda: load_checkpoint("{epcoh}.pt")):
+        with pytest.raises(pawl.UsageError, match=rf"\{{epcoh\}}, known are {places}$"):
+            refused()
+
+
 def test_R85_a_url_of_an_unknown_store_is_refused_when_the_saver_is_made() -> None:
     for option in ("remote_file_name", "latest_remote_file_name"):
         with pytest.raises(pawl.UsageError, match=f"{option}: expected a URL of .*s3.*, received 'xyz://b/ep'"):

@@ -104,8 +104,6 @@ int composer_fill(const char *template_text, const struct name_values *values, b
                   struct pawl_error *err);
 /* The format for a file, by name. NULL if its suffix names one, or a compression. */
 const char *composer_format(const char *path);
-/* The name of a variable in the template that changes during training, or NULL. */
-const char *composer_counter_in(const char *template_text);
 /* Copies a text for the caller. PAWL_ELIMIT, and ret stays as it was, if cap is too small. */
 int composer_give_text(const char *text, char *ret, size_t cap, struct pawl_error *err);
 /* Copies the options that the caller knows; the others are 0, as all are if given is NULL. */

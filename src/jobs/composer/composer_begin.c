@@ -23,7 +23,8 @@ struct name_values
 composer_values(const struct pawl_saver *s, const struct pawl_progress *progress)
 {
 	static const struct pawl_progress unknown = PAWL_PROGRESS_INIT;
-	return (struct name_values){.run_name = s->run_name,
+	return (struct name_values){.of = NAME_OF_FILE,
+	                            .run_name = s->run_name,
 	                            .rank = s->rank.rank,
 	                            .local_rank = s->rank.local_rank,
 	                            .world_size = s->rank.world_size,
@@ -139,7 +140,7 @@ begin_saver(struct pawl_saver *s, struct pawl_error *err)
 static bool
 has_link(const struct pawl_saver *s)
 {
-	return s->latest_filename && s->keep != 0 && !composer_counter_in(s->latest_filename);
+	return s->latest_filename && s->keep != 0 && !name_excess(s->latest_filename, NAME_OF_FOLDER);
 }
 
 /* The seq of the row that the latest link leads to, 0 if it is none. PAWL_ENOTFOUND: there is no

@@ -37,7 +37,8 @@ get_values(const struct pawl_saver_opts *opts, struct name_values *ret, struct p
 	static const struct pawl_progress unknown = PAWL_PROGRESS_INIT;
 	struct pawl_rank rank;
 	TRY(composer_take_rank(opts->rank, &rank, err));
-	*ret = (struct name_values){.run_name = opts->run_name,
+	*ret = (struct name_values){.of = NAME_OF_FOLDER, /* the counters have no value before a checkpoint is loaded */
+	                            .run_name = opts->run_name,
 	                            .rank = rank.rank > 0 ? rank.rank : 0,
 	                            .local_rank = rank.local_rank > 0 ? rank.local_rank : 0,
 	                            .world_size = rank.world_size > 0 ? rank.world_size : 1,
@@ -50,7 +51,7 @@ get_values(const struct pawl_saver_opts *opts, struct name_values *ret, struct p
 static int
 check_counters(const char *text, struct pawl_error *err)
 {
-	const char *counter = composer_counter_in(text);
+	const char *counter = name_excess(text, NAME_OF_FOLDER);
 	return counter ? err_set(err, PAWL_EUSAGE,
 	                         "\"%.200s\": {%s} has no value for loading, known are run_name, rank, local_rank, "
 	                         "world_size, local_world_size, node_rank",

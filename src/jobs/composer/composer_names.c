@@ -43,39 +43,16 @@ without_slashes(const char *text)
 	return text + strspn(text, "/");
 }
 
-const char *
-composer_counter_in(const char *template_text)
-{
-	static const char *const counters[] = {"epoch",
-	                                       "batch",
-	                                       "batch_in_epoch",
-	                                       "sample",
-	                                       "sample_in_epoch",
-	                                       "token",
-	                                       "token_in_epoch",
-	                                       "total_wct",
-	                                       "epoch_wct",
-	                                       "batch_wct",
-	                                       "id",
-	                                       "step"};
-	for (size_t i = 0; i < sizeof counters / sizeof *counters; i++)
-		if (name_uses(template_text, counters[i]))
-			return counters[i];
-	return NULL;
-}
-
 /* name.h has more variables than the files of a saver. */
 static int
 check_file_variables(const char *template_text, struct pawl_error *err)
 {
-	static const char *const others[] = {"id", "step"};
-	for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-		if (name_uses(template_text, others[i]))
-			return err_set(err, PAWL_EUSAGE,
-			               "\"%.200s\": {%s} has no value in names of checkpoint files; expected {batch} "
-			               "or another counter of the training",
-			               template_text, others[i]);
-	return 0;
+	const char *other = name_excess(template_text, NAME_OF_FILE);
+	return other ? err_set(err, PAWL_EUSAGE,
+	                       "\"%.200s\": {%s} has no value in names of checkpoint files; expected {batch} "
+	                       "or another counter of the training",
+	                       template_text, other)
+	             : 0;
 }
 
 int
@@ -110,7 +87,9 @@ int
 composer_fill_folder(const char *template_text, const struct name_values *values, char **ret, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf name = {0};
+	struct name_values known = *values;
 	size_t fixed = fixed_part(template_text);
+	known.of = NAME_OF_FOLDER;
 	if (template_text[0] == '\0')
 		return err_set(err, PAWL_EUSAGE, "folder: expected the name of a folder, found none");
 	if (text_begins_as_url(template_text))
@@ -118,7 +97,7 @@ composer_fill_folder(const char *template_text, const struct name_values *values
 		               "folder \"%.200s\": expected a folder of this machine; give "
 		               "a URL in remote_file_name",
 		               template_text);
-	const char *counter = composer_counter_in(template_text);
+	const char *counter = name_excess(template_text, known.of);
 	if (counter)
 		return err_set(
 			err, PAWL_EUSAGE,
@@ -127,7 +106,7 @@ composer_fill_folder(const char *template_text, const struct name_values *values
 			template_text, counter);
 	buf_put(&name, template_text, fixed);
 	if (template_text[fixed] != '\0')
-		TRY(name_format(template_text + fixed, values, false, &name, err));
+		TRY(name_format(template_text + fixed, &known, false, &name, err));
 	while (name.len > 1 && name.ptr[name.len - 1] == '/')
 		name.len--;
 	TRY(buf_check(&name, "folder", err));

@@ -228,6 +228,22 @@ test_unknown_variables_are_named_with_the_known_ones(void **state)
 }
 
 static void
+test_files_and_folders_have_fewer_variables(void **state)
+{
+	(void)state;
+	struct name_values v = example();
+	v.of = NAME_OF_FILE;
+	assert_refused(&v, "{epch}", "token_in_epoch, total_wct, epoch_wct, batch_wct");
+	assert_string_equal(name_excess("{rank}{epoch}-{step}", NAME_OF_FILE), "step");
+	assert_null(name_excess("{rank}{epoch}-{{id}}", NAME_OF_FILE));
+	v.of = NAME_OF_FOLDER;
+	assert_refused(&v, "{epch}", "known are run_name, rank, local_rank, world_size, local_world_size, node_rank");
+	assert_string_equal(name_excess("{rank}/{epoch:03d}", NAME_OF_FOLDER), "epoch");
+	assert_null(name_excess("{run_name}/{node_rank}", NAME_OF_FOLDER));
+	assert_null(name_excess("{id}-{step}-{epoch}", NAME_OF_CHECKPOINT));
+}
+
+static void
 test_malformed_templates_are_refused(void **state)
 {
 	(void)state;
@@ -295,6 +311,7 @@ main(void)
 		cmocka_unit_test(test_R76_whether_a_template_tells_ranks_apart_can_be_asked),
 		cmocka_unit_test(test_partial_filling_leaves_the_rest_for_later),
 		cmocka_unit_test(test_unknown_variables_are_named_with_the_known_ones),
+		cmocka_unit_test(test_files_and_folders_have_fewer_variables),
 		cmocka_unit_test(test_the_id_of_a_name_is_read_back),
 		cmocka_unit_test(test_malformed_templates_are_refused),
 		cmocka_unit_test(test_P17_names_stay_in_their_folder),
