@@ -340,7 +340,10 @@ def test_R85_a_url_of_an_unknown_store_is_refused_when_the_saver_is_made() -> No
 
 
 @pytest.mark.parametrize("option", ["filename", "latest_filename", "remote_file_name"])
-@pytest.mark.parametrize("suffix", [".tar.xz", ".tar.zst", ".gz", ".ckpt.lz4", ".planes", ".npy", ".pt.br"])
+@pytest.mark.parametrize(
+    "suffix",
+    [".tar.xz", ".tar.zst", ".gz", ".ckpt.lz4", ".planes", ".npy", ".pt.br", ".br", ".7z", ".zip", ".PT.GZ", ".TGZ"],
+)
 def test_R82_a_suffix_that_the_saver_does_not_write_is_refused_with_the_known_ones(option: str, suffix: str) -> None:
     with pytest.raises(pawl.UsageError, match=r"\.pth.*\.zst.*\.tar\.lzma"):
         CheckpointSaver(**{option: "ep{epoch}" + suffix})

@@ -23,6 +23,24 @@ composer_is_tar(const char *name)
 	return false;
 }
 
+/* Does the name promise a compressed file or an archive? In capitals, too. */
+static bool
+is_compressed(const char *name)
+{
+	static const char *const others[] = {"7z",   "br",  "gzip", "lz",   "rar", "sz",  "tar",
+	                                     "tbz2", "tgz", "txz",  "tzst", "z",   "zip", "zstd"};
+	const char *dot = strrchr(name, '.');
+	char low[16] = "x";
+	if (!dot || strlen(dot) >= sizeof low - 1)
+		return false;
+	for (size_t i = 0; dot[i] != '\0'; i++)
+		low[i + 1] = (char)tolower((unsigned char)dot[i]);
+	for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+		if (strcmp(low + 2, others[i]) == 0)
+			return true;
+	return codec_of_name(low) != NULL;
+}
+
 const char *
 composer_format(const char *path)
 {
@@ -34,7 +52,7 @@ composer_format(const char *path)
 		if (next == '\0' || next == '.')
 			return NULL;
 	}
-	return codec_of_name(name) ? NULL : "pt";
+	return is_compressed(name) ? NULL : "pt";
 }
 
 static const char *
