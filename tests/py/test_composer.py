@@ -324,6 +324,13 @@ def test_R73_R82_names_that_cannot_be_written_are_refused_when_the_saver_is_made
     assert list(pathlib.Path().iterdir()) == []
 
 
+@pytest.mark.parametrize("option", ["remote_file_name", "latest_remote_file_name"])
+@pytest.mark.parametrize("bucket", ["{run_name}", "{epcoh}", "team-{rank}"])
+def test_R85_a_variable_in_the_bucket_is_refused_when_the_saver_is_made(option: str, bucket: str) -> None:
+    with pytest.raises(pawl.UsageError, match="expected variables only after the bucket"):
+        CheckpointSaver(**{option: f"s3://{bucket}/x.pt"})
+
+
 def test_R73_an_unknown_variable_is_refused_with_those_that_the_name_may_have() -> None:
     places = "run_name, rank, local_rank, world_size, local_world_size, node_rank"
     with pytest.raises(pawl.UsageError, match=rf"\{{epcoh\}}, known are {places}, epoch, .*, batch_wct$"):

@@ -116,7 +116,8 @@ int composer_fill_folder(const char *template_text, const struct name_values *va
                          struct pawl_error *err);
 /* Splits "s3://bucket/a/{epoch}" into the URL of the store ("s3://bucket") and the name in it
  * ("a/{epoch}"). For stores other than buckets, the store is all before the part with the first
- * variable, or before the last part. A name without "://" gives NULL and itself. */
+ * variable, or before the last part. A name without "://" gives NULL and itself. PAWL_EUSAGE: a
+ * variable in the name of the bucket. */
 int composer_split_url(const char *template_text, char **ret_root, char **ret_name, struct pawl_error *err);
 /* 1 if `name` can come from the template, its other variables being as in values. *ret then has the
  * counters in it; others are -1. */

@@ -159,6 +159,9 @@ composer_split_url(const char *template_text, char **ret_root, char **ret_name, 
 		else if (*end == '\0' || end > options)
 			for (end = options; end > host && end[-1] != '/';)
 				end--;
+		if (is_bucket(template_text) && host[strcspn(host, "{/?")] == '{')
+			return err_set(err, PAWL_EUSAGE, "\"%.200s\": expected variables only after the bucket",
+			               template_text);
 		if (end <= host || end >= options)
 			return err_set(err, PAWL_EUSAGE, "\"%.200s\": expected the URL of a file in a store",
 			               template_text);

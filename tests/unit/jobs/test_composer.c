@@ -115,6 +115,9 @@ test_R85_a_url_names_the_store_and_the_file(void **state)
 	assert_int_equal(composer_split_url("s3://bucket/", &root, &name, NULL), PAWL_EUSAGE);
 	assert_int_equal(composer_split_url("s3:/bucket/x{epoch}.pt", &root, &name, NULL), PAWL_EUSAGE);
 	assert_int_equal(composer_split_url("", &root, &name, NULL), PAWL_EUSAGE);
+	assert_int_equal(composer_split_url("s3://{run_name}/x.pt", &root, &name, NULL), PAWL_EUSAGE);
+	assert_int_equal(composer_split_url("gs://a-{rank}/x{epoch}.pt", &root, &name, NULL), PAWL_EUSAGE);
+	assert_int_equal(composer_split_url("ssh://{rank}/x{epoch}.pt", &root, &name, NULL), PAWL_EUSAGE);
 }
 
 static void
