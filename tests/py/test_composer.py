@@ -316,12 +316,19 @@ def test_R73_a_counter_in_the_folder_is_refused(counter: str) -> None:
         find_latest("run", folder=template)
 
 
-@pytest.mark.parametrize("option", ["filename", "latest_filename", "remote_file_name"])
+@pytest.mark.parametrize("option", ["filename", "latest_filename", "remote_file_name", "latest_remote_file_name"])
 @pytest.mark.parametrize("bad", ["foo.pt.br", "{epcoh}.pt", "../foo.pt", "{step}.pt"])
 def test_R73_R82_names_that_cannot_be_written_are_refused_when_the_saver_is_made(option: str, bad: str) -> None:
-    with pytest.raises(pawl.UsageError):
-        CheckpointSaver(**{option: bad})
+    for unused in ("remote_file_name", "latest_filename"):  # they make other names useless
+        with pytest.raises(pawl.UsageError):
+            CheckpointSaver(**{unused: None, option: bad})
     assert list(pathlib.Path().iterdir()) == []
+
+
+def test_a_remote_name_that_is_not_used_needs_no_run_name() -> None:
+    with CheckpointSaver("out", "x.pt", None, None, save_interval="1ba") as saver:
+        assert saver.step({"batch": 1}, state)
+    assert names("out") == ["x.pt"]
 
 
 @pytest.mark.parametrize("option", ["remote_file_name", "latest_remote_file_name"])

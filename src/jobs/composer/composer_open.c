@@ -47,14 +47,13 @@ composer_take_rank(const struct pawl_rank *given, struct pawl_rank *ret, struct 
 /* A template that cannot be filled in, or whose suffix is not a format, fails now and not at the
  * first save. */
 static int
-try_template(const struct pawl_saver *s, const char *text, struct pawl_error *err)
+try_template(const struct name_values *values, const char *text, struct pawl_error *err)
 {
-	struct name_values values = composer_values(s, NULL);
 	struct files_target target = {0};
 	PAWL_FREE char *name = NULL;
 	if (!text)
 		return 0;
-	TRY(composer_fill(text, &values, false, &name, err));
+	TRY(composer_fill(text, values, false, &name, err));
 	if (composer_is_tar(name))
 		return 0;
 	int rc = files_target_set(name, composer_format(name), &target, err);
@@ -152,15 +151,31 @@ keep_options(struct pawl_saver *s, const struct pawl_saver_opts *opts, struct pa
 	return 0;
 }
 
+/* A name that is not used is checked, too, but needs no name of the run. */
+static int
+check_unused(const struct pawl_saver *s, const struct pawl_saver_opts *opts, struct pawl_error *err)
+{
+	struct name_values values = composer_values(s, NULL);
+	PAWL_FREE char *root = NULL;
+	PAWL_FREE char *name = NULL;
+	if (s->remote_latest || !opts->latest_remote_file_name)
+		return 0;
+	if (!values.run_name)
+		values.run_name = "run";
+	TRY(composer_split_url(opts->latest_remote_file_name, &root, &name, err));
+	return try_template(&values, name, err);
+}
+
 static int
 check_saver(struct pawl_saver *s, const struct pawl_saver_opts *opts, struct pawl_error *err)
 {
 	struct name_values values = composer_values(s, NULL);
 	TRY(composer_fill_folder(opts->folder, &values, &s->folder, err));
-	TRY(try_template(s, s->filename, err));
-	TRY(try_template(s, s->latest_filename, err));
-	TRY(try_template(s, s->remote_name, err));
-	TRY(try_template(s, s->remote_latest, err));
+	TRY(try_template(&values, s->filename, err));
+	TRY(try_template(&values, s->latest_filename, err));
+	TRY(try_template(&values, s->remote_name, err));
+	TRY(try_template(&values, s->remote_latest, err));
+	TRY(check_unused(s, opts, err));
 	if (s->keep == 0 && !s->remote_root && !s->by_caller)
 		return err_set(err, PAWL_EUSAGE,
 		               "num_checkpoints_to_keep=0 deletes what has been uploaded, "
