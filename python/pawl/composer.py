@@ -198,15 +198,16 @@ class CheckpointSaver:
                 due at the end of the training.
             state: A tree, or a function that returns one and is only called when a save is due. If
                 it is the path of a folder, that is packed as this rank's tar file.
-            event: The event that a function for ``save_interval`` gets. Default: None, from the
-                counters.
+            event: The event that a function for ``save_interval`` gets. Default: None,
+                EPOCH_CHECKPOINT if the epoch has grown since the last call, else BATCH_CHECKPOINT.
 
         Returns:
             True if a save has begun.
         """
         now = self._begin(progress)
         if event is None:
-            event = EPOCH_CHECKPOINT if now.get("epoch", 0) > (self._epoch or 0) else BATCH_CHECKPOINT
+            grown = self._epoch is not None and now.get("epoch", 0) > self._epoch
+            event = EPOCH_CHECKPOINT if grown else BATCH_CHECKPOINT
         self._epoch = now.get("epoch")
         if not self._is_due(now, progress, event):
             return False

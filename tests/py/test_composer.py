@@ -286,6 +286,11 @@ def test_R91_R92_R93_intervals(interval: Any, expected: list[int]) -> None:
         assert [one["batch"] for one, _ in saver.saved_checkpoints] == expected
 
 
+def test_R93_a_run_that_continues_within_an_epoch_has_not_ended_one() -> None:
+    with CheckpointSaver(save_interval=lambda progress, event: event == EPOCH_CHECKPOINT) as saver:
+        assert train(saver, range(25, 42), per_epoch=8) == [32, 40]
+
+
 def test_R91_other_intervals_are_refused() -> None:
     for bad in (True, 1.5, None):
         with pytest.raises(pawl.UsageError, match="save_interval must be a Time, a time string"):
