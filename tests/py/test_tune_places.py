@@ -490,6 +490,19 @@ def test_R131_going_on_by_hand_under_another_name(tmp_path: pathlib.Path) -> Non
         run(descend, tmp_path, name="again", config=space, restore=tune.SyncConfig(upload_dir=empty))
 
 
+def test_restore_from_a_url_begins_with_its_experiment(tmp_path: pathlib.Path, fake: Fake) -> None:
+    sync = tune.SyncConfig(upload_dir="s3://my-checkpoints-bucket/searches")
+    before = run(descend, tmp_path, config={"x": 1, "steps": 3}, sync_config=sync)
+    shutil.rmtree(tmp_path / "exp")
+    url = "s3://my-checkpoints-bucket/searches/exp"
+    after = run(descend, tmp_path, name="restart", config={"x": 1, "steps": 3}, restore=url)
+    assert [one.trial_id for one in after.trials] == [one.trial_id for one in before.trials]
+    assert steps(after.trials[0], after) == [1, 2, 3]
+    assert not list(tmp_path.glob(".*"))  # what was fetched is gone
+    with pytest.raises(pawl.NotFoundError, match=f"{url}/none: there is nothing below it"):
+        run(descend, tmp_path, name="again", config={"x": 1}, restore=f"{url}/none")
+
+
 def test_restore_from_a_checkpoint_begins_with_it(tmp_path: pathlib.Path) -> None:
     before = run(descend, tmp_path, name="before", config={"x": 1, "steps": 3}).best_checkpoint
     assert before is not None

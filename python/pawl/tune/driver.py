@@ -129,8 +129,8 @@ def run(
         sync_config: Where the experiment is copied to. Default: None, nowhere.
         max_failures: How often a trial starts again after a failure; -1 means no limit. Default: 0.
         fail_fast: The first trial that fails ends all. Default: False.
-        restore: A SyncConfig or a folder with an experiment to begin with, or a checkpoint that
-            every trial begins with. Default: None.
+        restore: A SyncConfig, a URL or a folder with an experiment to begin with, or the folder of
+            a checkpoint that every trial begins with. Default: None.
         resume: "AUTO" continues the experiment of this name if it exists, here or in
             ``sync_config.upload_dir``. True or "LOCAL": it must exist here. "REMOTE": it is
             fetched. "ERRORED_ONLY": failed trials start again, too. "PROMPT": the user is asked.

@@ -226,10 +226,12 @@ class Given:
 def given(restore: str | os.PathLike[str] | SyncConfig | None, folder: str) -> Given:
     """``restore`` of tune.run.
 
-    An experiment in ``upload_dir`` is copied next to ``folder`` first. An experiment that is
-    resumed imports nothing, but its trials still begin with the same checkpoint.
+    An experiment in ``upload_dir`` or at another place is copied next to ``folder`` first. An
+    experiment that is resumed imports nothing, but its trials still begin with the same checkpoint.
     """
     place = None
+    if isinstance(restore, str | os.PathLike) and is_elsewhere(_checks.path("restore", restore)):
+        restore = SyncConfig(upload_dir=restore)
     if restore is not None and not isinstance(restore, SyncConfig):
         place = os.path.abspath(_checks.path("restore", restore))
         if os.path.isdir(place) and not is_experiment(place):
