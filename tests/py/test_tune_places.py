@@ -863,6 +863,9 @@ def test_places_without_an_experiment_are_named(
         tune.Tuner.restore("s3://my-checkpoints-bucket/mine", descend)
     with pytest.raises(pawl.UsageError, match="an experiment's own folder below a place"):
         tune.Tuner.restore("s3://my-checkpoints-bucket", descend)
+    for place in ("me@nowhere.invalid:exp", "me@nowhere.invalid:/exp"):
+        with pytest.raises(pawl.UsageError, match=rf"{place}: expected an experiment's own folder .* user@host:\./exp"):
+            tune.Tuner.restore(place, descend)
     (tmp_path / "a:b").mkdir()  # a folder of this machine that has a colon in its name
     monkeypatch.chdir(tmp_path)
     with pytest.raises(pawl.NotFoundError, match="a:b"):

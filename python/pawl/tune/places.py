@@ -128,8 +128,11 @@ def to_continue(place: str, local_dir: str) -> tuple[str, SyncConfig]:
     """
     start, options = _checks.split_options(place)
     above, _, name = start.rstrip("/").rpartition("/")
-    if not name or above.endswith((":", "/")):
-        raise UsageError(f"{place}: expected an experiment's own folder below a place")
+    if not name or not above or above.endswith((":", "/")):
+        raise UsageError(
+            f"{place}: expected an experiment's own folder below a place, such as s3://bucket/searches/exp, "
+            "user@host:searches/exp or user@host:./exp"
+        )
     folder, sync = os.path.join(local_dir, name), SyncConfig(upload_dir=above + options)
     if not is_experiment(folder):
         if os.path.isdir(folder) and os.listdir(folder):
