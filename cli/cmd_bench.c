@@ -22,6 +22,7 @@
 #include "base/fd.h"
 #include "base/folder.h"
 #include "base/os.h"
+#include "base/text.h"
 #include "cli.h"
 #include "copy.h"
 #include "grid.h"
@@ -379,7 +380,9 @@ prepare_bench(struct bench *b, const char *folder, struct pawl_error *err)
 	uint64_t limit;
 
 	if (mkdtemp(path) == NULL)
-		return err_path(err, errno, folder, true, "cannot make a folder");
+		return errno == ENOENT && text_begins_as_url(folder)
+		               ? err_set(err, PAWL_EUSAGE, "%s: expected a folder of this machine, found a URL", folder)
+		               : err_path(err, errno, folder, true, "cannot make a folder");
 	b->folder = path;
 	b->root = keep_printf(&b->cli->keep, "%s/run", path);
 	TRY(make_state(b, err));

@@ -21,6 +21,7 @@
 #include "base/err.h"
 #include "base/err_path.h"
 #include "base/fd.h"
+#include "base/text.h"
 #include "base/value.h"
 #include "space.h"
 #include "trial_checkpoints.h"
@@ -322,6 +323,11 @@ find_folder(struct tune_experiment *e, struct pawl_error *err)
 	if (may_make && e->spec.doc)
 		TRY(make_folders(e->folder, err));
 	e->dirfd = open(e->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (e->dirfd < 0 && errno == ENOENT && text_begins_as_url(e->folder))
+		return err_set(
+			err, PAWL_EUSAGE,
+			"%s: expected a folder of this machine, found a URL; 'pawl ls' shows a search in a store",
+			e->folder);
 	if (e->dirfd < 0 && errno == ENOENT)
 		return err_set(err, PAWL_ENOTFOUND, "%s: there is no experiment here", e->folder);
 	return e->dirfd < 0 ? err_sys(err, errno, "%s: open", e->folder) : 0;

@@ -171,6 +171,9 @@ refuse_missing(const char *path, struct pawl_error *err)
 	PAWL_CLEAN(buf_clear) struct buf text = {0};
 
 	TRY(store_check_slashes(path, err));
+	if (strncmp(path, "mem:", 4) == 0)
+		return err_set(err, PAWL_EUSAGE, "%s: mem: is lost when it is closed; expected a folder or a URL",
+		               path);
 	if (!text_is_url(path) || !strchr(path, '?')) /* a URL's options would be missing from its parent's */
 		put_meant(&text, path);
 	return err_set(err, PAWL_ENOTFOUND, "%s: %s%s", path,

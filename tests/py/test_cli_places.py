@@ -301,6 +301,7 @@ def test_a_run_without_run_json_is_still_verified_as_a_run(demo: pathlib.Path) -
         ("@latest/x", 2, "@latest/x: '@' comes after the run: RUN@SELECTOR"),
         ("s3:bucket/run", 2, "s3:bucket/run: a URL has two slashes, expected s3://bucket/run"),
         ("file:/x", 2, "file:/x: a URL has two slashes, expected file:///x"),
+        ("mem:/", 2, "mem:/: mem: is lost when it is closed; expected a folder or a URL"),
         ("demo/checkpoints", 3, "demo/checkpoints: a part of the run"),
         (".", 3, "no run and no checkpoint here (expected run.json, manifest.json or .metadata); below it: demo"),
     ],
@@ -324,6 +325,12 @@ def test_a_destination_that_is_almost_a_url_is_refused(
     told = run(command, demo, f"s3:/{name}", *options, status=2).stderr
     assert f"s3:/{name}: a URL has two slashes, expected s3://{name}; a folder of this name is ./s3:/{name}" in told
     assert list((demo.parent / "s3:").iterdir()) == []
+
+
+def test_a_benchmark_needs_a_folder_of_this_machine(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for url in ("s3:/bucket", "s3://bucket"):
+        assert f"{url}: expected a folder of this machine, found a URL" in run("bench", url, status=2).stderr
 
 
 def test_a_file_url_is_its_path_for_every_command(

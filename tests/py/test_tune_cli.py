@@ -407,6 +407,10 @@ def test_wrong_calls_and_files(tmp_path: pathlib.Path) -> None:
     (tmp_path / "a.json").write_text('{"run": [}')
     assert "a.json: byte 9: expected a value" in run("tune", tmp_path / "a.json", status=2).stderr
     assert run("tune", "ls", tmp_path, status=3).stderr
+    for word in ("ls", "show", "best", "export", "stop"):
+        for url in ("s3:/b/x", "s3://b/x"):
+            told = run("tune", word, url, status=2).stderr
+            assert f"{url}: expected a folder of this machine, found a URL" in told
 
 
 def test_a_dry_run_shows_what_would_be_tried(tmp_path: pathlib.Path) -> None:

@@ -73,6 +73,8 @@ test_a_wrong_address_is_answered_with_what_exists(void **state)
 		{"@10", PAWL_ENOTFOUND, "@10: the current folder is not a run; write RUN@10"},
 		{"s3:/bucket/run", PAWL_EUSAGE, "a URL has two slashes, expected s3://bucket/run"},
 		{"s3:bucket/run", PAWL_EUSAGE, "a URL has two slashes, expected s3://bucket/run"},
+		{"mem:", PAWL_EUSAGE, "mem: is lost when it is closed; expected a folder or a URL"},
+		{"mem:/", PAWL_EUSAGE, "mem:/: mem: is lost when it is closed"},
 		{"own://place/run", PAWL_ENOTFOUND, "own://place/run: no run and no checkpoint here"},
 	};
 
