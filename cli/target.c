@@ -18,6 +18,7 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "folder.h"
 
 static bool
 is_link(const char *path)
@@ -79,6 +80,22 @@ target_is_foreign(struct cli *cli, const char *path, bool is_folder)
 	return false;
 }
 
+/* A folder of checkpoint files, such as Composer's, is not a run. 0: it is not one. */
+static int
+refuse_files(struct cli *cli, const char *path, struct pawl_error *err)
+{
+	const char *file = folder_newest_file(cli, path);
+
+	if (file == NULL)
+		return 0;
+	if (cli->command->operands[0].kind == OPERAND_RUN)
+		return err_set(err, PAWL_ENOTFOUND,
+		               "%s holds checkpoint files of another program, such as %s; '%s' works on a run", path,
+		               file, cli->command->name);
+	return err_set(err, PAWL_ENOTFOUND,
+	               "%s holds checkpoint files of another program; name one of its files, such as %s", path, file);
+}
+
 /* Finds out what the existing folder `path` is, which leads to `real`. */
 static int
 parse_folder(struct cli *cli, const char *path, const char *real, struct target *t, struct pawl_error *err)
@@ -109,6 +126,7 @@ parse_folder(struct cli *cli, const char *path, const char *real, struct target 
 		t->single = t->file = true;
 		return 0;
 	}
+	TRY(refuse_files(cli, path, err));
 	if (exists_in(cli, path, "checkpoints")) {
 		t->root = path; /* run.json is lost; the library reports what can be done */
 		return 0;
@@ -206,6 +224,7 @@ parse_url(struct cli *cli, const char *url, struct target *t, struct pawl_error 
 		return 0;
 	if (t->may_list)
 		return err_set(err, PAWL_ENOTFOUND, "%s: no run and no checkpoint here", url);
+	TRY(refuse_files(cli, url, err));
 	return pawl_explain_address(url, err);
 }
 

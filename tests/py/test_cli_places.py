@@ -124,6 +124,29 @@ def test_composers_files_are_listed_shown_and_verified(place: Place, folder: str
     assert [pathlib.Path(one["root"]).name for one in found] == names
 
 
+@pytest.mark.parametrize("folder", ["saved", "run/checkpoints"])
+def test_composers_folder_is_refused_with_one_of_its_files(place: Place, tmp_path: pathlib.Path, folder: str) -> None:
+    [newest, *_] = composer_files(place, folder)
+    target, new = place.at(folder), tmp_path / "new"
+    answer = f"{target} holds checkpoint files of another program"
+    for words in (["export", target, new], ["diff", target, target], ["cp", target, new], ["pin", target]):
+        assert f"{answer}; name one of its files, such as {target}/{newest}" in run(*words, status=3).stderr
+    for words in (["sync", target, new], ["prune", target, "--keep-last", 1]):
+        told = run(*words, status=3).stderr
+        assert f"{answer}, such as {target}/{newest}; '{words[0]}' works on a run" in told
+    assert not new.exists()
+
+
+def test_a_step_of_composers_folder_is_refused_with_one_of_its_files(tmp_path: pathlib.Path) -> None:
+    place = Place(tmp_path, None)
+    [newest, *_] = composer_files(place, "run/checkpoints")
+    for target, name in ((place.at("run"), f"checkpoints/{newest}"), (place.at("run/checkpoints"), newest)):
+        for words in (["show", f"{target}@9"], ["pin", target]):
+            told = run(*words, status=3).stderr
+            assert f"{target} holds checkpoint files of another program; name one of its files, such as" in told
+            assert f"{target}/{name}" in told
+
+
 def test_files_of_composer_without_a_suffix_are_listed_shown_and_verified(tmp_path: pathlib.Path) -> None:
     from pawl.composer import CheckpointSaver
 

@@ -39,6 +39,8 @@ def home_folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iter
             state = {"model": {"weight": np.full((4, 4), step, dtype=np.float32)}, "epoch": step // 100}
             manager.save(step, state, metrics={"loss": 1 / step}).wait()
     torch.save({"w": torch.ones(2)}, "model.pt")
+    (home / "saved").mkdir()
+    torch.save({"w": torch.ones(2)}, "saved/ep1-ba120-rank0.pt")
     (home / "data").mkdir()
     (home / "data" / "notes.txt").write_text("notes")
     (home / "old").symlink_to("runs/gone")
