@@ -85,7 +85,7 @@ copy_and_publish(struct cli *cli, struct pawl *run, const struct pawl_info *info
 	int rc;
 
 	if (mkdir(partial, 0777) != 0)
-		return err_path(err, errno, dest, true, "cannot create");
+		return err_path_new(err, errno, dest, "cannot create");
 	rc = pawl_copy(run, info->id, copy, NULL, meter, NULL, err);
 	if (rc == 0)
 		rc = copy_publish(copy, dest, err);

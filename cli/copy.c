@@ -18,14 +18,8 @@
 const char *
 copy_parent(struct keep *keep, const char *path)
 {
-	size_t len = strlen(path);
+	const size_t len = text_parent_len(path);
 
-	while (len > 1 && path[len - 1] == '/')
-		len--;
-	while (len > 0 && path[len - 1] != '/')
-		len--;
-	while (len > 1 && path[len - 1] == '/')
-		len--;
 	return len == 0 ? "." : keep_strndup(keep, path, len);
 }
 
@@ -106,7 +100,7 @@ copy_publish(const char *from, const char *to, struct pawl_error *err)
 {
 	errno = hidden_folder_appear(AT_FDCWD, from, AT_FDCWD, to, true);
 	if (errno != 0)
-		return err_path(err, errno, to, true, "cannot create");
+		return err_path_new(err, errno, to, "cannot create");
 	return fd_sync_parent(AT_FDCWD, to, err);
 }
 

@@ -3,11 +3,13 @@
 #include "base/err_path.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/text.h"
 
 #define USER_BYTES 4096u /* of an entry of the user database */
 
@@ -50,4 +52,19 @@ int
 err_path(struct pawl_error *err, int sys, const char *path, bool writes, const char *what)
 {
 	return err_is_denied(sys) ? err_denied(err, sys, path, writes) : err_sys(err, sys, "%s: %s", path, what);
+}
+
+int
+err_path_new(struct pawl_error *err, int sys, const char *path, const char *what)
+{
+	char above[PATH_MAX];
+	const size_t len = text_parent_len(path);
+
+	if (!err_is_denied(sys))
+		return err_path(err, sys, path, true, what);
+	if (len > 0)
+		snprintf(above, sizeof(above), "%.*s", (int)len, path);
+	else if (!getcwd(above, sizeof(above)))
+		snprintf(above, sizeof(above), ".");
+	return err_denied(err, sys, above, true);
 }

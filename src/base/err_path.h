@@ -15,5 +15,7 @@ bool err_is_denied(int sys);
 int err_denied(struct pawl_error *err, int sys, const char *path, bool writes);
 /* A failed system call about a path: as err_denied, or "<path>: <what>: <strerror>". */
 int err_path(struct pawl_error *err, int sys, const char *path, bool writes, const char *what);
+/* The same of a path that cannot be made: what may not be written to is the folder above it. */
+int err_path_new(struct pawl_error *err, int sys, const char *path, const char *what);
 
 #endif

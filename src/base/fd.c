@@ -20,6 +20,7 @@
 #include "base/err_path.h"
 #include "base/mem.h"
 #include "base/os.h"
+#include "base/text.h"
 
 /* Linux moves at most 0x7ffff000 bytes per call; a multiple of every block size suits direct
  * I/O. */
@@ -251,12 +252,7 @@ fd_sync_dirat(int dirfd, const char *path, struct pawl_error *err)
 int
 fd_sync_parent(int dirfd, const char *path, struct pawl_error *err)
 {
-	size_t len = strlen(path);
-
-	while (len > 1 && path[len - 1] == '/')
-		len--;
-	while (len > 0 && path[len - 1] != '/')
-		len--;
+	const size_t len = text_parent_len(path);
 	PAWL_FREE char *parent = len > 0 ? mem_strndup(path, len) : mem_strdup(".");
 	if (!parent)
 		return err_nomem(err, path);
@@ -285,7 +281,8 @@ make_folder(int dirfd, const char *path, struct pawl_error *err)
 			return 0;
 		if (sys == EEXIST || sys == ENOTDIR) /* it, or a parent, which is then checked first */
 			return err_set(err, PAWL_EEXISTS, "%s is a file, expected a folder", path);
-		return err_path(err, sys, path, true, "make folder");
+		return dirfd == AT_FDCWD ? err_path_new(err, sys, path, "make folder")
+		                         : err_path(err, sys, path, true, "make folder");
 	}
 	return fd_sync_parent(dirfd, path, err);
 }

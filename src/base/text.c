@@ -479,6 +479,20 @@ text_compare_path(const char *a, const char *b)
 	}
 }
 
+size_t
+text_parent_len(const char *path)
+{
+	size_t len = strlen(path);
+
+	while (len > 1 && path[len - 1] == '/')
+		len--;
+	while (len > 0 && path[len - 1] != '/')
+		len--;
+	while (len > 1 && path[len - 1] == '/')
+		len--;
+	return len;
+}
+
 const char *
 text_skip_file(const char *address)
 {

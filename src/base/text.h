@@ -47,6 +47,8 @@ bool text_begins_as_url(const char *address);
 int text_check_list(const char *what, const char *const *texts, size_t n, struct pawl_error *err);
 /* Is it 32 hex digits in lower case, as ids and tokens are? */
 bool text_is_hex32(const char *text);
+/* The length of the path of the folder above: 3 of "a/b/c/"; 0: the path has no such part. */
+size_t text_parent_len(const char *path);
 /* Does a text that is longer than the suffix end with it? */
 bool text_ends_with(const char *text, const char *suffix);
 /* Bounded, always terminated copy; false if it was cut. */

@@ -119,6 +119,16 @@ def test_a_single_checkpoint_that_may_not_be_read_is_a_failure(tmp_path: pathlib
     assert status == 0
 
 
+@pytest.mark.parametrize("command", ["restore", "sync", "cp"])
+@pytest.mark.parametrize("below", ["new", "deep/new"])
+def test_a_folder_in_which_nothing_can_be_made_is_named(tmp_path: pathlib.Path, command: str, below: str) -> None:
+    run_folder, shut = make("run", tmp_path / "run", 1), tmp_path / "shut"
+    shut.mkdir(mode=0o500)
+    status, _, told = denied(command, run_folder, shut / below)
+    assert status != 0 and f" {shut}: user " in told and "may not write here" in told
+    assert list(shut.iterdir()) == []
+
+
 def test_ls_of_a_folder_fails_where_a_checkpoint_in_it_may_not_be_read(tmp_path: pathlib.Path) -> None:
     pawl.save({"w": torch.ones(2)}, tmp_path / "single")
     pawl.save({"w": torch.ones(2)}, tmp_path / "whole")

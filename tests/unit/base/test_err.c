@@ -240,6 +240,14 @@ test_a_refused_path_is_named_with_what_to_do(void **state)
 	assert_non_null(strstr(err.message, "may not read this"));
 	assert_int_equal(err_path(&err, ENOSPC, "runs/demo", true, "cannot create"), PAWL_ENOSPACE);
 	assert_string_equal(err.message, "runs/demo: cannot create: No space left on device");
+	assert_int_equal(err_path_new(&err, EROFS, "runs/demo/", "cannot create"), PAWL_EREADONLY);
+	assert_non_null(strstr(err.message, "runs: the file system is mounted read-only"));
+	assert_int_equal(err_path_new(&err, EACCES, "/demo", "cannot create"), PAWL_EAUTH);
+	assert_int_equal(strncmp(err.message, "/: user ", 8), 0);
+	assert_int_equal(err_path_new(&err, EACCES, "demo", "cannot create"), PAWL_EAUTH);
+	assert_int_equal(err.message[0], '/'); /* the current folder */
+	assert_int_equal(err_path_new(&err, ENOSPC, "runs/demo", "cannot create"), PAWL_ENOSPACE);
+	assert_string_equal(err.message, "runs/demo: cannot create: No space left on device");
 }
 
 int
