@@ -16,6 +16,7 @@ from common import random_torch, same
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 import pawl
+import pawl.torch
 from cli import run, run_json
 
 DTYPES = [
@@ -136,6 +137,23 @@ def test_R151_a_checkpoint_of_pawl_keeps_the_whole_state(tmp_path: pathlib.Path)
     done = run("convert", tmp_path / "s.pt", tmp_path / "cast", "--to", "pawl", "--dtype", "fp16", status=2)
     assert "written completely" in done.stderr
     run("convert", tmp_path / "s.pt", tmp_path / "own", "--to", "pawl", status=7)
+
+
+def test_a_tensor_that_dcp_saved_in_pieces_is_refused_with_what_joins_it(tmp_path: pathlib.Path) -> None:
+    pieces = {None: [4, 2], "0,0": torch.ones(2, 2), "2,0": torch.zeros(2, 2)}
+    note = {"torch.distributed.checkpoint": {"checkpoint_id": None}}
+    with pawl.CheckpointManager(tmp_path / "run") as manager:
+        manager.save(1, {"m": {"w": pieces}, "v": torch.ones(3)}, metadata=note, wait=True)
+    for target, to in ((tmp_path / "a.pt", None), (tmp_path / "a", "dcp")):
+        with pytest.raises(pawl.UnsupportedError, match=r"'m/w': .* in pieces.*; pawl\.torch\.export_dcp joins"):
+            pawl.convert(tmp_path / "run", target, to=to, select="latest")
+    pawl.convert(tmp_path / "run", tmp_path / "rest.pt", exclude="m/w/*", select="latest")
+    assert torch.load(tmp_path / "rest.pt").keys() == {"v"}
+    pawl.torch.export_dcp(tmp_path / "run", tmp_path / "dcp")
+    pawl.convert(tmp_path / "dcp", tmp_path / "all.pt")
+    joined = torch.load(tmp_path / "all.pt")["m/w"]
+    assert torch.equal(joined, torch.cat([torch.ones(2, 2), torch.zeros(2, 2)]))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["all.pt", "dcp", "rest.pt", "run"]
 
 
 def test_P2_a_failure_leaves_nothing(tmp_path: pathlib.Path) -> None:

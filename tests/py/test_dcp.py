@@ -386,6 +386,8 @@ def test_several_shards_of_one_tensor_on_one_rank(tmp_path: pathlib.Path) -> Non
     """They come back through DCP under any other plan, and as one tensor in DCP's own format."""
     job("pieces", 2, tmp_path)
     pawl.torch.export_dcp(tmp_path / "run", tmp_path / "dcp", which=2)
+    with pytest.raises(pawl.UnsupportedError, match="w': .*export_dcp"):
+        pawl.convert(tmp_path / "run", tmp_path / "w.pt", select="latest")
     plain = {"w": torch.zeros(10, 20), "deep": {"w": torch.zeros(10, 20)}}
     dcp.load(plain, checkpoint_id=tmp_path / "dcp")
     assert torch.equal(plain["w"], WIDE) and torch.equal(plain["deep"]["w"], WIDE)

@@ -300,12 +300,59 @@ check_any(const struct convert_job *c, struct pawl_error *err)
 	return err_set(err, PAWL_ENOTFOUND, "%s has no tensor to write", c->r->info.name);
 }
 
+/* If one rank has several pieces of a tensor, pawl.torch saves them as a dict. It has the pieces
+ * under their offsets, and the shape of the tensor under the key None. */
+static bool
+has_pieces(const struct pawl_node *node)
+{
+	for (const struct pawl_node *child = first_of_dict(node); child && node->count > 1; child = child->next)
+		if (child->key->type == PAWL_NONE)
+			return true;
+	return false;
+}
+
+static int
+refuse_pieces(void *arg, const struct walk_leaf *at, struct pawl_error *err)
+{
+	const struct convert_job *c = arg;
+	PAWL_FREE char *prefix = NULL;
+
+	if (!has_pieces(at->node))
+		return 0;
+	prefix = mem_printf("%s/", at->path);
+	if (!prefix)
+		return err_nomem(err, "convert");
+	for (const struct pawl_node *child = at->node->first; child; child = child->next) {
+		PAWL_CLEAN(buf_clear) struct buf path = {0}, plain = {0};
+
+		TRY(convert_child_path(prefix, at->node, child, &path, &plain, err));
+		if (child->type == PAWL_TENSOR && convert_wants(c, buf_str(&path), buf_str(&plain)))
+			return err_set(
+				err, PAWL_EUNSUPPORTED,
+				"'%s': torch.distributed.checkpoint saved the tensor in pieces, which are not joined "
+				"here; pawl.torch.export_dcp joins them and writes a folder that can be converted",
+				at->path);
+	}
+	return 0;
+}
+
+/* Was the checkpoint saved by pawl.torch.StorageWriter? */
+static bool
+is_through_dcp(const struct manifest *m)
+{
+	static const char note[] = "torch.distributed.checkpoint";
+
+	return m->metadata && m->metadata->root && child_of(m->metadata->root, note, sizeof note - 1);
+}
+
 int
 convert_select(struct convert_job *c, struct pawl_error *err)
 {
 	const struct manifest *m = c->r->manifest;
 	struct selecting s = {.c = c};
 
+	if (is_through_dcp(m))
+		TRY(walk_nodes(m->state->root, refuse_pieces, c, err));
 	if (c->opts.model)
 		TRY(find_model(c, err));
 	if (c->target->plan == convert_dcp_plan) {
