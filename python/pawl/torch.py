@@ -16,12 +16,13 @@ import dataclasses
 import io
 import os
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 import torch
 from torch import distributed as dist
+from torch.distributed._shard.sharded_tensor.api import ShardedTensor
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.metadata import (
@@ -40,11 +41,13 @@ from torch.distributed.checkpoint.planner import (
     SavePlanner,
     WriteItemType,
 )
+from torch.distributed.checkpoint.staging import AsyncStager, BlockingAsyncStager, DefaultStager, StagingOptions
 from torch.distributed.checkpoint.state_dict_saver import save as _dcp_save
 from torch.distributed.checkpoint.storage import StorageReader as _StorageReader
 from torch.distributed.checkpoint.storage import StorageWriter as _StorageWriter
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
+from torch.utils._pytree import tree_map_only
 
 from . import _checks, _dcp, _dcp_plans, _options, _pawl, _reports
 from ._pawl import ExistsError, InternalError, MismatchError, NotFoundError, UnsupportedError, UsageError
@@ -96,7 +99,19 @@ class _OfRun:
         return os.path.abspath(given) == os.path.abspath(self._root)
 
 
-class StorageWriter(_OfRun, _StorageWriter):
+class _Sharded:
+    """Makes torch's DefaultStager copy a ShardedTensor, which it refuses. BlockingAsyncStager copies
+    it, but does not keep tied tensors together, and leaves some DTensors in the live memory.
+    """
+
+    def __init__(self, tensor: ShardedTensor) -> None:
+        self._tensor = tensor
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ShardedTensor:
+        return BlockingAsyncStager().stage({"": self._tensor})[""]
+
+
+class StorageWriter(_OfRun, _StorageWriter, AsyncStager):
     """Saves what DCP has planned as checkpoints of a run, with pawl's retention, checksums and
     commit.
 
@@ -175,6 +190,13 @@ class StorageWriter(_OfRun, _StorageWriter):
         return self.__dict__
 
     # ---- what DCP calls ----
+
+    _synchronize_after_execute = False  # stage returns when the copy is complete
+
+    def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
+        """Copies a state to the CPU for ``dcp.async_save``."""
+        with closing(DefaultStager(StagingOptions(False, False, False, False))) as stager:  # as async_save makes one
+            return cast(dict[str, Any], stager.stage(tree_map_only(ShardedTensor, _Sharded, state_dict)))
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | int | None = None) -> None:
         self._checkpoint_id = checkpoint_id

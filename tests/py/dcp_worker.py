@@ -279,6 +279,29 @@ def pieces(rank: int, world: int, folder: str) -> None:
         assert torch.equal(plain["w"], WIDE) and torch.equal(plain["deep"]["w"], WIDE)
 
 
+def staged(rank: int, world: int, folder: str) -> None:
+    """async_save copies every kind of tensor before it returns. Tied tensors stay tied."""
+    mesh = init_device_mesh("cpu", (world,))
+    plans = {"one": rows_of((10, 0)), "two": rows_of((4, 0), (6, 0)), "again": rows_of((10, 0))}
+    weight, count = torch.ones(50), distribute_tensor(torch.tensor(3.0), mesh, [Replicate()])
+    state = {name: wide(plan) for name, plan in plans.items()}
+    state["again"] = state["one"]
+    state |= {"deep": [{"w": wide(plans["two"])}], "weight": weight, "tied": weight, "count": count, "n": 5}
+    with pawl.torch.StorageWriter(f"{folder}/staged", **OPTIONS) as writer:
+        future = dcp.async_save(state, storage_writer=writer)
+        for tensor in (weight, count.to_local(), *(s.tensor for s in state["two"].local_shards())):
+            tensor.zero_()
+        future.result()
+    loaded = {name: wide(plan, True) for name, plan in plans.items()}
+    loaded |= {"deep": [{"w": wide(plans["two"], True)}]}
+    dcp.load(loaded, storage_reader=pawl.torch.StorageReader(f"{folder}/staged"))
+    for tensor in (*(loaded[name] for name in plans), loaded["deep"][0]["w"]):
+        assert torch.equal(torch.cat([shard.tensor for shard in tensor.local_shards()]), WIDE)
+    tree = pawl.load(f"{folder}/staged@latest")
+    assert torch.equal(tree["weight"], torch.ones(50)) and tree["tied"] is tree["weight"]
+    assert (float(tree["count"]), tree["n"]) == (3.0, 5)
+
+
 def run(job: str, rank: int, world: int, folder: str) -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
@@ -290,9 +313,9 @@ def run(job: str, rank: int, world: int, folder: str) -> None:
         timeout=datetime.timedelta(seconds=HANG_SECONDS),
     )
     for name in job.split("+"):
-        {"reshard": reshard, "refuse": refuse, "fsdp2": fsdp2, "kinds": kinds, "pieces": pieces}[name](
-            rank, world, folder
-        )
+        {"reshard": reshard, "refuse": refuse, "fsdp2": fsdp2, "kinds": kinds, "pieces": pieces, "staged": staged}[
+            name
+        ](rank, world, folder)
     dist.destroy_process_group()
 
 

@@ -397,3 +397,7 @@ def test_several_shards_of_one_tensor_on_one_rank(tmp_path: pathlib.Path) -> Non
     assert parts.pop(None) == [10, 20]
     assert {key: len(value) for key, value in parts.items()} == {"0,0": 2, "2,0": 1, "3,0": 3, "6,0": 3, "9,0": 1}
     assert torch.equal(pawl.load(tmp_path / "run" / "checkpoints" / "checkpoint_000001")["w"], WIDE)
+
+
+def test_async_save_copies_sharded_tensors_and_keeps_tied_ones(tmp_path: pathlib.Path) -> None:
+    job("staged", 1, tmp_path)

@@ -60,6 +60,7 @@ HOOKS = {
         "read_data",
     },
     "torch.StorageWriter": {
+        "stage",
         "reset",
         "validate_checkpoint_id",
         "storage_meta",
