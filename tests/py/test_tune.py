@@ -802,6 +802,27 @@ def test_checkpoints_and_trials_answer_as_those_of_older_versions_do(tmp_path: p
     assert not without.trials[0].has_checkpoint()
 
 
+@pytest.mark.parametrize("metric", ["val/acc", "val.acc"])  # nested, and flat
+def test_a_nested_metric_selects_rows_and_is_shown_with_paths(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, metric: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", types.SimpleNamespace(DataFrame=list))
+
+    def rises(config: dict[str, Any]) -> None:
+        for step, accuracy in enumerate((0.25, 0.75, math.nan, 0.5), 1):
+            with tune.checkpoint_dir(step=step) as folder:
+                pathlib.Path(folder, "state").write_text("")
+            tune.report({"val": {"acc": accuracy}} if metric == "val/acc" else {metric: accuracy})
+
+    analysis = run(rises, tmp_path, config={"x": tune.grid_search([1, 2])}, metric=metric, mode="max")
+    for trial in analysis.trials:
+        values = [value for _, value in analysis.get_trial_checkpoints_paths(trial, metric)]
+        assert values[:2] + values[3:] == [0.25, 0.75, 0.5] and math.isnan(values[2])
+    grid = tune.ResultGrid(analysis)
+    assert [row[metric] for row in grid.get_dataframe(metric, "max")] == [0.75, 0.75]
+    assert [row[metric] for row in analysis.dataframe(metric, "min")] == [0.25, 0.25]
+
+
 def test_frames_of_all_trials_are_fetched_by_a_method_too(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -324,7 +324,7 @@ class ExperimentAnalysis:
         """
         trial = self.trial_of(trial)
         name = metric or self.default_metric or "training_iteration"
-        return [(os.fspath(one), result.get(name)) for one, result in self.results_of_checkpoints(trial)]
+        return [(os.fspath(one), _json.value_at(result, name)) for one, result in self.results_of_checkpoints(trial)]
 
     @property
     def best_trial(self) -> Trial | None:
@@ -416,8 +416,9 @@ class ExperimentAnalysis:
         if metric is not None:
             by, order = self._by(metric, mode or self.default_mode or "max")
             sign = -1 if order == "max" else 1
-            rows = [one for one in self.results_of(trial) if isinstance(one.get(by), int | float)]
-            row = min(rows, key=lambda one: (one[by] != one[by], sign * one[by]), default={})
+            rows = [(_json.value_at(one, by), one) for one in self.results_of(trial)]
+            rows = [(value, one) for value, one in rows if isinstance(value, int | float)]
+            row = min(rows, key=lambda pair: (pair[0] != pair[0], sign * pair[0]), default=(0, {}))[1]
         flat = flatten({key: value for key, value in row.items() if key != "config"})
         return flat and {**flat, **flatten({"config": trial.config}), "logdir": trial.logdir}
 
