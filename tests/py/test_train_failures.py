@@ -159,6 +159,49 @@ def test_after_max_failures_fit_raises_an_error_that_has_the_result(tmp_path: pa
     assert result.checkpoint.to_dict()["epoch"] == 0
 
 
+@pytest.mark.parametrize("missing", ["room", "start"])
+def test_workers_that_cannot_start_again_are_a_failure_that_has_the_result(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    one = ScalingConfig(num_workers=1, resources_per_worker=CPU)
+    if missing == "room":
+        found = [1, 0]
+        monkeypatch.setattr(LocalEngine, "available", lambda self, scaling: found.pop(0))
+    else:
+        start = LocalEngine.start
+
+        def starts_once(self: LocalEngine, job: Job) -> None:
+            if job.attempt == 2:
+                raise pawl.UsageError("no place, but room for 0 workers")
+            start(self, job)
+
+        monkeypatch.setattr(LocalEngine, "start", starts_once)
+    result = result_of_failure(fit, raising, tmp_path, scaling=one, max_failures=1)
+    assert result.error is not None and isinstance(result.error.__cause__, pawl.UsageError)
+    (reason,) = result.failures
+    assert re.match(r"rank 0 raised RuntimeError: attempt 1; the workers could not start again: .*room for 0", reason)
+    assert result.error.reason == reason and "in raising\n" in str(result.error)
+    assert result.metrics == {"a": 1} and result.checkpoint is not None
+    assert result.checkpoint.to_dict()["epoch"] == 0
+
+
+def replacing(config: dict[str, Any]) -> None:
+    train.report({"a": 1})
+    folder = pathlib.Path(train.get_context().trial_dir)
+    folder.rename(f"{folder}.old")
+    folder.touch()
+    raise RuntimeError("the run is a file")
+
+
+def test_a_run_that_cannot_be_read_does_not_hide_the_failure(tmp_path: pathlib.Path) -> None:
+    one = ScalingConfig(num_workers=1, resources_per_worker=CPU)
+    result = result_of_failure(fit, replacing, tmp_path, scaling=one)
+    assert result.error is not None and result.error.reason == "rank 0 raised RuntimeError: the run is a file"
+    assert (result.checkpoint, result.metrics, result.failures) == (None, {"a": 1}, [result.error.reason])
+    (note,) = result.error.__notes__
+    assert "could not be read" in note and "run: is not a folder" in note
+
+
 def test_a_script_whose_training_fails_ends_with_another_status_than_0(tmp_path: pathlib.Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(

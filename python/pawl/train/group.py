@@ -38,6 +38,7 @@ class Group:
         self.reasons: list[str] = []  # of all failures
         self._outcome: Outcome | None = None
         self._trace = ""
+        self._cause: Exception | None = None  # why the workers could not start again
         self._left = self._wrong = False
 
     def run(self, job: Job) -> None:
@@ -45,7 +46,13 @@ class Group:
         self.attempt = job.attempt
         channel = self._host.attempt(job.attempt)
         look = Look(channel, job, self._config, self.rows, self._log)
-        self._engine.start(job)
+        try:
+            self._engine.start(job)
+        except Exception as error:
+            if not self.reasons:
+                raise
+            self.start_failed(error)
+            return
         told: Trouble | None = None
         deadline: float | None = None
         stop_at: float | None = None
@@ -94,10 +101,15 @@ class Group:
         self._outcome = Outcome(False, outcome.rank, reason)
         self.reasons.append(reason)
 
+    def start_failed(self, error: Exception) -> None:
+        """Ends the group with its last failure, since the workers could not start again after it."""
+        self.reasons[-1] += f"; the workers could not start again: {error}"
+        self._outcome, self._cause = Outcome(False, None, self.reasons[-1]), error
+
     def again(self) -> bool:
         """Whether to start the group again."""
         outcome, most = self._outcome, self._config.max_failures
-        if outcome is None or outcome.ok:
+        if outcome is None or outcome.ok or self._cause is not None:
             return False
         told = self._left or self._watch.signal
         end = workers.End.TOLD if told else workers.End.WRONG if self._wrong else workers.End.FAILED
@@ -114,7 +126,9 @@ class Group:
     def error(self) -> TrainingFailedError | None:
         if self._outcome is None or self._outcome.ok:
             return None
-        return TrainingFailedError(self._outcome.reason, list(self.reasons), self._trace)
+        error = TrainingFailedError(self._outcome.reason, list(self.reasons), self._trace)
+        error.__cause__ = self._cause
+        return error
 
 
 def said(rank: int, error: dict[str, Any]) -> tuple[str, str, bool]:

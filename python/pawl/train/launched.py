@@ -31,7 +31,7 @@ from torch._C._distributed_c10d import PrefixStore, TCPStore
 from torch.distributed import DistError
 
 from .. import _checks
-from .._pawl import PawlError, TimeoutError, UsageError
+from .._pawl import TimeoutError, UsageError
 from ..rank import Rank, rank_identify
 from . import _payload, _worker
 from .channel import Channel
@@ -157,7 +157,7 @@ def _place(trainer: DataParallelTrainer) -> _Place:
 def _failed(why: dict[str, Any], trace: str = "") -> TrainingFailedError:
     """The error that the group ends with.
 
-    Its result has the rows so far; ``_with_result`` adds the rest.
+    Its result has the rows so far; ``_fit`` adds the rest.
     """
     error, rows = TrainingFailedError(why["words"], [why["words"]], trace), why.get("rows", [])
     error.result = Result(None, [], rows[-1] if rows else None, "", error, rows, error.reasons)
@@ -295,7 +295,9 @@ def _fit(trainer: DataParallelTrainer, place: _Place) -> Result:
             rows = _wait(channel, "rows", float("inf"), who.rank)
         except (TrainingFailedError, DistError) as caught:
             cause = caught if isinstance(caught, DistError) else caught.__cause__
-            raise _with_result(trainer, place, root, memory, caught) from cause
+            error = _lost(place, caught) if isinstance(caught, DistError) else caught
+            so_far = [] if error.result is None else error.result.metrics_history
+            raise trainer._with_result(error, root, memory, so_far) from cause
         result = trainer._result(root, memory, rows, None, [])
         channel.put(f"bye/{who.rank}", 1)
         if driver is not None:  # the store must live until all ranks have read their results
@@ -308,18 +310,6 @@ def _fit(trainer: DataParallelTrainer, place: _Place) -> Result:
 def _lost(place: _Place, error: DistError) -> TrainingFailedError:
     words = f"rank {place.who.rank} lost the connection to {place.host}, where all ranks meet: {error}"
     return TrainingFailedError(words, [words])
-
-
-def _with_result(
-    trainer: DataParallelTrainer, place: _Place, root: str, memory: bool, caught: TrainingFailedError | DistError
-) -> TrainingFailedError:
-    """Adds the results so far to the error, as far as they can still be read."""
-    error = caught if isinstance(caught, TrainingFailedError) else _lost(place, caught)
-    rows = [] if error.result is None else error.result.metrics_history
-    error.result = Result(None, [], rows[-1] if rows else None, root, error, rows, error.reasons)
-    with contextlib.suppress(PawlError, OSError):
-        error.result = trainer._result(root, memory, rows, error, error.reasons)
-    return error
 
 
 def _leave_group() -> None:

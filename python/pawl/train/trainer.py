@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from .. import _checks, _pawl, _signals
-from .._pawl import NotFoundError, UsageError
+from .._pawl import NotFoundError, PawlError, UsageError
 from ..checkpoint import Checkpoint as AnyCheckpoint
 from ..loggers import Log, Scalars
 from ..options import Retention
@@ -78,7 +78,7 @@ class DataParallelTrainer:
             TrainingFailedError: The workers have failed too often; its ``result`` has the
                 checkpoints until then.
             Preempted: SIGTERM or SIGUSR1 has ended it. It is a SystemExit.
-            UsageError: There is no room for the workers.
+            UsageError: There is no room for the first workers.
         """
         if name_of_engine(self._scaling) == "launcher":
             from . import launched  # not at the top: it imports the program of local workers
@@ -100,14 +100,15 @@ class DataParallelTrainer:
                 group.run(self._job(payload, n, group.attempt + 1, host, root, resume, first))
                 if not group.again():
                     break
-                n = self._workers(engine, first=False)
+                try:
+                    n = self._workers(engine, first=False)
+                except Exception as why:
+                    group.start_failed(why)
+                    break
             group.raise_if_preempted()
-            error = group.error()
-            result = self._result(root, memory, group.rows, error, group.reasons)
-            if error is not None:
-                error.result = result
-                raise error
-            return result
+            if (error := group.error()) is not None:
+                raise self._with_result(error, root, memory, group.rows)
+            return self._result(root, memory, group.rows, None, group.reasons)
 
     # ---- before ----
 
@@ -241,6 +242,17 @@ class DataParallelTrainer:
             rows,
             reasons,
         )
+
+    def _with_result(
+        self, error: TrainingFailedError, root: str, memory: bool, rows: list[dict[str, Any]]
+    ) -> TrainingFailedError:
+        """Adds the results so far to the error, as far as they can still be read."""
+        error.result = Result(None, [], rows[-1] if rows else None, root, error, rows, error.reasons)
+        try:
+            error.result = self._result(root, memory, rows, error, error.reasons)
+        except (PawlError, OSError) as unread:
+            error.add_note(f"pawl: the checkpoints could not be read: {unread}")
+        return error
 
     @staticmethod
     def _checkpoint(root: str, id: int, memory: bool, keep: CheckpointConfig) -> Checkpoint:
