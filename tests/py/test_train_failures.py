@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import pathlib
+import pickle
 import re
 import signal
 import subprocess
@@ -157,6 +159,12 @@ def test_after_max_failures_fit_raises_an_error_that_has_the_result(tmp_path: pa
     assert "in raising\n" in str(result.error)  # where
     assert result.checkpoint is not None
     assert result.checkpoint.to_dict()["epoch"] == 0
+    for error in (copy.copy(result.error), pickle.loads(pickle.dumps(result.error))):
+        assert isinstance(error, train.TrainingFailedError) and str(error) == str(result.error)
+        assert (error.reason, error.reasons) == (result.error.reason, result.failures)
+        assert error.traceback == result.error.traceback and error.result is not None
+        assert error.result.metrics == {"a": 1} and error.result.checkpoint is not None
+        assert error.result.checkpoint.to_dict()["epoch"] == 0
 
 
 @pytest.mark.parametrize("missing", ["room", "start"])

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 import math
 import os
 import pathlib
+import pickle
 import shutil
 import signal
 import subprocess
@@ -232,8 +234,14 @@ def test_an_exception_is_told_and_errored_only_tries_again(tmp_path: pathlib.Pat
             raise ValueError("x is one")
 
     space = {"x": tune.grid_search([0, 1]), "flag": str(flag)}
-    with pytest.raises(tune.TuneError, match="ValueError: x is one"):
+    with pytest.raises(tune.TuneError, match="ValueError: x is one") as caught:
         run(fails, tmp_path, config=space)
+    for error in (copy.copy(caught.value), pickle.loads(pickle.dumps(caught.value))):
+        assert isinstance(error, tune.TuneError) and str(error) == str(caught.value)
+        assert [one.name for one in error.trials] == [error.analysis.trials[1].name] == [caught.value.trials[0].name]
+        trial = tune.TrialError(error.trials[0])
+        again = pickle.loads(pickle.dumps(trial))
+        assert (str(again), again.trial.trial_id) == (str(trial), trial.trial.trial_id) and "x is one" in str(again)
     quiet = run(fails, tmp_path, config=space, resume="AUTO", raise_on_failed_trial=False)
     assert [one.status for one in quiet.trials] == ["TERMINATED", "ERROR"]
     assert "x is one" in (pathlib.Path(quiet.trials[1].logdir) / "stderr").read_text()

@@ -27,6 +27,9 @@ class TrainingFailedError(RuntimeError):
         self.reason, self.reasons, self.traceback = reason, reasons, traceback
         self.result: Result | None = None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.reason, self.reasons, self.traceback), self.__dict__
+
 
 @dataclass(frozen=True)
 class Result:

@@ -49,6 +49,9 @@ class TuneError(RuntimeError):
         self.analysis = analysis
         self.trials = [trial for trial in analysis.trials if trial.status == "ERROR"]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.analysis), self.__dict__
+
 
 class TrialError(RuntimeError):
     """Why a trial has failed for good.
@@ -60,6 +63,9 @@ class TrialError(RuntimeError):
     def __init__(self, trial: Trial) -> None:
         super().__init__(f"{trial.name}: {trial.error}")
         self.trial = trial
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.trial,), self.__dict__
 
 
 def run(
