@@ -152,6 +152,10 @@ def test_R56_a_training_begins_with_what_another_program_wrote(tmp_path: pathlib
         assert (last["epoch"], last["w"].tolist()) == (5, [1.0, 2.0, 3.0])
     with pytest.raises(pawl.NotFoundError, match=r"missing\.pt is neither a folder nor a file of a checkpoint"):
         DataParallelTrainer(from_elsewhere, resume_from_checkpoint=Checkpoint(tmp_path / "missing.pt")).fit()
+    for number in ("x", 1.5, [1], -1, 2**70):
+        torch.save(state | {"_current_checkpoint_id": number}, tmp_path / "odd.pt")
+        with pytest.raises(pawl.UsageError, match=r"odd\.pt'\): _current_checkpoint_id must be .*, received "):
+            DataParallelTrainer(from_elsewhere, resume_from_checkpoint=Checkpoint(tmp_path / "odd.pt")).fit()
 
 
 def odd_numbers(config: dict[str, Any]) -> None:

@@ -78,7 +78,8 @@ class DataParallelTrainer:
             TrainingFailedError: The workers have failed too often; its ``result`` has the
                 checkpoints until then.
             Preempted: SIGTERM or SIGUSR1 has ended it. It is a SystemExit.
-            UsageError: There is no room for the first workers.
+            UsageError: There is no room for the first workers, or ``_current_checkpoint_id`` of the
+                checkpoint to begin with is not a number.
         """
         if name_of_engine(self._scaling) == "launcher":
             from . import launched  # not at the top: it imports the program of local workers
@@ -148,10 +149,11 @@ class DataParallelTrainer:
         given = self._resume
         if given is None:
             return None, 0
-        first = 0
+        number: Any = 0
         if given.folder is None:
             with contextlib.suppress(UsageError):  # it holds files, not a dict
-                first = int(given.to_dict().get("_current_checkpoint_id", 0))
+                number = given.to_dict().get("_current_checkpoint_id", 0)
+        first = _checks.whole(f"{given!r}: _current_checkpoint_id", number, 63)
         if given._source is not None:
             return given._source, first
         if given.path is not None:
