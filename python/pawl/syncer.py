@@ -208,15 +208,25 @@ class Syncer:
     def _run(self, down: bool) -> SyncReport | None:
         if self._sync is None:
             return None
+        if threading.current_thread() is self._thread:  # _sync_once holds the lock
+            return self._run_locked(self._sync, down)
         if not self._lock.acquire(blocking=False):
             raise BusyError(f"{self.local}: is already being synced")
         try:
-            if not down:
-                self._last_up = time.monotonic()
-            self.last = self._move(self._sync, down)
-            return self.last
+            return self._run_locked(self._sync, down)
         finally:
             self._lock.release()
+            with self._wake:
+                self._wake.notify_all()
+
+    def _run_locked(self, sync: _pawl.Syncer, down: bool) -> SyncReport:
+        if not down:
+            self._last_up = time.monotonic()
+        self.last = self._move(sync, down)
+        if not down:
+            with self._wake:
+                self._error, self._failing = None, False
+        return self.last
 
     def _move(self, sync: _pawl.Syncer, down: bool) -> SyncReport:
         transfer = sync.down if down else sync.up
@@ -360,8 +370,8 @@ class Syncer:
         self.check_for_errors()
 
     def check_for_errors(self) -> None:
-        """Raises the error of the last sync in the background, once. A sync that succeeds has sent
-        what earlier ones did not, so their errors are dropped.
+        """Raises the error of the last sync in the background, once. A sync that succeeds, ``up``
+        too, has sent what earlier ones did not, so their errors are dropped.
 
         Raises:
             PawlError: The last sync has failed.
@@ -409,7 +419,12 @@ class Syncer:
                     self._wake.wait(min(self._period, _LOOK_SECONDS))
 
     def _sync_once(self) -> None:
-        asked = self._begun
+        with self._wake:
+            while not self._stop and not self._lock.acquire(blocking=False):  # up or down runs
+                self._wake.wait(_LOOK_SECONDS)
+            if self._stop:
+                return
+            asked = self._begun
         error: Exception | None = None
         try:
             self.up()
@@ -417,9 +432,9 @@ class Syncer:
             error = why
         if error is not None and not self._failing:
             _log.warning("%s: has not been synced to %s; the next sync tries again: %s", self.local, self.remote, error)
-        self._failing = error is not None
         with self._wake:
-            self._error = error
+            self._lock.release()  # before a call of wait returns, since the next one may be up
+            self._error, self._failing = error, error is not None
             self._done = max(self._done, asked)
             self._wake.notify_all()
 

@@ -480,6 +480,89 @@ def test_an_error_is_forgotten_once_a_later_sync_has_succeeded(
             broken.set()  # the last one fails
 
 
+def test_a_call_of_up_that_succeeds_drops_the_error_of_the_background(tmp_path: pathlib.Path) -> None:
+    calls: list[str] = []
+
+    def copy(source: str, target: str) -> None:
+        calls.append(target)
+        if len(calls) != 2:
+            raise RuntimeError(f"no way through {len(calls)}")
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(source, target, dirs_exist_ok=True, symlinks=True)
+
+    config = pawl.SyncConfig(syncer=copy, sync_period=3600, sync_on_checkpoint=False)
+    syncer = pawl.Syncer(make_run(tmp_path / "run"), config, remote=str(tmp_path / "there"))
+    syncer.request()
+    wait_until(lambda: syncer._done == 1, "the sync that fails")
+    syncer.up()
+    syncer.check_for_errors()
+    syncer.request()
+    with pytest.raises(pawl.StorageError, match="no way through 3"):
+        syncer.wait(HANG_SECONDS)
+    syncer.close(sync=False)
+    assert len(calls) == 3
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_background_waits_for_a_call_of_up(tmp_path: pathlib.Path, fails: bool) -> None:
+    """What was requested meanwhile is sent after it, whether it succeeds or not."""
+    run, inside, hold = make_run(tmp_path / "run"), threading.Event(), threading.Event()
+    errors: list[Exception] = []
+
+    def copy(source: str, target: str) -> None:
+        is_first = not inside.is_set()
+        inside.set()
+        if is_first:
+            hold.wait()
+            if fails:
+                raise RuntimeError("no way through")
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(source, target, symlinks=True)
+
+    def up() -> None:
+        try:
+            syncer.up()
+        except pawl.StorageError as error:
+            errors.append(error)
+
+    config = pawl.SyncConfig(syncer=copy, sync_period=3600, sync_timeout=HANG_SECONDS, sync_on_checkpoint=False)
+    syncer = pawl.Syncer(run, config, remote=str(tmp_path / "there"))
+    thread = threading.Thread(target=up)
+    thread.start()
+    assert inside.wait(HANG_SECONDS)
+    (run / "late").write_text("late")
+    syncer.request()
+    wait_until(lambda: syncer._wake._waiters, "the background to wait")  # type: ignore[attr-defined]
+    with pytest.raises(pawl.BusyError, match="is already being synced"):
+        syncer.up()
+    hold.set()
+    syncer.wait(HANG_SECONDS)
+    thread.join()
+    assert (tmp_path / "there" / "late").read_text() == "late" and len(errors) == fails
+    syncer.up()  # not busy
+    syncer.close(sync=False)
+
+
+def test_close_does_not_wait_for_the_turn_of_the_background(tmp_path: pathlib.Path) -> None:
+    inside, hold = threading.Event(), threading.Event()
+
+    def blocks(source: str, target: str) -> bool:
+        inside.set()
+        hold.wait()
+        return False
+
+    config = pawl.SyncConfig(syncer=blocks, sync_period=3600, sync_timeout=HANG_SECONDS, sync_on_checkpoint=False)
+    syncer = pawl.Syncer(make_run(tmp_path / "run"), config, remote=str(tmp_path / "there"))
+    thread = threading.Thread(target=lambda: pytest.raises(pawl.StorageError, syncer.up))
+    thread.start()
+    assert inside.wait(HANG_SECONDS)
+    syncer.request()
+    wait_until(lambda: syncer._wake._waiters, "the background to wait")  # type: ignore[attr-defined]
+    syncer.close(sync=False)
+    hold.set()
+    thread.join()
+
+
 def test_R119_functions_that_fail_hang_or_do_nothing(tmp_path: pathlib.Path) -> None:
     run = make_run(tmp_path / "run")
     called, hold = threading.Event(), threading.Event()
