@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import pytest
 from ssh_servers import Host, started_host
 from waiting import HANG_SECONDS, exists, wait_until
 
+import cli
 import pawl
 from pawl._fsspec_store import Store
 
@@ -404,6 +406,38 @@ def test_R116_rsync_is_given_files_that_stay(tmp_path: pathlib.Path, monkeypatch
             (tmp_path / "go").touch()
             syncer.wait(HANG_SECONDS)
             assert "checkpoints/checkpoint_000001/manifest.json" in (tmp_path / "found").read_text().split()
+
+
+DENIED = """
+import sys
+import pawl
+source, target, command = sys.argv[1:]
+try:
+    pawl.Syncer(source, pawl.SyncConfig(syncer=command), remote=target).up()
+except pawl.PawlError as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("auto", "AccessError {}/run/checkpoints/checkpoint_000001: user .* may not read this"),
+        ("cp -r {source} {target}", "StorageError cp: ended with status 1: .*'{}/run/.*: Permission denied"),
+    ],
+)
+def test_an_error_names_the_run_and_not_its_frozen_view(tmp_path: pathlib.Path, command: str, expected: str) -> None:
+    manifest = make_run(tmp_path / "run") / "checkpoints" / "checkpoint_000001" / "manifest.json"
+    manifest.chmod(0)
+    done = subprocess.run(
+        [sys.executable, "-c", DENIED, tmp_path / "run", tmp_path / "there", command],
+        capture_output=True,
+        text=True,
+        timeout=HANG_SECONDS,
+        preexec_fn=cli.obey_permissions,
+        check=True,
+    )
+    assert re.match(expected.format(tmp_path), done.stdout) and "sync.tmp" not in done.stdout, done
 
 
 @pytest.mark.parametrize("way", ["function", "store"])

@@ -393,10 +393,14 @@ send_from_view(struct pawl_syncer *s, enum what what, const struct sync_limit *l
 		TRY(make_parents(&s->remote, err));
 	TRY(sync_view_make(s->local.text, limit, &view, err));
 	const struct sync_place source = {SYNC_LOCAL, view.path, view.path, NULL};
-	TRY(transfer_files(s, &source, &s->remote, false, limit, err));
-	if (what != MOVE_ONLY)
-		TRY(verify_there(s, what, &view.names, limit, report, err));
-	return transfer_files(s, &source, &s->remote, true, limit, err);
+	int rc = transfer_files(s, &source, &s->remote, false, limit, err);
+	if (rc >= 0 && what != MOVE_ONLY)
+		rc = verify_there(s, what, &view.names, limit, report, err);
+	if (rc >= 0)
+		rc = transfer_files(s, &source, &s->remote, true, limit, err);
+	if (rc < 0)
+		sync_view_name_source(&view, s->local.text, err);
+	return rc;
 }
 
 static int

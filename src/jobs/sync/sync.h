@@ -100,6 +100,8 @@ struct sync_view {
 };
 /* folder: an absolute path. */
 int sync_view_make(const char *folder, const struct sync_limit *limit, struct sync_view *ret, struct pawl_error *err);
+/* Names the folder in an error instead of the view, which the user does not know. */
+void sync_view_name_source(const struct sync_view *v, const char *folder, struct pawl_error *err);
 /* Removes it. */
 void sync_view_clear(struct sync_view *v);
 

@@ -28,6 +28,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/folder.h"
@@ -352,11 +353,29 @@ sync_view_make(const char *folder, const struct sync_limit *limit, struct sync_v
 		rc = fill_view(&m, folder, base, &v, err);
 	if (rc == 0)
 		rc = list_view(&v, limit, err);
-	if (rc < 0)
+	if (rc < 0) {
+		sync_view_name_source(&v, folder, err);
 		sync_view_clear(&v);
-	else
+	} else {
 		*ret = v;
+	}
 	return rc;
+}
+
+void
+sync_view_name_source(const struct sync_view *v, const char *folder, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf text = {0};
+	if (v->path == NULL || err == NULL)
+		return;
+	const char *rest = err->message;
+	for (const char *at; (at = strstr(rest, v->path)) != NULL; rest = at + strlen(v->path)) {
+		buf_put(&text, rest, (size_t)(at - rest));
+		buf_puts(&text, folder);
+	}
+	buf_puts(&text, rest);
+	if (text.failed == 0)
+		snprintf(err->message, sizeof err->message, "%.*s", (int)text.len, text.ptr);
 }
 
 void
