@@ -292,7 +292,8 @@ class Checkpoint:
 
     Args:
         path: A folder or a URL, or what another program wrote (as ``pawl.load`` takes it). It is
-            read when it is needed. RUN@SELECTOR stands for the checkpoint that it names now.
+            read when it is needed. RUN@SELECTOR stands for the checkpoint that it names now. The
+            training run may delete it; RUN/latest stands for the newest one at each read.
     """
 
     _id = 0  # id of the checkpoint in a run in memory; 0: its only one
