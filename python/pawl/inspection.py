@@ -22,7 +22,7 @@ from typing import Any, Literal
 from . import _checks, _files, _options, _pawl, checkpoint
 from ._names import explained, listed
 from ._notebook import Rows
-from ._pawl import NotFoundError, PawlError, UsageError
+from ._pawl import AccessError, NotFoundError, PawlError, UsageError
 from .options import Retention
 from .records import Answer, Cleaned, Copied, Decision, Difference, Finding, Repaired, TensorInfo, place_of
 
@@ -125,6 +125,15 @@ def _runs(text: str) -> list[str] | None:
     return sorted(found, key=_checks.natural) or None
 
 
+def _readable(run: _pawl.Run) -> list[_pawl.Info]:
+    """The checkpoints that are not damaged. Raises AccessError if one may not be read."""
+    found = run.list(True)
+    for info in found:
+        if info["denied"]:
+            raise AccessError(f"{info['name']}: {info['problem']}")
+    return [info for info in found if not info["bad"]]
+
+
 def _describe(run: _pawl.Run, id: int) -> Any:
     return run.describe(f"id:{id}", lambda index, kind, dtype, shape, _: TensorInfo(dtype, shape, kind, index))[0]
 
@@ -144,7 +153,8 @@ def tree(place: Place, *, progress: Progress | None = None) -> Any:
 
     Raises:
         NotFoundError: There is no checkpoint.
-        CorruptError: A manifest is damaged.
+        CorruptError: The manifest is damaged. Of a run, damaged checkpoints are left out.
+        AccessError: A checkpoint may not be read.
     """
     text = _checks.path("place", place)
     runs = _runs(text)
@@ -157,7 +167,7 @@ def tree(place: Place, *, progress: Progress | None = None) -> Any:
     trees: dict[str, dict[int, Any]] = {}
     with contextlib.ExitStack() as stack:
         opened = {root: stack.enter_context(_edited(root, read_only=True)) for root in runs}
-        todo = [(root, info) for root, run in opened.items() for info in run.list()]
+        todo = [(root, info) for root, run in opened.items() for info in _readable(run)]
         for done, (root, info) in enumerate(todo):
             report(done, len(todo))
             try:
@@ -165,7 +175,7 @@ def tree(place: Place, *, progress: Progress | None = None) -> Any:
             except NotFoundError:  # deleted meanwhile: there is a newer one
                 opened[root].reload()
                 newest = max(known["id"] for at, known in todo if at == root)
-                todo += [(root, new) for new in opened[root].list() if new["id"] > newest]
+                todo += [(root, new) for new in _readable(opened[root]) if new["id"] > newest]
         report(len(todo), len(todo))
     if runs == [text]:
         return trees.get(text, {})

@@ -358,6 +358,7 @@ def shut(path: pathlib.Path) -> Iterator[None]:
 
 
 PROGRAM = """
+import os
 import sys
 import pawl
 root, one = sys.argv[1:]
@@ -375,6 +376,8 @@ with pawl.CheckpointManager(root, read_only=True) as manager:
     print(name(manager.restore), name(lambda: manager.restore(step=1).step))
     print(name(manager.latest_step), name(manager.best_step), name(manager.all_steps))
     print([(info.id, info.bad, info.denied) for info in manager.checkpoints(with_bad=True)])
+for place in (root, os.path.dirname(root)):
+    print(name(lambda: pawl.tree(place)), name(lambda: pawl.verify(place)))
 """
 
 
@@ -399,6 +402,7 @@ def test_R137_a_training_does_not_go_on_from_an_older_one_for_lack_of_permission
             "AccessError 1",
             "AccessError AccessError [1]",
             "[(1, False, False), (2, True, True)]",
+            *["AccessError AccessError"] * 2,
         ], done
 
 
