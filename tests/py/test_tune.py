@@ -613,6 +613,24 @@ def test_wrong_arguments_are_refused_before_anything_is_made(
     assert not (tmp_path / "exp").exists() or not list((tmp_path / "exp").glob("*/params.json"))
 
 
+@pytest.mark.parametrize(
+    ("trainable", "keep", "text"),
+    [
+        (descend, {"checkpoint_frequency": 2}, "^checkpoint_frequency=2 is for subclasses of tune.Trainable"),
+        (descend, {"checkpoint_at_end": True}, "^checkpoint_at_end=True is for subclasses of tune.Trainable"),
+        (Counter, {"checkpoint_frequency": -1}, "^checkpoint_frequency must be .*, received -1"),
+        (Counter, {"num_to_keep": 0}, "^num_to_keep must be .*, received 0"),
+        (3, {"checkpoint_frequency": 2}, "^the trainable must be a function"),
+    ],
+)
+def test_a_tuner_names_options_as_they_were_given(
+    tmp_path: pathlib.Path, trainable: Any, keep: dict[str, Any], text: str
+) -> None:
+    given = tune.RunConfig("exp", tmp_path, checkpoint_config=tune.CheckpointConfig(**keep), verbose=0)
+    with pytest.raises(pawl.UsageError, match=text):
+        tune.Tuner(trainable, run_config=given).fit()
+
+
 def test_spaces_and_trainables_are_checked_where_they_are_made(tmp_path: pathlib.Path) -> None:
     for make in (
         lambda: tune.uniform(1, 0),

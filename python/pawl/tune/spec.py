@@ -30,7 +30,7 @@ def check_resume(resume: object) -> str | None:
     raise UsageError(f"resume must be True, False or one of {', '.join(_RESUME)}, received {resume!r}")
 
 
-def _whole(name: str, value: object, least: int) -> int:
+def whole(name: str, value: object, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise UsageError(f"{name} must be a whole number of {least} or more, received {value!r}")
     return value
@@ -197,20 +197,22 @@ def again(
     return plan
 
 
-def _check_saving(what: Any, o: Mapping[str, Any]) -> None:
-    """Refuses options that request checkpoints of a function, which saves by itself."""
-    for name in ("checkpoint_freq", "checkpoint_at_end"):
-        if o[name] and not trainable.is_class(trainable.Wrapped(what).trainable):
+def check_saving(what: Any, given: Mapping[str, Any]) -> None:
+    """Refuses options that request checkpoints of a function, which saves by itself. Checks the
+    trainable first.
+    """
+    trainable.check(what)
+    for name, value in given.items():
+        if value and not trainable.is_class(trainable.Wrapped(what).trainable):
             raise UsageError(
-                f"{name}={o[name]!r} is for subclasses of tune.Trainable; the function {trainable.name_of(what)} "
+                f"{name}={value!r} is for subclasses of tune.Trainable; the function {trainable.name_of(what)} "
                 "makes its checkpoints itself, by tune.checkpoint_dir or tune.report(checkpoint=...)"
             )
 
 
 def make(what: Any, o: Mapping[str, Any]) -> Plan:
     """Makes the plan of a new experiment. ``o`` holds the arguments of tune.run by their names."""
-    trainable.check(what)
-    _check_saving(what, o)
+    check_saving(what, {name: o[name] for name in ("checkpoint_freq", "checkpoint_at_end")})
     scheduler, config = o["scheduler"], o["config"] or {}
     if isinstance(scheduler, str):
         scheduler = schedulers.create_scheduler(scheduler)
@@ -234,18 +236,18 @@ def make(what: Any, o: Mapping[str, Any]) -> Plan:
     document: dict[str, Any] = {
         "name": os.path.basename(folder),
         "local_dir": os.path.dirname(folder),
-        "num_samples": _whole("num_samples", o["num_samples"], 1),
-        "seed": _whole("seed", o["seed"], 0),
+        "num_samples": whole("num_samples", o["num_samples"], 1),
+        "seed": whole("seed", o["seed"], 0),
         "space": space.encode(config, objects),
         "search": "given" if given else "grid-random",
         "stop": limits,
-        "max_failures": _whole("max_failures", o["max_failures"], -1),
+        "max_failures": whole("max_failures", o["max_failures"], -1),
         "resources": resources,
-        "max_concurrent": _whole("max_concurrent_trials", o["max_concurrent_trials"] or 0, 0),
+        "max_concurrent": whole("max_concurrent_trials", o["max_concurrent_trials"] or 0, 0),
         "checkpoint": {
-            "keep": None if keep is None else _whole("keep_checkpoints_num", keep, 1),
+            "keep": None if keep is None else whole("keep_checkpoints_num", keep, 1),
             "score_attr": _score(o["checkpoint_score_attr"]),
-            "freq": _whole("checkpoint_freq", o["checkpoint_freq"], 0),
+            "freq": whole("checkpoint_freq", o["checkpoint_freq"], 0),
             "at_end": bool(o["checkpoint_at_end"]),
         },
         "time_budget_s": _seconds(o["time_budget_s"]),

@@ -375,7 +375,7 @@ class Tuner:
             A result for each trial; what has failed is in its ``errors``.
 
         Raises:
-            UsageError: Two places to store were given.
+            UsageError: Two places to store were given, or an option has a wrong value.
         """
         if self._again is not None:
             return self._go_on(*self._again)
@@ -387,6 +387,8 @@ class Tuner:
                 raise UsageError(f"storage_path is {place!r} and upload_dir {sync.upload_dir!r}: give one place")
             place, sync = None, SyncConfig(upload_dir=place)
         keep, failure = run.checkpoint_config, run.failure_config
+        frequency, at_end = getattr(keep, "checkpoint_frequency", 0), bool(getattr(keep, "checkpoint_at_end", False))
+        spec.check_saving(self._trainable, {"checkpoint_frequency": frequency, "checkpoint_at_end": at_end})
         analysis = driver.run(
             self._trainable,
             name=run.name,
@@ -403,10 +405,10 @@ class Tuner:
             engine=tune.engine,
             heartbeat_s=tune.heartbeat_s,
             stop=getattr(run, "stop", None),
-            keep_checkpoints_num=keep.num_to_keep,
+            keep_checkpoints_num=None if keep.num_to_keep is None else spec.whole("num_to_keep", keep.num_to_keep, 1),
             checkpoint_score_attr=_score(keep),
-            checkpoint_freq=getattr(keep, "checkpoint_frequency", 0),
-            checkpoint_at_end=bool(getattr(keep, "checkpoint_at_end", False)),
+            checkpoint_freq=spec.whole("checkpoint_frequency", frequency, 0),
+            checkpoint_at_end=at_end,
             max_failures=failure.max_failures,
             fail_fast=getattr(failure, "fail_fast", False),
             sync_config=sync,
