@@ -1110,7 +1110,7 @@ struct pawl_copy_opts {
 	int64_t timeout_ms;        /* 0 = none */
 	uint64_t bytes_per_second; /* of the target; 0 = no limit */
 	int dry_run;               /* pawl_copy_run: 1 = only report what would be copied */
-	const uint64_t *ids;       /* pawl_copy_run: only these; NULL = all */
+	const uint64_t *ids;       /* pawl_copy_run: only these, all must exist; NULL = all */
 	size_t n_ids;
 	pawl_lease_wait_fn *on_lease_wait; /* pawl_copy_run: while it waits for the target's lease */
 	void *on_lease_wait_arg;

@@ -155,7 +155,7 @@ sample_all(struct save_image *m, const struct snapshot_source *sources, bool lat
 int
 lazy_begin(struct save_image *m, struct pawl_error *err)
 {
-	const size_t n = m->request->n_tensors;
+	const size_t n = m->share.n_tensors;
 
 	if (!m->lazy.is_on)
 		return 0;
@@ -164,7 +164,9 @@ lazy_begin(struct save_image *m, struct pawl_error *err)
 	m->lazy.samples = bump_array(&m->memory, (uint64_t)n + 1, sizeof(*m->lazy.samples));
 	if (!m->lazy.samples || !sources)
 		return err_nomem(err, "save");
-	memcpy(sources, m->sources, n * sizeof(*sources));
+	for (size_t i = 0; i < n; i++)
+		if (!m->share.tensors[i].src.fill)
+			sources[i] = m->sources[i];
 	m->lazy.sources = sources;
 	sample_all(m, sources, false, false);
 	return 0;

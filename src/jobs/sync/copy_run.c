@@ -115,6 +115,8 @@ hold_items(struct copy_run *t, struct items *items, struct pawl_error *err)
 		const uint64_t id = t->opts->ids[i];
 		struct item *item = items->items, *end = items->items + items->n;
 
+		if (has_report(t, id))
+			continue;
 		while (item < end && item->id != id)
 			item++;
 		if (item == end)

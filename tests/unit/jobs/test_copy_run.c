@@ -117,6 +117,13 @@ test_wrong_calls_are_refused(void **state)
 	FAILS(PAWL_EUSAGE, "is lost when it is closed", pawl_copy_run(r->run, "mem:", NULL, NULL, NULL, err));
 	FAILS(PAWL_EEXISTS, "something else", pawl_copy_run(r->run, r->root, NULL, NULL, NULL, err));
 	FAILS(PAWL_EUSAGE, "unknown kind", pawl_copy_run(r->run, "gopher://x", NULL, NULL, NULL, err));
+	uint64_t ids[] = {3, 9};
+	struct pawl_copy_opts some = PAWL_COPY_OPTS_INIT;
+
+	some.ids = ids;
+	some.n_ids = 2;
+	FAILS(PAWL_ENOTFOUND, "checkpoint 9 does not exist",
+	      pawl_copy_run(r->run, beside(r, "x"), &some, NULL, NULL, err));
 	assert_int_equal(pawl_kind_of(beside(r, "x"), NULL, NULL), PAWL_KIND_NOTHING);
 	pawl_copies_free(NULL);
 }

@@ -282,6 +282,43 @@ test_a_change_while_the_call_copies_fails_the_save(void **state)
 	free(second);
 }
 
+static int
+fill_ones(void *arg, void *dst, size_t nbytes, struct pawl_error *err)
+{
+	(void)arg, (void)err;
+	memset(dst, 1, nbytes);
+	return 0;
+}
+
+/* Its address may be one of a device. */
+static void
+test_a_lazy_save_does_not_read_a_tensor_that_the_caller_fills_in(void **state)
+{
+	struct small_run *r = *state;
+	struct pawl_save_opts opts = PAWL_SAVE_OPTS_INIT;
+	struct pawl_tensor far_tensor = PAWL_TENSOR_INIT;
+	unsigned char *first = malloc(N_BYTES), *second = malloc(N_BYTES);
+	const uint64_t n = N_BYTES;
+
+	memset(first, 1, N_BYTES);
+	memset(second, 1, N_BYTES);
+	struct pawl_state *s = describe(first, second);
+
+	far_tensor.dtype = PAWL_U8;
+	far_tensor.ndim = 1;
+	far_tensor.shape = &n;
+	far_tensor.data = (void *)(uintptr_t)4096;
+	far_tensor.fill = fill_ones;
+	OK(pawl_state_set_tensor(s, "far", &far_tensor, err));
+	small_open(r);
+	opts.lazy = 1;
+	OK(pawl_save(r->run, &opts, s, NULL, err));
+	OK(pawl_wait(r->run, -1, err));
+	pawl_state_free(s);
+	free(first);
+	free(second);
+}
+
 /* All other threads have copied before the call of a lazy save continues. The check that follows
  * the copy reads the state again and waits for devices. The caller must not run it. */
 static void
@@ -328,6 +365,8 @@ main(void)
 			small_teardown),
 		cmocka_unit_test_setup_teardown(test_a_change_while_the_call_copies_fails_the_save, small_setup,
 	                                        small_teardown),
+		cmocka_unit_test_setup_teardown(test_a_lazy_save_does_not_read_a_tensor_that_the_caller_fills_in,
+	                                        small_setup, small_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
