@@ -132,11 +132,18 @@ transfer_chosen(struct cli *cli, const struct cp_args *args, const struct taken 
 		transfer_run(cli, from->run, &args->transfer, t);
 		if (t->code != PAWL_ENOTFOUND || t->n_ids == 0 || t->copies != NULL || looks == MOST_LOOKS)
 			return;
+		const uint64_t *before = t->ids;
+		const size_t n_before = t->n_ids;
+
 		t->n_ids = 0;
-		t->code = pawl_reload(from->run, &err);
-		if (t->code == 0)
-			t->code = choose_ids(cli, from->run, &from->target, args, t, &err);
-		if (t->code < 0) {
+		int rc = pawl_reload(from->run, &err);
+
+		if (rc == 0)
+			rc = choose_ids(cli, from->run, &from->target, args, t, &err);
+		if (rc == 0 && t->n_ids == n_before && memcmp(t->ids, before, n_before * sizeof(*before)) == 0)
+			return; /* something else is missing */
+		if (rc < 0) {
+			t->code = rc;
 			t->message = keep_printf(&cli->keep, "%s", err.message);
 			return;
 		}

@@ -162,6 +162,7 @@ transfer_run(struct cli *cli, struct pawl *from, const struct transfer_args *arg
 	opts.on_lease_wait = target_note_wait;
 	opts.on_lease_wait_arg = cli;
 	t->dry_run = args->dry_run;
+	t->message = NULL;
 	t->code = t->info != NULL ? copy_one(cli, from, &opts, t, &err) : copy_run(cli, from, &opts, t, &err);
 	if (t->code < 0)
 		t->message = keep_printf(&cli->keep, "%s", err.message);

@@ -430,13 +430,14 @@ class Syncer:
             self.up()
         except Exception as why:
             error = why
-        if error is not None and not self._failing:
-            _log.warning("%s: has not been synced to %s; the next sync tries again: %s", self.local, self.remote, error)
-        with self._wake:
-            self._lock.release()  # before a call of wait returns, since the next one may be up
-            self._error, self._failing = error, error is not None
-            self._done = max(self._done, asked)
-            self._wake.notify_all()
+            if not self._failing:
+                _log.warning("%s: not synced to %s; the next sync tries again: %s", self.local, self.remote, error)
+        finally:
+            with self._wake:
+                self._lock.release()  # before a call of wait returns, since the next one may be up
+                self._error, self._failing = error, error is not None
+                self._done = max(self._done, asked)
+                self._wake.notify_all()
 
     def close(self, sync: bool = True) -> None:
         """Ends the background thread, after one more sync. Raises the error of the last sync if no

@@ -41,7 +41,7 @@ from torch.distributed.checkpoint.planner import (
     SavePlanner,
     WriteItemType,
 )
-from torch.distributed.checkpoint.staging import AsyncStager, BlockingAsyncStager, DefaultStager, StagingOptions
+from torch.distributed.checkpoint.staging import AsyncStager, BlockingAsyncStager
 from torch.distributed.checkpoint.state_dict_saver import save as _dcp_save
 from torch.distributed.checkpoint.storage import StorageReader as _StorageReader
 from torch.distributed.checkpoint.storage import StorageWriter as _StorageWriter
@@ -195,6 +195,8 @@ class StorageWriter(_OfRun, _StorageWriter, AsyncStager):
 
     def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
         """Copies a state to the CPU for ``dcp.async_save``."""
+        from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions  # older versions have none
+
         with closing(DefaultStager(StagingOptions(False, False, False, False))) as stager:  # as async_save makes one
             return cast(dict[str, Any], stager.stage(tree_map_only(ShardedTensor, _Sharded, state_dict)))
 

@@ -105,18 +105,33 @@ hold_for_reading(struct pawl *run, uint64_t id, struct pawl_hold **ret, struct p
 }
 
 void
+hold_close_all(struct pawl *run, struct pawl_hold **holds, size_t n)
+{
+	bool was_made = false;
+
+	for (size_t i = 0; i < n; i++) {
+		if (!holds[i])
+			continue;
+		if (holds[i]->key.len) {
+			store_remove(holds[i]->store, buf_str(&holds[i]->key), NULL);
+			was_made = true;
+		}
+		buf_clear(&holds[i]->key);
+		mem_free(holds[i]);
+		holds[i] = NULL;
+	}
+	if (!was_made)
+		return;
+	run_edit(run);
+	catalog_reload_holds(run->catalog, NULL); /* other holds may be on them */
+	run_edited(run);
+}
+
+void
 pawl_hold_close(struct pawl_hold *hold)
 {
-	if (!hold)
-		return;
-	if (hold->key.len) {
-		store_remove(hold->store, buf_str(&hold->key), NULL);
-		run_edit(hold->run);
-		catalog_reload_holds(hold->run->catalog, NULL); /* another hold may be on it */
-		run_edited(hold->run);
-	}
-	buf_clear(&hold->key);
-	mem_free(hold);
+	if (hold)
+		hold_close_all(hold->run, &hold, 1);
 }
 
 /* ---- a single checkpoint inside a run */

@@ -8,8 +8,9 @@
  *     copy, and once more before the fence is released: a write is counted when it has ended.
  *   - For writes that are not counted, every tensor is sampled before its copy and after it. Its
  *     first bytes are always a sample: an operation that is still writing has changed them.
- *   - After that every block is read again and must have the checksum of its copy. So the complete
- *     copy was in memory at one moment. By samples and counts, this moment was before any change.
+ *   - After that every block that was copied later is read again and must have the checksum of its
+ *     copy. So the complete copy was in memory at one moment. By samples and counts, this moment
+ *     was before any change.
  *   - Of tensors on devices the device reads samples, in the order of the caller's streams
  *     (from_device.h). Their blocks are not read again.
  * A change fails the save before anything is committed.

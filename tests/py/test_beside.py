@@ -155,7 +155,7 @@ def check_beside(words: tuple[str, ...], room: int, done: subprocess.CompletedPr
         ("convert", "{run}/latest", "{new}.npz"),
         ("cp", "{run}@latest", "{new}"),
         ("cp", "{run}", "{new}"),
-        ("cp", "{run}", "{new}", "--last", "1"),
+        ("cp", "{run}", "{new}", "--last", "1", "--json"),
         ("cp", "{run}", "{new}", "--only", "best"),
         ("sync", "{run}", "{new}"),
         ("diff", "{run}", "{run}/latest"),
@@ -175,6 +175,7 @@ def test_R137_a_command_at_any_call_while_a_save_deletes(training: Training, wor
         done, ended = run_beside(folder, room, args, training.save)
         check_beside(words, room, done, "skipped", "bad ")
         if words[:3] in (("cp", "{run}", "{new}"), ("sync", "{run}", "{new}")):
+            assert "has just been deleted" not in done.stdout, done
             assert _newest(folder / f"new{n}") in (training.step - 1, training.step), (room, done)
         if ended:
             break

@@ -149,11 +149,15 @@ def test_a_tensor_that_dcp_saved_in_pieces_is_refused_with_what_joins_it(tmp_pat
             pawl.convert(tmp_path / "run", target, to=to, select="latest")
     pawl.convert(tmp_path / "run", tmp_path / "rest.pt", exclude="m/w/*", select="latest")
     assert torch.load(tmp_path / "rest.pt").keys() == {"v"}
+    with pawl.CheckpointManager(tmp_path / "other") as manager:
+        manager.save(1, {"model": {"w": torch.ones(3)}, "m": {"w": pieces}}, metadata=note, wait=True)
+    pawl.convert(tmp_path / "other", tmp_path / "model.pt", model=True, select="latest")
+    assert torch.load(tmp_path / "model.pt").keys() == {"w"}
     pawl.torch.export_dcp(tmp_path / "run", tmp_path / "dcp")
     pawl.convert(tmp_path / "dcp", tmp_path / "all.pt")
     joined = torch.load(tmp_path / "all.pt")["m/w"]
     assert torch.equal(joined, torch.cat([torch.ones(2, 2), torch.zeros(2, 2)]))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["all.pt", "dcp", "rest.pt", "run"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["all.pt", "dcp", "model.pt", "other", "rest.pt", "run"]
 
 
 def test_P2_a_failure_leaves_nothing(tmp_path: pathlib.Path) -> None:

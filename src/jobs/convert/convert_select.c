@@ -351,10 +351,11 @@ convert_select(struct convert_job *c, struct pawl_error *err)
 	const struct manifest *m = c->r->manifest;
 	struct selecting s = {.c = c};
 
-	if (is_through_dcp(m))
+	int rc = c->opts.model ? find_model(c, err) : 0;
+
+	if (is_through_dcp(m)) /* also if the pieces hide the model */
 		TRY(walk_nodes(m->state->root, refuse_pieces, c, err));
-	if (c->opts.model)
-		TRY(find_model(c, err));
+	TRY(rc);
 	if (c->target->plan == convert_dcp_plan) {
 		TRY(convert_dcp_select(c, err));
 		return check_any(c, err);

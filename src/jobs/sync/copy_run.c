@@ -24,6 +24,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "catalog/catalog.h"
+#include "catalog/hold_root.h"
 #include "catalog/pins.h"
 #include "catalog/places.h"
 #include "copy/copies.h"
@@ -42,13 +43,20 @@ struct item {
 	const char *name, *problem; /* problem: why its manifest is unusable, or NULL */
 	int code;                   /* of the problem */
 	char token[33];
-	struct pawl_hold *hold; /* owned; NULL = none */
 };
 
 struct items {
 	struct bump memory;
 	struct item *items; /* ascending */
 	size_t n;
+	struct pawl *from;
+	struct pawl_hold **holds; /* of the items that were asked for by id, or NULL */
+};
+
+/* The last item that the source deleted before its copy; code 0 = none. */
+struct gone_item {
+	struct pawl_error why;
+	char token[33];
 };
 
 struct copy_run {
@@ -70,8 +78,8 @@ PAWL_DEFINE_CLEAN(struct pawl_hold, pawl_hold_close);
 static void
 items_clear(struct items *items)
 {
-	for (size_t i = 0; i < items->n; i++)
-		pawl_hold_close(items->items[i].hold);
+	if (items->holds)
+		hold_close_all(items->from, items->holds, items->n);
 	bump_clear(&items->memory);
 	*items = (struct items){0};
 }
@@ -107,22 +115,37 @@ has_report(const struct copy_run *t, uint64_t id)
 	return false;
 }
 
-/* Holds the requested ones at once. PAWL_ENOTFOUND if one does not exist, or no longer. */
+static bool
+has_token(const struct items *items, const char *token)
+{
+	for (size_t i = 0; i < items->n; i++)
+		if (strcmp(items->items[i].token, token) == 0)
+			return true;
+	return false;
+}
+
+/* Holds the items that were asked for by id. PAWL_ENOTFOUND if one does not exist, or no longer. */
 static int
 hold_items(struct copy_run *t, struct items *items, struct pawl_error *err)
 {
+	items->from = t->from;
+	items->holds = bump_array(&items->memory, (uint64_t)items->n + 1, sizeof(struct pawl_hold *));
+	if (!items->holds)
+		return err_nomem(err, "copy");
 	for (size_t i = 0; i < t->opts->n_ids; i++) {
 		const uint64_t id = t->opts->ids[i];
-		struct item *item = items->items, *end = items->items + items->n;
+		size_t k = 0;
 
 		if (has_report(t, id))
 			continue;
-		while (item < end && item->id != id)
-			item++;
-		if (item == end)
+		while (k < items->n && items->items[k].id != id)
+			k++;
+		if (k == items->n)
 			return err_set(err, PAWL_ENOTFOUND, "%s: checkpoint %" PRIu64 " does not exist",
 			               t->from->home.root, id);
-		if (!item->problem && !item->hold && pawl_hold_open(t->from, id, &item->hold, err) == PAWL_ENOTFOUND)
+		if (t->opts->dry_run || items->items[k].problem || items->holds[k])
+			continue;
+		if (pawl_hold_open(t->from, id, &items->holds[k], err) == PAWL_ENOTFOUND)
 			return PAWL_ENOTFOUND;
 	}
 	return 0;
@@ -163,8 +186,8 @@ list_items(struct copy_run *t, struct items *ret, struct pawl_error *err)
 }
 
 static int
-copy_one(struct copy_run *t, const struct item *item, struct store *to, const char *to_folder, const char *like,
-         struct pawl_error *err)
+copy_one(struct copy_run *t, const struct item *item, bool is_held, struct store *to, const char *to_folder,
+         const char *like, struct pawl_error *err)
 {
 	PAWL_CLEAN(pawl_hold_close_clean) struct pawl_hold *hold = NULL;
 	PAWL_CLEAN(buf_clear) struct buf folder = {0};
@@ -183,14 +206,14 @@ copy_one(struct copy_run *t, const struct item *item, struct store *to, const ch
 	TRY(buf_check(&folder, item->name, err));
 	job.from_folder = buf_str(&folder);
 	/* If a hold cannot be written, no other process can delete either. */
-	if (pawl_hold_open(t->from, item->id, &hold, err) == PAWL_ENOTFOUND)
+	if (!is_held && pawl_hold_open(t->from, item->id, &hold, err) == PAWL_ENOTFOUND)
 		return PAWL_ENOTFOUND;
 	const struct catalog_reading reading = {.catalog = t->from->catalog,
 	                                        .at = item->at,
 	                                        .name = item->name,
 	                                        .id = item->id,
 	                                        .token = item->token,
-	                                        .is_held = hold != NULL};
+	                                        .is_held = is_held || hold};
 	TRY(copy_from_run(&reading, &job, &result, err));
 	row = add_report(t, item, "");
 	if (!row)
@@ -306,8 +329,8 @@ drop_rest(struct pawl *to, const struct item *item)
 /* Copies one item. 1: the target has it now; 0: it does not. Damage is reported in its row, and in
  * *worst. A deleted one has no row. */
 static int
-copy_item(struct copy_run *t, struct pawl *to, const struct item *item, const char *like, struct pawl_error *worst,
-          struct pawl_error *err)
+copy_item(struct copy_run *t, struct pawl *to, const struct item *item, bool is_held, const char *like,
+          struct pawl_error *worst, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf folder = {0};
 	struct pawl_copied *row;
@@ -318,7 +341,7 @@ copy_item(struct copy_run *t, struct pawl *to, const struct item *item, const ch
 		buf_printf(&folder, CATALOG_FOLDER "/%s", item->name);
 		rc = buf_check(&folder, item->name, err);
 		if (rc == 0)
-			rc = copy_one(t, item, to->store, buf_str(&folder), like, err);
+			rc = copy_one(t, item, is_held, to->store, buf_str(&folder), like, err);
 		if (rc == 0)
 			return 1;
 		if (rc == PAWL_ECORRUPT || rc == PAWL_ENOTFOUND)
@@ -399,15 +422,18 @@ is_same(const struct pawl *from, const char *target)
 /* Copies the items, the newest first. Fills *gone if the source deleted one before its copy. */
 static int
 copy_items(struct copy_run *t, struct pawl *to, const struct items *items, struct buf *like, struct pawl_error *worst,
-           struct pawl_error *gone, struct pawl_error *err)
+           struct gone_item *gone, struct pawl_error *err)
 {
 	for (size_t i = items->n; i-- > 0;) {
 		const struct item *item = &items->items[i];
-		const int rc = copy_item(t, to, item, like->len ? buf_str(like) : NULL, worst, err);
+		const bool is_held = items->holds && items->holds[i];
+		const int rc = copy_item(t, to, item, is_held, like->len ? buf_str(like) : NULL, worst, err);
 
 		TRY(rc);
-		if (!has_report(t, item->id))
-			*gone = *err;
+		if (!has_report(t, item->id)) {
+			gone->why = *err;
+			memcpy(gone->token, item->token, sizeof(gone->token));
+		}
 		if (rc == 0)
 			continue;
 		buf_clear(like);
@@ -423,7 +449,8 @@ copy_run(struct copy_run *t, const char *target, struct pawl_error *err)
 	PAWL_CLEAN(items_clear) struct items items = {0};
 	PAWL_CLEAN(clean_run) struct pawl *to = NULL;
 	PAWL_CLEAN(buf_clear) struct buf like = {0};
-	struct pawl_error worst = {0}, gone;
+	struct pawl_error worst = {0};
+	struct gone_item gone;
 
 	if (t->from->home.single_name)
 		return err_set(err, PAWL_EUSAGE, "%s is a single checkpoint, not a run", t->from->home.root);
@@ -433,15 +460,15 @@ copy_run(struct copy_run *t, const char *target, struct pawl_error *err)
 	TRY(list_items(t, &items, err));
 	TRY(open_target(t, target, &to, err));
 	for (unsigned looks = 1;; looks++) {
-		gone = (struct pawl_error){0};
+		gone = (struct gone_item){0};
 		TRY(copy_items(t, to, &items, &like, &worst, &gone, err));
-		if (!gone.code)
+		if (!gone.why.code)
 			break;
-		if (looks == MOST_LOOKS)
-			return err_give(err, gone.code, &gone);
 		items_clear(&items);
 		TRY(pawl_reload(t->from, err));
 		TRY(list_items(t, &items, err));
+		if (looks == MOST_LOOKS || has_token(&items, gone.token)) /* it was another thing that is missing */
+			return err_give(err, gone.why.code, &gone.why);
 	}
 	if (!t->opts->dry_run)
 		TRY(copy_rest(t, to, err));

@@ -317,7 +317,7 @@ fill_view(struct making *m, const char *folder, const char *base, struct sync_vi
 		m->changed = false;
 		TRY(fd_remove_tree(v->fd, base, err));
 		if (mkdirat(v->fd, base, 0777) < 0)
-			return err_sys(err, errno, "%s: create", v->path);
+			return err_sys(err, errno, "%s: create a folder", v->holder);
 		PAWL_FD int from = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 		if (from < 0)
 			return err_sys(err, errno, "%s: open", folder);
