@@ -337,7 +337,7 @@ def test_what_makes_no_sense_is_refused_early(root: pathlib.Path, mirror: pathli
         ({"mirrors": 7}, "mirrors"),
         ({"mirrors": [mirror], "num_to_keep": 0}, "in memory .num_to_keep. uploads nothing"),
         ({"mirrors": pawl.Mirror(mirror, keep={"keep": 1})}, "pawl.Retention"),  # type: ignore[arg-type]
-        ({"mirrors": pawl.Mirror(mirror, every="auto")}, "1000ba"),
+        ({"mirrors": pawl.Mirror(mirror, every="auto")}, "expected 1ep, 5it"),
         ({"mirrors": pawl.Mirror(mirror, every="often")}, "often"),
         ({"uploads": pawl.Uploads(delete_local=True)}, "mirror"),
         ({"mirrors": [mirror], "uploads": pawl.Uploads(n_streams=65)}, "64"),
