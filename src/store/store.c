@@ -66,7 +66,6 @@ store_get_caps(struct store *s, struct store_caps *ret)
 		from->ops->caps(from, ret);
 	ret->lists_all = ret->lists_all && FIND(s, list_all, list);
 	ret->offset_align = ret->offset_align ? ret->offset_align : 1;
-	ret->memory_align = ret->memory_align ? ret->memory_align : 1;
 	ret->copies = ret->copies ? ret->copies : 1;
 }
 

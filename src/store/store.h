@@ -42,7 +42,6 @@ struct store_caps {
 	bool local;                /* root is a path of this machine */
 	bool is_private;           /* no other process can reach it */
 	uint32_t offset_align;     /* of offset and length of writes and direct reads (power of two) */
-	uint32_t memory_align;     /* of the memory (power of two) */
 	uint64_t unit_bytes;       /* writes should come in multiples of this; 0 = any size */
 	uint64_t max_object_bytes; /* 0 = no limit */
 	bool flat;                 /* an object store: a folder may have the name of an object, links are copies,

@@ -25,7 +25,6 @@ set_align(struct store_caps *caps, bool direct_io, struct file_align align)
 {
 	caps->direct_io = direct_io;
 	caps->offset_align = direct_io ? align.offset : 1;
-	caps->memory_align = direct_io ? align.memory : 1;
 }
 
 /* Tries everything inside the folder `name` in root_fd. */

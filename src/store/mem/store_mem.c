@@ -355,12 +355,8 @@ static void
 memory_caps(struct store *base, struct store_caps *ret)
 {
 	(void)base;
-	*ret = (struct store_caps){.rename_folder = true,
-	                           .exclusive_put = true,
-	                           .link = true,
-	                           .is_private = true,
-	                           .offset_align = 1,
-	                           .memory_align = 1};
+	*ret = (struct store_caps){
+		.rename_folder = true, .exclusive_put = true, .link = true, .is_private = true, .offset_align = 1};
 }
 
 static const struct store_ops memory_ops = {

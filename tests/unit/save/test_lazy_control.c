@@ -225,8 +225,8 @@ test_a_write_that_is_counted_after_the_copy_fails_the_save(void **state)
 	assert_string_equal(small_ids(r->run, ids, sizeof(ids)), "");
 }
 
-/* Another thread may change tensors at any time. What is written must have the checksum that was
- * taken, so no committed file is damaged. */
+/* Another thread may change a tensor at any time. The save writes the bytes that it has
+ * checksummed, so no committed file is damaged. */
 static void
 test_a_direct_save_of_a_tensor_that_changes_and_changes_back_is_not_damaged(void **state)
 {

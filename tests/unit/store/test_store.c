@@ -919,7 +919,6 @@ test_space_sync_and_caps_make_sense(void **state)
 	else
 		assert_true(caps.rename_folder && caps.exclusive_put && caps.link && !caps.flat);
 	assert_true(caps.offset_align > 0 && (caps.offset_align & (caps.offset_align - 1)) == 0);
-	assert_true(caps.memory_align > 0 && (caps.memory_align & (caps.memory_align - 1)) == 0);
 	const bool has_folder =
 		bed->kind != BED_MEM && bed->kind != BED_S3 && bed->kind != BED_USER && bed->kind != BED_OTHER;
 	assert_int_equal(caps.local, has_folder);

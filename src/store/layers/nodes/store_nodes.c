@@ -353,7 +353,6 @@ nodes_caps(struct store *base, struct store_caps *ret)
 	ret->link = ret->link && own.link;
 	ret->direct_io = own.direct_io;
 	ret->offset_align = larger_of(ret->offset_align, own.offset_align);
-	ret->memory_align = larger_of(ret->memory_align, own.memory_align);
 	ret->unit_bytes = ret->unit_bytes > own.unit_bytes ? ret->unit_bytes : own.unit_bytes;
 	ret->max_object_bytes = own.max_object_bytes;
 }

@@ -115,7 +115,7 @@ plain_caps(struct store *base, struct store_caps *ret)
 {
 	store_get_caps(self_of(base)->source, ret);
 	ret->direct_io = false;
-	ret->offset_align = ret->memory_align = ret->copies = 1;
+	ret->offset_align = ret->copies = 1;
 }
 
 static void
