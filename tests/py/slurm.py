@@ -76,6 +76,8 @@ def slurm() -> Iterator[dict[str, str]]:
 
         wait_until(idle, "Slurm")
         yield {"SLURM_CONF": str(conf)}
+        # Steps that are still ending would outlive the daemons.
+        wait_until(idle, "the end of Slurm's jobs")
     finally:
         for daemon in reversed(daemons):
             stop(daemon)
